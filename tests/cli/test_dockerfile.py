@@ -34,13 +34,13 @@ def test_the_extra_and_the_command_are_the_packages():
 def test_the_image_serves_what_it_checks(toy_model, monkeypatch):
     """The command line accepts the arguments of the entry point, and the health check asks the port that it opens."""
     asked = []
-    monkeypatch.setattr(server, "run", lambda *args, **kwargs: asked.append((args, kwargs)))
+    monkeypatch.setattr(server, "serve", lambda **given: asked.append(given))
     arguments = json.loads(values("ENTRYPOINT")[0])[1:]
     arguments[1] = str(toy_model)
     done = CliRunner().invoke(cli.app, [*arguments, "--allowed-host", "models.example.org"])
     assert done.exit_code == 0, done.output
-    ((_, host, port), _) = asked[0]
-    assert host == "0.0.0.0" and [str(port)] == values("EXPOSE")
+    port = asked[0]["port"]
+    assert asked[0]["host"] == "0.0.0.0" and [str(port)] == values("EXPOSE")
     assert f"http://localhost:{port}/health" in values("HEALTHCHECK")[0]
 
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 import cavity
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.server import ServerPlan, make_served_app
+from cavity.cli.serving.server import make_served_app
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
@@ -237,7 +237,7 @@ def test_every_answer_names_the_model(birds):
     import hashlib
 
     expected = hashlib.sha256((birds / "birds.cavity").read_bytes()).hexdigest()
-    app = make_served_app(ServerPlan(str(birds / "birds.cavity"), "cpu", Limits(), Access()))
+    app = make_served_app(str(birds / "birds.cavity"), "cpu", Limits(), Access())
     client = TestClient(app, base_url=LOCAL)
     health = client.get("/health").json()
     assert health["model"] == expected and health["version"] == cavity.__version__

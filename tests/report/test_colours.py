@@ -9,7 +9,7 @@ import pytest
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.report.charts import MAX_SERIES, draw_dependence
 from cavity.report.colours import COLOURS, OKABE_ITO, ON_DARK, choose_colours
-from cavity.report.markup import STYLE
+from cavity.report.templates import STYLE, TEMPLATES
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISIONS = {
@@ -60,7 +60,8 @@ def make_dependence(kind, classes, moving):
 @pytest.mark.parametrize("kind", ["number", "category"])
 @pytest.mark.parametrize(("classes", "moving"), [(3, [0, 2]), (9, [1, 3, 4, 5, 7, 8]), (2, [0, 1])])
 def test_a_class_has_its_colour_in_every_panel(kind, classes, moving):
-    panel = draw_dependence(make_dependence(kind, classes, moving), 0, "", "y")
+    drawn = draw_dependence(make_dependence(kind, classes, moving), 0, "", "y")
+    panel = TEMPLATES.get_template("macros.html").module.figure(drawn)
     legend = re.findall(r'class="key (c\d+)"></span>class (\d+)', panel)
     drawn = set(re.findall(r'class="dot (c\d+)"', panel))
     assert 0 < len(legend) <= MAX_SERIES

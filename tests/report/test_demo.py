@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cavity.report import error, nll
-from cavity.report.demo import Setting, Size, format_table, make_digits, make_toy, run
+from cavity.report.demo import Size, format_table, make_digits, make_toy, run
 
-SMALL = Setting(Size(60, 5, 3, 10), Size(200, 5, 2, 10))
+SMALL = {"toy": Size(60, 5, 3, 10), "digits": Size(200, 5, 2, 10)}
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ import pytest
 from sklearn.datasets import load_iris
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, export, load, methods, report
-from cavity.report.headline import list_columns
-from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
+from cavity.report.templates import escape_text, list_columns
 from support import slow
 
 BAD = "<script>alert(1)</script>"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path, PurePath
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -13,10 +15,8 @@ from typer import Argument, Option
 from cavity._version import __version__
 from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
 from cavity.common.object_stores import is_uri
-from cavity.errors import BadInput, BadOption, missing_extra
+from cavity.errors import BadInput
 
-P = ParamSpec("P")
-T = TypeVar("T")
 app = typer.Typer(
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
@@ -48,28 +48,51 @@ Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
 
 
-def _command(about: str, example: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Add a command to the program: what the list of commands says of it, and an example for its help (decorator)."""
-    add = app.command(short_help=about, epilog=f"Example: cavity {example}" if example else None)
-    return lambda run: add(handle_errors(run))
+def _share(device: Device = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Declare options that most commands end with."""
 
 
-def _check_exist(*paths: str | None) -> None:
-    """Check that files exist before loading torch, which takes seconds; stores answer later."""
-    for path in paths:
-        if path is not None and not is_uri(path) and not Path(path).exists():
+def _command(
+    about: str, example: str = "", module: str = "", shared: tuple[str, ...] = ("device", "as_json", "quiet")
+) -> Callable[[Callable[..., None]], Any]:
+    """Add a command to the program: what the list of commands says of it, and an example for its help (decorator).
+
+    With a module, the decorated function only declares options: the one of the same name in that module does the work. It is
+    imported when the command runs, and gets the options by their names, with a terminal for --json and --quiet.
+    """
+
+    def add(declared: Callable[..., None]) -> Any:
+        @functools.wraps(declared)
+        def run(**given: Any) -> None:
+            _check_files(given)
+            work = declared
+            if module:
+                work = getattr(import_module(f"cavity.cli.{module}"), declared.__name__)
+                given["terminal"] = Terminal(given.pop("as_json", False), given.pop("quiet", False))
+            work(**given)
+
+        own, last = (inspect.signature(f, eval_str=True) for f in (declared, _share))
+        options = [*own.parameters.values(), *(last.parameters[name] for name in shared)]
+        run.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
+        epilog = f"Example: cavity {example}" if example else None
+        return app.command(short_help=about, epilog=epilog)(handle_errors(run))
+
+    return add
+
+
+def _check_files(given: dict[str, Any]) -> None:
+    """Check that files exist, and that models are not tables, before loading torch, which takes seconds; stores answer later."""
+    paths = {name: given.get(name) for name in ("model", "other", "data", "background")}
+    here = {name: path for name, path in paths.items() if path is not None and not is_uri(path)}
+    for name, path in here.items():
+        if not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
-
-
-def _check_model(model: str, data: str | None = None) -> None:
-    """Check that the files exist and that the model is not a table; `data` is the table."""
-    _check_exist(model, data)
-    if PurePath(model).suffix.lower() in TABLES and not is_uri(model) and Path(model).is_file():
-        with Path(model).open("rb") as file:
-            is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
-        if not is_model:
-            swapped = "." if data is None else ": did you swap the arguments?"
-            raise BadInput(f"{model} is a table, not a model{swapped}")
+        if name in ("model", "other") and PurePath(path).suffix.lower() in TABLES and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+            if not is_model:
+                swapped = "." if paths["data"] is None else ": did you swap the arguments?"
+                raise BadInput(f"{path} is a table, not a model{swapped}")
 
 
 def _print_version(asked: bool) -> None:
@@ -93,7 +116,7 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@_command("Train on a table and save the model.")
+@_command("Train on a table and save the model.", shared=())
 def fit(
     ctx: typer.Context,
     data: Data,
@@ -123,7 +146,6 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
-    _check_exist(data)
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
@@ -135,7 +157,9 @@ def fit(
 
 
 @_command(
-    "Predict the rows of a table with a saved model.", "predict penguins.cavity new.csv --out predicted.csv"
+    "Predict the rows of a table with a saved model.",
+    "predict penguins.cavity new.csv --out predicted.csv",
+    "predicting",
 )
 def predict(
     model: ModelFile,
@@ -145,24 +169,11 @@ def predict(
     spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
     novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95 % interval."""
-    _check_model(model, data)
-    if as_json and out is None:
-        raise BadOption(
-            "--json and the predictions would both go to stdout: write the predictions to a file with --out."
-        )
-    from cavity.cli import predicting
-    from cavity.cli.predictors import Extras
-
-    extras, terminal = Extras(uncertainty, novelty), Terminal(as_json, quiet)
-    predicting.predict(model, data, out, keep or [], extras, device, terminal, spreadsheet)
 
 
-@_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv")
+@_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv", "evaluating")
 def evaluate(
     model: ModelFile,
     data: Data,
@@ -171,37 +182,22 @@ def evaluate(
     importance: Annotated[
         bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
     ] = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95 % intervals."""
-    _check_model(model, data)
-    from cavity.cli import evaluating
-
-    evaluating.evaluate(model, data, target, weight, importance, device, Terminal(as_json, quiet))
 
 
-@_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv")
+@_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "comparing")
 def compare(
     model: ModelFile,
     other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],
     data: Data,
     target: Target = None,
     weight: Weight = None,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
-    _check_model(model, data)
-    _check_model(other, data)
-    from cavity.cli import comparing
-
-    comparing.compare((model, other), data, target, weight, device, Terminal(as_json, quiet))
 
 
-@_command("Explain the predictions of single rows.", "explain penguins.cavity new.csv --row 3")
+@_command("Explain the predictions of single rows.", "explain penguins.cavity new.csv --row 3", "explaining")
 def explain(
     model: ModelFile,
     data: Data,
@@ -212,54 +208,39 @@ def explain(
     background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
     out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
     spreadsheet: Spreadsheet = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
-    _check_model(model, data)
-    _check_exist(background)
-    from cavity.cli import explaining
-
-    terminal = Terminal(as_json, quiet)
-    explaining.explain(model, data, row or [], background, out, spreadsheet, device, terminal)
 
 
-@_command("Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html")
+@_command(
+    "Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html", "reporting"
+)
 def report(
     model: ModelFile,
     data: Annotated[Text, Argument(metavar="DATA", show_default=False, hidden=True)] = None,
     out: Annotated[str, _option("HTML file to write.", "FILE")] = "report.html",
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a self-contained HTML report on MODEL and, if given, on the rows of DATA."""
-    _check_model(model, data)
-    from cavity.cli import reporting
-
-    reporting.report(model, data, out, target, rows, device, Terminal(as_json, quiet))
 
 
-@_command("Write a model as an ONNX graph.", "export penguins.cavity --onnx penguins.onnx")
+@_command(
+    "Write a model as an ONNX graph.",
+    "export penguins.cavity --onnx penguins.onnx",
+    "exporting",
+    ("as_json", "quiet"),
+)
 def export(
     model: ModelFile,
     onnx: Annotated[Text, _option("ONNX file to write.", "FILE")] = None,
     dtype: Annotated[str, _option("Type of the input: float64 or float32.", "NAME")] = "float64",
     novelty: Annotated[bool, _flag("novelty", "Add the output novelty.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
-    _check_model(model)
-    from cavity.cli import exporting
-
-    exporting.export(model, onnx, dtype, novelty, Terminal(as_json, quiet))
 
 
-@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000")
+@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000", "serving.server", ("device",))
 def serve(
     model: ModelFile,
     port: Annotated[int, _option("Port; 0 for any free port.", "N", min=0, max=65535)] = 8000,
@@ -273,49 +254,24 @@ def serve(
     most_waiting: Annotated[int, _option("Maximum rows in the queue.", "N", min=1)] = 50_000,
     read_seconds: Annotated[float, _option("Seconds for a client to send its request.", "S", min=0.1)] = 30.0,
     stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
-    device: Device = None,
 ) -> None:
     """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
-    _check_model(model)
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
-        if find_spec(package) is None:
-            raise missing_extra(package, "serve")
-    from cavity.cli.serving import server
-    from cavity.cli.serving.settings import Limits
-
-    server.run(
-        model,
-        host,
-        port,
-        allowed_hosts=allowed_host or [],
-        limits=Limits(most_rows, most_bytes, most_waiting),
-        read_seconds=read_seconds,
-        stop_seconds=stop_seconds,
-        workers=workers,
-        device=device,
-    )
 
 
-@_command("Describe a model.", "info penguins.cavity")
-def info(model: ModelFile, as_json: Json = False) -> None:
+@_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))
+def info(model: ModelFile) -> None:
     """Describe MODEL: method, classes, columns and their preparation."""
-    _check_model(model)
-    from cavity.cli import describing
-
-    describing.print_info(model, Terminal(as_json))
 
 
-@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output")
+@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output", shared=())
 def demo(
     out: Annotated[Path, Option(help="Folder for the figure and the table.")] = Path("demo-output"),
     seed: Annotated[int, Option(min=0, help="Random seed.")] = SEED,
     quick: Annotated[bool, _flag("quick", "Run for a few seconds: fewer rows and epochs.")] = False,
 ) -> None:
     """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise missing_extra("matplotlib", "plot") from None
+    import matplotlib  # noqa: F401
+
     typer.echo("==> Loading torch and scikit-learn")
     from cavity.report import demo
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from cavity.cli.evaluating import find_target, find_weight, predict_rows, to_json
+from cavity.cli.evaluating import predict_rows
+from cavity.cli.model_rows import find_target, find_weight
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
@@ -35,23 +36,24 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    paths: tuple[str, str], data: str, target: Text, weight: Text, device: Text, terminal: Terminal
+    model: str, other: str, data: str, target: Text, weight: Text, device: Text, terminal: Terminal
 ) -> None:
+    paths = (model, other)
     models = [Model.open(path, device) for path in paths]
-    for path, model in zip(paths, models, strict=True):
-        if model.classes is None:
+    for path, opened in zip(paths, models, strict=True):
+        if opened.classes is None:
             raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
     names = _name_models(paths)
-    classes = [[format_label(c) for c in model.classifier.classes_] for model in models]
+    classes = [[format_label(c) for c in opened.classifier.classes_] for opened in models]
     if set(classes[0]) != set(classes[1]):
-        other = sorted(set(classes[0]) ^ set(classes[1]))[0]
-        raise BadInput(f"only one of the models has the class {other!r}: compare models of the same classes.")
+        odd = sorted(set(classes[0]) ^ set(classes[1]))[0]
+        raise BadInput(f"only one of the models has the class {odd!r}: compare models of the same classes.")
     file = open_table(data)
     target = find_target(models[0], file, target)
     weight = find_weight(models[0], file, weight)
-    for model in models:
-        note_training_rows(model, data, terminal)
-    found = [predict_rows(model, open_table(data), target, weight, terminal) for model in models]
+    for opened in models:
+        note_training_rows(opened, data, terminal)
+    found = [predict_rows(opened, open_table(data), target, weight, terminal) for opened in models]
     log_p, y, w = found[0].columns
     other_log_p = found[1].columns[0][:, [classes[1].index(c) for c in classes[0]]]
     scores = compare_scores(log_p, other_log_p, y, w)
@@ -68,7 +70,7 @@ def compare(
         for name, score in scores.items()
     }
     result = {"rows": found[0].total, "models": list(paths), **result, "verdict": verdict}
-    terminal.print_result(to_json(result))
+    terminal.print_result(result)
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:

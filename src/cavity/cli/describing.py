@@ -29,8 +29,8 @@ def describe_model(path: str | Path) -> dict[str, Any]:
     return about | found | {"training": meta.get("notes") or {}}
 
 
-def print_info(path: str | Path, terminal: Terminal) -> None:
-    found = describe_model(path)
+def info(model: str, terminal: Terminal) -> None:
+    found = describe_model(model)
     terminal.print_result(found)
     classes = found["classes"]
     evidence = format_evidence(found["log_marginal_likelihood"])

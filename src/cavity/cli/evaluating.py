@@ -8,17 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.cli.model_rows import Reservoir, find_target, find_weight, read_model_rows
 from cavity.cli.models import Model
-from cavity.cli.predicting import encode_labels, read_chunks, report_notes
-from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
-from cavity.errors import BadInput, BadOption
 from cavity.report import scores
-from cavity.rows.arrow_tables import Chunk, get_column
-from cavity.rows.columns.column_kinds import suggest_column
-from cavity.rows.columns.target_labels import read_targets
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
@@ -39,17 +34,30 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    path: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
+    model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
-    model, file = Model.open(path, device), open_table(data)
-    target = find_target(model, file, target)
-    weight = find_weight(model, file, weight)
-    found = predict_rows(model, file, target, weight, terminal)
-    report = _report_numbers if model.classes is None else _report_classes
-    result = report(model, found, terminal)
+    opened, file = Model.open(model, device), open_table(data)
+    found = predict_rows(
+        opened, file, find_target(opened, file, target), find_weight(opened, file, weight), terminal
+    )
+    report = _report_numbers if opened.classes is None else _report_classes
+    result = report(opened, found, terminal)
     if importance:
-        result["importance"] = _report_importance(model, found, terminal)
-    terminal.print_result(to_json(result | {"notes": found.notes}))
+        result["importance"] = _report_importance(opened, found, terminal)
+    terminal.print_result(result | {"notes": found.notes})
+
+
+def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
+    """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
+    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
+    kept, sample, notes = Reservoir(most), Reservoir(MOST_EXPLAINED), Counter[str]()
+    for part in read_model_rows(model, file, target, weight, notes, terminal):
+        found = model.predict_targets(part.X) if model.classes is None else (model.predict_log_proba(part.X),)
+        kept.add(*found, part.y, part.weight)
+        sample.add(part.X, part.y, part.weight)
+    if kept.total > most:
+        terminal.note(f"scores are of a random sample of {most} of {kept.total} rows")
+    return RowsToScore(kept.columns, sample.columns, kept.total, dict(notes))
 
 
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
@@ -68,108 +76,38 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
 
 
-def check_column(file: TableFile, name: str | None, what: str) -> None:
-    if name is not None and name not in file.names:
-        hint = suggest_column(name, file.names)
-        raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
-
-
-def find_target(model: Model, file: TableFile, target: str | None) -> str:
-    target = target or model.target
-    if target is None:
-        raise BadOption(
-            "the model does not store the name of its target: name the column of the labels with --target."
-        )
-    check_column(file, target, "labels: name it with --target")
-    return target
-
-
-def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
-    """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
-    check_column(file, weight, "weights (--weight)")
-    stored = getattr(model.classifier, "notes_", {}).get("weight")
-    return weight or (stored if stored in file.names else None)
-
-
-def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
-    """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
-    prepare = model.choose_preparation(file, target)
-    rng, notes = np.random.default_rng(0), Counter[str]()
-    kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-    unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
-    for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
-        y, known = read_truth(model, chunk, target)
-        w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
-        unlabelled += int((~known).sum())
-        use = known & (w > 0)
-        if not use.any():
-            continue
-        X = prepare.encode(chunk, notes)[use]
-        truth = (y[use], w[use], rng.random(int(use.sum())))
-        found = model.predict_targets(X) if model.classes is None else (model.predict_log_proba(X),)
-        kept.append((*found, *truth))
-        sample = [_thin([*sample, (X, *truth)], MOST_EXPLAINED)]
-        total += len(X)
-        held += len(X)
-        if held > 2 * most:
-            kept, held = [_thin(kept, most)], most
-    if not total:
-        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
-    report_notes(notes, terminal, file, unlabelled)
-    if total > most:
-        terminal.note(f"scores are of a random sample of {most} of {total} rows")
-    return RowsToScore(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
-
-
-def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
-    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
-    if model.classes is None:
-        value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
-        return value, ~lacks
-    places = {format_label(c): i for i, c in enumerate(model.classes)}
-    y = encode_labels(chunk, target, places)
-    return y, y >= 0
-
-
-def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
-    """Join the parts, and keep the rows with the smallest random numbers, in file order."""
-    columns = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
-    if len(columns[0]) > most:
-        chosen = np.sort(np.argpartition(columns[-1], most)[:most])
-        columns = [column[chosen] for column in columns]
-    return tuple(columns)
-
-
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     log_p, y, w = found.columns
     classes = [format_label(c) for c in model.classifier.classes_]
-    C = len(classes)
     prior = getattr(model.classifier, "class_prior_", None)
     values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
-    confusion = count_confusion(y, log_p.argmax(1), C)
-    rows, chosen = confusion.sum(1), confusion.sum(0)
-    _warn_classes(classes, rows, chosen, terminal)
-    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
-    terminal.say(_format_overall(values, ranges, plain, prior is None))
-    terminal.say(_format_classes(classes, rows, chosen, values["classes"], ranges["classes"]))
-    if C <= MAX_CLASSES:
-        terminal.say(_format_confusion(confusion, classes))
+    confusion = count_confusion(y, log_p.argmax(1), len(classes))
     each = {
-        name: {"rows": int(rows[c]), "predicted": int(chosen[c])}
+        name: {"rows": int(confusion[c].sum()), "predicted": int(confusion[:, c].sum())}
         | {k: values["classes"][k][c] for k in EACH}
         | {"intervals": {k: ranges["classes"][k][c] for k in EACH}}
         for c, name in enumerate(classes)
     }
+    baseline = {k: plain[k] for k in ("error", "nll", "brier")}
     result = {"rows": found.total} | {k: values[k] for k in OVERALL}
     result |= {
         "intervals": {k: ranges[k] for k in OVERALL},
-        "baseline": {k: plain[k] for k in ("error", "nll", "brier")}
-        | {"of": "rows of this file" if prior is None else "training rows"},
+        "baseline": baseline | {"of": "rows of this file" if prior is None else "training rows"},
         "per_class": each,
         "classes": classes,
         "confusion": confusion.tolist(),
     }
+    never, few = scores.find_weak_classes([repr(c) for c in classes], confusion.sum(1), confusion.sum(0))
+    if never:
+        terminal.note(f"classes that are never predicted: {list_names(never)}")
+    if few:
+        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
+        terminal.note(f"{what}: {list_names(few)}")
+    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say(_format_overall(result, prior is None))
+    terminal.say(_format_classes(each))
+    if len(classes) <= MAX_CLASSES:
+        terminal.say(_format_confusion(result["confusion"], classes))
     return result
 
 
@@ -185,33 +123,25 @@ def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dic
     return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
 
 
-def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:
-    never, few = scores.find_weak_classes([repr(c) for c in classes], rows, chosen)
-    if never:
-        terminal.note(f"classes that are never predicted: {list_names(never)}")
-    if few:
-        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
-        terminal.note(f"{what}: {list_names(few)}")
-
-
-def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
+def _format_overall(result: dict[str, Any], own: bool) -> str:
     lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
-        base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"
-        lines.append([name, _number(values[name], 4), _range(ranges[name], 4), base])
+        base = f"{result['baseline'][name]:.4f}" if name in result["baseline"] else "-"
+        lines.append([name, _number(result[name], 4), _range(result["intervals"][name], 4), base])
     return format_grid(lines)
 
 
-def _format_classes(classes: list[str], rows: Any, chosen: Any, values: Any, ranges: Any) -> str:
+def _format_classes(each: dict[str, Any]) -> str:
     """Format the scores of each class; of many classes, those with the lowest F1."""
-    order, title = list(range(len(classes))), "class"
-    if len(classes) > MAX_CLASSES:
-        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[:MAX_CLASSES].tolist()
+    order, title = list(each), "class"
+    if len(each) > MAX_CLASSES:
+        order.sort(key=lambda name: each[name]["f1"] if each[name]["rows"] else math.inf)
         title = f"worst {MAX_CLASSES} classes"
     lines = [[title, "rows", "predicted", *EACH]]
-    for c in order:
-        cells = [f"{_number(values[k][c], 2)} {_range(ranges[k][c], 2)}" for k in EACH]
-        lines.append([shorten(classes[c], NAME_WIDTH), f"{rows[c]}", f"{chosen[c]}", *cells])
+    for name in order[:MAX_CLASSES]:
+        own = each[name]
+        cells = [f"{_number(own[k], 2)} {_range(own['intervals'][k], 2)}" for k in EACH]
+        lines.append([shorten(name, NAME_WIDTH), f"{own['rows']}", f"{own['predicted']}", *cells])
     return "\n" + format_grid(lines, right=(1, 2))
 
 
@@ -229,13 +159,3 @@ def _format_confusion(confusion: Any, names: list[str]) -> str:
     lines = [["true / predicted", *short]]
     lines += [[name, *map(str, row)] for name, row in zip(short, confusion, strict=True)]
     return "\n" + format_grid(lines, right=range(1, len(names) + 1))
-
-
-def to_json(value: Any) -> Any:
-    """Convert to what JSON can store: null for numbers that are not defined."""
-    if isinstance(value, dict):
-        return {k: to_json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [to_json(v) for v in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

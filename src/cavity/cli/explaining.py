@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from cavity.cli.evaluating import to_json
+from cavity.cli.model_rows import sample_rows, select_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
-from cavity.cli.reporting import sample_rows, select_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
@@ -24,9 +23,9 @@ SHOWN = 6  # columns of a row in the text
 
 
 def explain(
-    path: str,
+    model: str,
     data: str,
-    rows: list[int],
+    row: list[int] | None,
     background: Text,
     out: Text,
     spreadsheet: bool,
@@ -35,71 +34,55 @@ def explain(
 ) -> None:
     """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
-        check_out(out, path, data, background, example="contributions.csv")
-    model = Model.open(path, device)
-    wanted = sorted(set(rows)) or list(range(1, FIRST_ROWS + 1))
-    chosen = select_rows(model, open_table(data), wanted, must=bool(rows))
-    others = sample_rows(model, open_table(background or data), None, BACKGROUND, terminal)
+        check_out(out, model, data, background, example="contributions.csv")
+    opened = Model.open(model, device)
+    wanted = sorted(set(row or range(1, FIRST_ROWS + 1)))
+    chosen = select_rows(opened, open_table(data), wanted, must=bool(row))
+    others = sample_rows(opened, open_table(background or data), None, BACKGROUND, terminal)
     if others.total < 2:
         raise BadInput(
             f"{background or data} has a single row, and a row is explained by comparing it with others: "
             "give a file of more rows with --background, such as the training rows."
         )
-    found = model.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
+    found = opened.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
     found = found._replace(names=tuple(name or "(no name)" for name in found.names))
-    numbers = chosen.numbers.tolist()
+    rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:
         with open_writer(out, spreadsheet) as write:
-            write(import_pyarrow().table(_make_columns(found, numbers)))
-        terminal.say(f"Wrote {len(numbers) * len(found.names)} contributions to {out}")
+            write(import_pyarrow().table(_make_columns(rows)))
+        terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
     else:
-        terminal.say("\n".join(_format_row(found, i, number) for i, number in enumerate(numbers)))
-    terminal.print_result(
-        {
-            "unit": "target" if found.classes is None else "nats",
-            "rows": [_as_dict(found, *p) for p in enumerate(numbers)],
-        }
-    )
+        terminal.say("\n".join(map(_format_row, rows)))
+    terminal.print_result({"unit": "target" if found.classes is None else "nats", "rows": rows})
 
 
-def _describe(found: Contributions, i: int) -> dict[str, Any]:
+def _describe_row(found: Contributions, i: int, number: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"row": number}
     if found.classes is None:
-        return {"mean": float(found.prediction[i])}
-    best = int(found.prediction[i].argmax())
-    return {
-        "label": format_label(found.classes[best]),
-        "probability": float(np.exp(found.prediction[i, best])),
-    }
+        row["mean"] = float(found.prediction[i])
+    else:
+        best = int(found.prediction[i].argmax())
+        row["label"] = format_label(found.classes[best])
+        row["probability"] = float(np.exp(found.prediction[i, best]))
+    for name, values in (("contributions", found.of_prediction()), ("cells", found.values)):
+        row[name] = dict(zip(found.names, values[i].tolist(), strict=True))
+    return row
 
 
-def _format_row(found: Contributions, i: int, number: int) -> str:
-    said, moved = _describe(found, i), found.of_prediction()[i]
-    head = f"{said['mean']:.4g}" if found.classes is None else f"{said['label']} ({said['probability']:.3f})"
-    order = [j for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN] if moved[j]]
-    lines = [f"  {moved[j]:+.3f}  {found.names[j]} = {found.values[i, j]}" for j in order]
-    return "\n".join([f"row {number}: {head}", *lines])
+def _format_row(row: dict[str, Any]) -> str:
+    head = f"{row['mean']:.4g}" if "mean" in row else f"{row['label']} ({row['probability']:.3f})"
+    moved = sorted(row["contributions"].items(), key=lambda item: -abs(item[1]))[:SHOWN]
+    lines = [f"  {value:+.3f}  {name} = {row['cells'][name]}" for name, value in moved if value]
+    return "\n".join([f"row {row['row']}: {head}", *lines])
 
 
-def _as_dict(found: Contributions, i: int, number: int) -> Any:
-    moved, cells = found.of_prediction()[i].tolist(), found.values[i].tolist()
-    contributions = dict(zip(found.names, moved, strict=True))
-    return to_json(
-        {"row": number}
-        | _describe(found, i)
-        | {"contributions": contributions, "cells": dict(zip(found.names, cells, strict=True))}
-    )
-
-
-def _make_columns(found: Contributions, numbers: list[int]) -> dict[str, Any]:
+def _make_columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the columns of a file with a line per row and column."""
-    said = [_describe(found, i) for i in range(len(numbers))]
-    n = len(found.names)
-    return (
-        {"row": np.repeat(numbers, n)}
-        | {name: np.repeat([row[name] for row in said], n).tolist() for name in said[0]}
-        | {
-            "column": list(found.names) * len(numbers),
-            "cell": [str(cell) for cell in found.values.ravel()],
-            "contribution": found.of_prediction().ravel(),
-        }
-    )
+    said = [name for name in rows[0] if name not in ("contributions", "cells")]
+    lines = [
+        [*(row[name] for name in said), column, str(row["cells"][column]), moved]
+        for row in rows
+        for column, moved in row["contributions"].items()
+    ]
+    columns = map(list, zip(*lines, strict=True))
+    return dict(zip([*said, "column", "cell", "contribution"], columns, strict=True))

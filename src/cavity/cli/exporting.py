@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
@@ -12,26 +12,25 @@ from cavity.errors import BadOption
 from cavity.rows.columns.column_kinds import Date
 
 
-def export(path: str | Path, onnx: str | Path | None, dtype: str, novelty: bool, terminal: Terminal) -> None:
+def export(model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Terminal) -> None:
     """Write the ONNX graph; a model with a preparation takes raw columns."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
-    check_out(onnx, path, flag="--onnx", example="model.onnx")
+    check_out(onnx, model, flag="--onnx", example="model.onnx")
     if PurePath(onnx).suffix.lower() != ".onnx":
         raise BadOption(f"--onnx {onnx}: the name must end in .onnx.")
     from cavity.export import onnx as write_onnx
 
-    opened = Model.open(path)
-    model = opened.classifier
-    write_onnx(model, onnx, dtype=dtype, novelty=novelty)
-    names = ["label", "probabilities"] if hasattr(model, "classes_") else ["mean", "std"]
+    opened = Model.open(model)
+    fitted = opened.classifier
+    write_onnx(fitted, onnx, dtype=dtype, novelty=novelty)
+    names = ["label", "probabilities"] if hasattr(fitted, "classes_") else ["mean", "std"]
     outputs = " and ".join([*names, *(["novelty"] if novelty else [])])
-    prepare = getattr(model, "preparation_", None)
+    prepare = getattr(fitted, "preparation_", None)
     inputs = f"input X (n, {opened.features.n})"
     if prepare is not None:
         inputs = f"inputs {list_names([repr(name) for name in prepare.inputs])}, each (n, 1)"
         if any(isinstance(column, Date) for column in prepare.columns_):
             terminal.note("the graph takes dates as numbers of days since 1970-01-01")
     terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")
-    columns = None if prepare is None else list(prepare.inputs)
-    terminal.print_result({"out": str(onnx), "columns": columns})
+    terminal.print_result({"out": onnx, "columns": None if prepare is None else list(prepare.inputs)})

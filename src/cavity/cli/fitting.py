@@ -14,7 +14,6 @@ import numpy as np
 
 from cavity import distributed
 from cavity._version import __version__
-from cavity.cli.evaluating import to_json
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings, list_arguments
@@ -189,7 +188,7 @@ def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Estima
             "epochs": model.n_epochs_,
             "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,
-            "estimate": to_json(notes.get("estimate") if estimate is None else estimate._asdict()),
+            "estimate": notes.get("estimate") if estimate is None else estimate._asdict(),
             "logistic_log_loss": notes.get("logistic_log_loss"),
             "few_rows": notes.get("few_rows"),
             "warnings": notes["warnings"],

@@ -14,21 +14,17 @@ from pathlib import Path, PurePath
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-
 from cavity.cli.outputs import check_out
 from cavity.cli.predictors import ArrayPredictor, Extras, RowPredictor
 from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
-from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.columns.encoder import note_new_columns
-from cavity.rows.columns.target_labels import read_labels
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.array_reader import read_array_record
 
@@ -36,20 +32,26 @@ FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
-    path: str,
+    model: str,
     data: str,
     out: Text,
-    keep: list[str],
-    extras: Extras,
+    keep: list[str] | None,
+    spreadsheet: bool,
+    uncertainty: bool,
+    novelty: bool,
     device: Text,
     terminal: Terminal,
-    spreadsheet: bool,
 ) -> None:
     """Write one prediction per row, in file order."""
     if out is not None:
-        check_out(out, path, data, example="predictions.csv")
-    model, file = open_predictor(path, device, extras), open_table(data)
-    prepare = model.choose_preparation(file, None)
+        check_out(out, model, data, example="predictions.csv")
+    elif terminal.as_json:
+        raise BadOption(
+            "--json and the predictions would both go to stdout: write the predictions to a file with --out."
+        )
+    extras, keep = Extras(uncertainty, novelty), keep or []
+    predictor, file = open_predictor(model, device, extras), open_table(data)
+    prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
         raise BadInput(
@@ -59,7 +61,7 @@ def predict(
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
-            found = model.predict_columns(prepare.encode(chunk, notes), extras)
+            found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
             names = (f"predicted {name}" if name in kept else name for name in found)
             write(arrow.table(kept | dict(zip(names, map(from_array, found.values()), strict=True))))
@@ -177,28 +179,3 @@ def _move_to(file: Path, out: Location) -> None:
         return
     with file.open("rb") as content:
         object_stores.upload(content, out)
-
-
-def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
-    """Encode the labels of a chunk as numbers of classes, with −2 for missing labels."""
-    text = read_labels(get_column(chunk.table, target), target, chunk.first, strict=False).to_pylist()
-    other = {_normalise_label(name): place for name, place in places.items()} | {None: -2}
-    codes = [places[label] if label in places else other.get(_normalise_label(label), -1) for label in text]
-    if -1 in codes:
-        row = codes.index(-1)
-        known = list_names([repr(name) for name in places])
-        raise BadInput(
-            f"row {chunk.first + row + 1} of {chunk.where} has the label {text[row]!r:.60}, "
-            f"which is not a class of the model ({known})."
-        )
-    return np.array(codes)
-
-
-def _normalise_label(label: str | None) -> str | None:
-    """Normalise different spellings of a label: 2.0 and 2, True and true."""
-    if label is None:
-        return None
-    if label.lower() in ("true", "false"):
-        return label.lower()
-    number = re.fullmatch(r"([+-]?\d+)\.0*", label)
-    return number[1] if number else label

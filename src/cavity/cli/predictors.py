@@ -106,32 +106,29 @@ class ArrayPredictor(RowPredictor):
         """The same model in torch."""
         return self._make_full()
 
-    def _suits(self, X: NDArray[np.float64]) -> bool:
-        """Return whether to predict these rows in NumPy, after those before them."""
+    def _marginals(self, X: NDArray[np.float64]) -> tuple[Any, Any] | None:
+        """Return means and variances of the latent functions; None if torch should predict these rows, after those before."""
         self.work += max(len(X), LEAST_ROWS) * self.work_per_row
-        return self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
+        suits = self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
+        return self.record.model.marginals(X) if suits else None
 
     def predict_log_proba(self, X: Any) -> Any:
-        found = None
-        if self._suits(X):
-            mean, var = self.record.model.marginals(X)
-            found = log_probit_probabilities(mean, var)
-        return self.full.predict_log_proba(X) if found is None else self.record.pool.combine(found, X, var)
+        marginals = self._marginals(X)
+        found = None if marginals is None else log_probit_probabilities(*marginals)
+        if marginals is None or found is None:
+            return self.full.predict_log_proba(X)
+        return self.record.pool.combine(found, X, marginals[1])
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
-        if not self._suits(X):
+        marginals = self._marginals(X)
+        if marginals is None or not np.isfinite(marginals).all():
             return self.full.predict_targets(X)
-        mean, var = self.record.model.marginals(X)
-        if not (np.isfinite(mean).all() and np.isfinite(var).all()):
-            return self.full.predict_targets(X)
-        shift, scale = self.record.units
+        (mean, var), (shift, scale) = marginals, self.record.units
         return shift + scale * mean[:, 0], scale * np.sqrt(var[:, 0] + self.record.noise)
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
         return self.full.predict_uncertainty(X)
 
     def predict_novelty(self, X: Any) -> Any:
-        novelty = find_novelty(self.record.novelty)
-        if not self._suits(X):
-            return self.full.predict_novelty(X)
-        return novelty.at(self.record.model.marginals(X)[1])
+        novelty, marginals = find_novelty(self.record.novelty), self._marginals(X)
+        return self.full.predict_novelty(X) if marginals is None else novelty.at(marginals[1])

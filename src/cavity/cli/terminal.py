@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ Text = str | None
 T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+EXTRAS = {"matplotlib": "plot"} | dict.fromkeys(("fastapi", "uvicorn", "h11", "prometheus_client"), "serve")
 EXIT_CODES = (
     "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
     "143 terminated (SIGTERM)."
@@ -98,7 +100,7 @@ class Terminal:
     def print_result(self, value: dict[str, Any]) -> None:
         """Print the result as one JSON object, if --json."""
         if self.as_json and self.rank == 0:
-            typer.echo(json.dumps(value, ensure_ascii=False))
+            typer.echo(json.dumps(_to_json(value), ensure_ascii=False))
 
     def show_progress(self, chunks: Iterable[Chunk], what: str) -> Iterator[Chunk]:
         """Yield the chunks of a table; on a terminal, show a progress bar that counts their rows."""
@@ -111,6 +113,16 @@ class Terminal:
             for chunk in chunks:
                 yield chunk
                 bar.update(chunk.table.num_rows)
+
+
+def _to_json(value: Any) -> Any:
+    """Convert to what JSON can store: null for numbers that are not defined."""
+    if isinstance(value, dict):
+        return {k: _to_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(v) for v in value]
+    value = value.item() if hasattr(value, "item") else value  # a scalar of NumPy
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -136,7 +148,8 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
         except (ValueError, MemoryError) as error:  # the errors of cavity and of scikit-learn are ValueErrors
             raise fail(str(error) or "out of memory.", FAILED) from error
         except ModuleNotFoundError as error:
-            raise fail(str(missing_extra(str(error.name), "cli")), FAILED) from error
+            package = str(error.name).partition(".")[0]
+            raise fail(str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED) from error
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise

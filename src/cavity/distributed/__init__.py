@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -67,52 +67,47 @@ class ProcessGroup(Local):
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
         shared = buffer.to(self.device)
-        with self._name_lost_ranks():
-            dist.all_reduce(shared)
+        self._call(dist.all_reduce, shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
         summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
         return type(totals)(*summed)
 
     def average(self, values: Tensor) -> Tensor:
         shared = values.to(self.device, copy=True)
-        with self._name_lost_ranks():
-            dist.all_reduce(shared)
+        self._call(dist.all_reduce, shared)
         return (shared / self.world).to(values.device)
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
-        with self._name_lost_ranks():
-            dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        self._call(dist.all_reduce, votes, dist.ReduceOp.MAX)
         return bool(votes)
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.world
-        with self._name_lost_ranks():
-            dist.all_gather_object(values, value)
+        self._call(dist.all_gather_object, values, value)
         return values
 
     def in_turn(self, value: Any) -> Iterator[Any]:
         for rank in range(self.world):
-            box = [value if rank == self.rank else None]
-            with self._name_lost_ranks():
-                dist.broadcast_object_list(box, src=rank)
-            yield box[0]
+            yield self._send(value, rank)
 
     def first(self, make: Any) -> Any:
-        box = [make() if self.rank == 0 else None]
-        with self._name_lost_ranks():
-            dist.broadcast_object_list(box, src=0)
+        return self._send(make() if self.rank == 0 else None, 0)
+
+    def _send(self, value: Any, rank: int) -> Any:
+        """Send the value of one rank to every rank."""
+        box = [value if rank == self.rank else None]
+        self._call(dist.broadcast_object_list, box, rank)
         return box[0]
 
-    @contextmanager
-    def _name_lost_ranks(self) -> Iterator[None]:
-        """Raise LostRank, with the ranks that do not answer, if a communication fails or takes too long.
+    def _call(self, communicate: Callable[..., Any], *given: Any) -> None:
+        """Communicate. Raises LostRank, with the ranks that do not answer, if that fails or takes too long.
 
         This rank leaves the group first, so that ranks that wait for it notice. NCCL does not raise, it ends the process:
         the heartbeat has named the rank then.
         """
         try:
-            yield
+            communicate(*given)
         except RuntimeError as error:
             store = get_store()
             with suppress(RuntimeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,9 @@ from cavity.common.scoring import NORMAL_95
 from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
-from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, choose_dates, format_number
+from cavity.report.svg import Plot, choose_dates
+from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
 MAX_DOTS = 400
@@ -21,7 +21,15 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of intervals whose coverage is
 LEVEL_WIDTH = 130  # of the names of levels
 
 
-def draw_calibration(P: Array, codes: Any) -> str:
+class Figure(NamedTuple):
+    name: str
+    plot: str  # SVG
+    caption: str
+    head: str
+    legend: Mapping[int, str] = {}
+
+
+def draw_calibration(P: Array, codes: Any) -> Figure:
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
@@ -37,10 +45,10 @@ def draw_calibration(P: Array, codes: Any) -> str:
         "On the diagonal, probabilities can be trusted. Below it the model is too sure, above it not sure enough. "
         "Larger dots have more rows; whiskers are one standard error."
     )
-    return render_figure("calibration", plot.render(alt), caption, "Are probabilities right?")
+    return Figure("calibration", plot.render(alt), caption, "Are probabilities right?")
 
 
-def draw_rejection(P: Array, codes: Any) -> str:
+def draw_rejection(P: Array, codes: Any) -> Figure:
     """Draw the error of the kept rows when the least certain ones are left to people."""
     curve = rejection(P, codes)
     keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
@@ -54,12 +62,12 @@ def draw_rejection(P: Array, codes: Any) -> str:
     half = curve.error[min(int(np.searchsorted(curve.rejected, 0.5)), len(curve.error) - 1)]
     alt = f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half."
     caption = "The error that remains if a person decides the least certain rows."
-    return render_figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
+    return Figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
 
 
-def draw_learning(history: Sequence[dict[str, Any]]) -> str:
+def draw_learning(history: Sequence[dict[str, Any]]) -> list[Figure]:
     if not history:
-        return ""
+        return []
     value = np.array([row["objective"] for row in history], dtype=np.float64)
     epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
     shown = value[np.isfinite(value)]
@@ -70,82 +78,78 @@ def draw_learning(history: Sequence[dict[str, Any]]) -> str:
     for k in inside[:: max(1, len(inside) // 20)]:
         plot.dot(epoch[k], value[k], "c0", f"epoch {epoch[k]:.0f}: {value[k]:.6g}", 2.5)
     alt = f"Line of the objective over {len(history)} epochs, from {value[0]:.4g} to {value[-1]:.4g}."
-    return render_figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")
+    return [Figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")]
 
 
-def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> str:
+def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:
     """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
-    classes = [target] if found.classes is None else [str(c) for c in found.classes]
     mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
-    series = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_SERIES]).tolist()
-    if found.classes is not None and len(classes) == 2:
-        series = [1]
-    bounds = (0.0, 1.0) if found.classes is not None else (float(low.min()), float(high.max()))
-    what = "mean probability" if found.classes is not None else f"mean {target}"
+    classes, bounds, what = [target], (float(low.min()), float(high.max())), f"mean {target}"
+    if found.classes is not None:
+        classes, bounds, what = [str(c) for c in found.classes], (0.0, 1.0), "mean probability"
+    shown = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_SERIES]).tolist()
+    if len(classes) == 2:
+        shown = [1]
+    series = [Series(classes[c], name_series(c), mean[:, c], low[:, c], high[:, c]) for c in shown]
     draw = _draw_levels if found.kind == "category" else _draw_line
-    plot = draw(found, _Panel([mean, low, high], series, classes, bounds, what))
-    left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
+    plot = draw(found, series, bounds, what)
+    left_out = f" The {len(shown)} classes that change most." if 2 < len(classes) > len(shown) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
-    legend = render_legend({c: classes[c] for c in series}) if found.classes is not None else ""
-    return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+    legend = {} if found.classes is None else {c: classes[c] for c in shown}
+    return Figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
 
 
-class _Panel(NamedTuple):
-    parts: list[Array]  # mean, low and high, each [K C]
-    series: list[int]  # classes that are drawn
-    classes: list[str]
-    bounds: tuple[float, float]
-    what: str
+class Series(NamedTuple):
+    name: str
+    kind: str  # class of the style sheet
+    mean: Array  # [K]
+    low: Array
+    high: Array
+
+    def tip(self, i: int, value: str) -> str:
+        mean, low, high = (format_number(part[i], 3) for part in (self.mean, self.low, self.high))
+        return f"{value}: {self.name} {mean} ({low} to {high})"
 
 
-def _tip(value: str, name: str, parts: Sequence[float]) -> str:
-    mean, low, high = (format_number(p, 3) for p in parts)
-    return f"{value}: {name} {mean} ({low} to {high})"
-
-
-def _draw_line(found: PartialDependence, panel: _Panel) -> str:
-    parts, series, classes, bounds, what = panel
+def _draw_line(found: PartialDependence, series: list[Series], bounds: tuple[float, float], what: str) -> str:
     missing = np.isnan(found.values)
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
     ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
     room = 0.1 * (ends[1] - ends[0]) if missing.any() else 0.0  # for missing cells at the right
     plot = Plot((ends[0], ends[1] + room), bounds, labels=(found.name or "(no name)", what))
-    for c in series:
-        mean, low, high = (part[~missing, c] for part in parts)
-        plot.band(x, low, high, name_series(c))
-        plot.line(x, mean, name_series(c))
-    for c in series:
-        for place, i in zip(x, np.flatnonzero(~missing), strict=True):
-            numbers = [part[i, c] for part in parts]
-            tip = _tip(format_value(found.values[i]), classes[c], numbers)
-            plot.dot(place, numbers[0], name_series(c), tip, 3)
-        for i in np.flatnonzero(missing):
-            numbers = [part[i, c] for part in parts]
-            edge = plot.xlim[1]
-            plot.whisker((edge, edge), (numbers[1], numbers[2]), name_series(c))
-            plot.dot(edge, numbers[0], f"{name_series(c)} hollow", _tip("(missing)", classes[c], numbers), 4)
+    for s in series:
+        plot.band(x, s.low[~missing], s.high[~missing], s.kind)
+        plot.line(x, s.mean[~missing], s.kind)
+    places = np.full(len(missing), plot.xlim[1])
+    places[~missing] = x
+    for s in series:
+        for i, (place, lacks) in enumerate(zip(places, missing, strict=True)):
+            if lacks:
+                plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
+            tip, kind = s.tip(i, format_value(found.values[i])), f"{s.kind} hollow" if lacks else s.kind
+            plot.dot(place, s.mean[i], kind, tip, 4 if lacks else 3)
     ticks = choose_dates(*ends) if found.kind == "date" else None
-    changes = ", ".join(f"{classes[c]} {parts[0][0, c]:.3g} to {parts[0][-1, c]:.3g}" for c in series)
+    changes = ", ".join(f"{s.name} {s.mean[0]:.3g} to {s.mean[-1]:.3g}" for s in series)
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
 
-def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
-    parts, series, classes, bounds, what = panel
+def _draw_levels(
+    found: PartialDependence, series: list[Series], bounds: tuple[float, float], what: str
+) -> str:
     n = len(found.values)
     plot = Plot(bounds, (-0.5, n - 0.5), labels=(what, ""), left=LEVEL_WIDTH, height=60 + 30 * n)
     names = [format_value(value) for value in found.values]
-    for i in range(n):
-        for k, c in enumerate(series):
-            numbers = [part[i, c] for part in parts]
+    for i, name in enumerate(names):
+        for k, s in enumerate(series):
             y = n - 1 - i + (0.5 - (k + 0.5) / len(series)) * 0.7
-            plot.whisker((numbers[1], numbers[2]), (y, y), name_series(c))
-            plot.dot(numbers[0], y, name_series(c), _tip(names[i], classes[c], numbers))
+            plot.whisker((s.low[i], s.high[i]), (y, y), s.kind)
+            plot.dot(s.mean[i], y, s.kind, s.tip(i, name))
     alt = f"{what} for {n} levels of {found.name}."
     return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
 
 
-def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
+def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
     chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
     both = np.concatenate([mean[chosen], y[chosen]])
     low, high = float(both.min()), float(both.max())
@@ -157,10 +161,10 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."
     caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."
-    return render_figure("scatter", plot.render(alt), caption, "Predicted and true")
+    return Figure("scatter", plot.render(alt), caption, "Predicted and true")
 
 
-def draw_coverage(mean: Array, std: Array, y: Array) -> str:
+def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
     """Draw how many rows lie within their intervals, against how many should."""
     from scipy.special import ndtri
 
@@ -174,4 +178,4 @@ def draw_coverage(mean: Array, std: Array, y: Array) -> str:
         f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True)
     )
     caption = "On the diagonal, intervals hold as many rows as they should. Below it they are too narrow."
-    return render_figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")
+    return Figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")

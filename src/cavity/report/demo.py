@@ -6,7 +6,8 @@ import csv
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity.common.text_tables import format_grid
 from cavity.estimators import GPClassifier
-from cavity.options import Training, read_training
+from cavity.options import Training
 from cavity.report.calibration import Array, error, expected_calibration_error, nll
 from cavity.report.colours import COLOURS
 from cavity.report.plots import decision_regions, learning_curve, reliability_diagram
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BOX = 2.5  # the rows of the toy set are uniform in [−BOX, BOX]²
-STYLE: dict[Any, Any] = {
-    "font.size": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#888888",
-    "axes.labelcolor": "#333333",
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "grid.color": "#e8e8e8",
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
 EARLY = 12  # the first 1/12 of the epochs is too steep to draw to scale
 
 
@@ -56,23 +43,18 @@ class Problem(NamedTuple):
     X_test: Array
     y_test: NDArray[np.int64]
 
-    def __str__(self) -> str:
-        (N, D), C = self.X.shape, len(np.unique(self.y))
-        return f"{self.name}: {N} rows, {D} columns, {C} classes; {len(self.y_test)} test rows"
-
 
 class DemoResult(NamedTuple):
     """Fitted model, its probabilities for the test rows, and its row of the table."""
 
     problem: Problem
-    method: str
     model: Any
     P: Array  # [n C]
     row: dict[str, str]
 
 
 class Size(NamedTuple):
-    """Size of a problem, and limits of each fit."""
+    """Size of a problem, and limits of each fit. The epochs limit the fits; on a busy machine, the seconds do."""
 
     rows: int  # training rows
     inducing: int  # inducing points per class
@@ -83,37 +65,30 @@ class Size(NamedTuple):
         return f"{self.inducing} inducing points per class, {self.epochs} epochs and {self.seconds:g} s"
 
 
-class Setting(NamedTuple):
-    """Sizes of the demo. The epochs limit the fits; on a busy machine, the seconds do."""
-
-    toy: Size
-    digits: Size
-
-    def __str__(self) -> str:
-        return (
-            "NLL, error and ECE are computed on test rows; lower is better. To keep the demo short, EP and SEP have\n"
-            f"at most {self.toy} on toy,\nat most {self.digits} on digits\n"
-            '("limit": the fit reached a limit before it converged).\n'
-            "This is one split with sizes chosen for it: a demonstration, not a comparison of methods."
-        )
+Sizes = dict[str, Size]  # by problem
+FULL = {"toy": Size(1000, 12, 300, 10), "digits": Size(1198, 50, 120, 25)}
+QUICK = {"toy": Size(150, 8, 15, 5), "digits": Size(300, 10, 8, 5)}
+REMARK = """\
+NLL, error and ECE are computed on test rows; lower is better. To keep the demo short, EP and SEP have
+at most {toy} on toy,
+at most {digits} on digits
+("limit": the fit reached a limit before it converged).
+This is one split with sizes chosen for it: a demonstration, not a comparison of methods."""
 
 
-FULL = Setting(Size(1000, 12, 300, 10), Size(1198, 50, 120, 25))
-QUICK = Setting(Size(150, 8, 15, 5), Size(300, 10, 8, 5))
-
-
-def run(out: Path, seed: int, setting: Setting = FULL, echo: Callable[..., Any] = print) -> list[DemoResult]:
+def run(out: Path, seed: int, sizes: Sizes = FULL, echo: Callable[..., Any] = print) -> list[DemoResult]:
     """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
-    start = time.perf_counter()
-    results: list[DemoResult] = []
-    for problem in (make_toy(setting.toy.rows, seed), make_digits(setting.digits.rows, seed)):
-        echo(f"==> {problem}")
-        for method, model in make_models(problem, setting, seed):
-            results.append(train(problem, method, model))
+    start, results = time.perf_counter(), list[DemoResult]()
+    for make, size in ((make_toy, sizes["toy"]), (make_digits, sizes["digits"])):
+        problem = make(size.rows, seed)
+        (N, D), C = problem.X.shape, len(np.unique(problem.y))
+        echo(f"==> {problem.name}: {N} rows, {D} columns, {C} classes; {len(problem.y_test)} test rows")
+        for method in ("EP", "SEP", "logistic regression"):
+            results.append(train(problem, method, size, seed))
             row = results[-1].row
             echo(f"    {method:<20} NLL {row['NLL']}   ({row['fit seconds']} s)")
     rows = [result.row for result in results]
-    echo(f"\n{format_table(rows)}\n\n{setting}\n\n==> Drawing")
+    echo(f"\n{format_table(rows)}\n\n{REMARK.format(**sizes)}\n\n==> Drawing")
     out.mkdir(parents=True, exist_ok=True)
     table, picture = out / "demo.csv", out / "demo.png"
     with table.open("w", newline="", encoding="utf-8") as file:
@@ -153,30 +128,22 @@ def make_digits(rows: int, seed: int) -> Problem:
     return Problem("digits", X, y, X_test, y_test)
 
 
-def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str, Any]]:
-    size = setting.toy if problem.name == "toy" else setting.digits
-    options: dict[str, Any] = {
-        "n_inducing": size.inducing,
-        "max_epochs": size.epochs,
-        "training": Training(max_seconds=size.seconds),
-        "random_state": seed,
-        "verbose": 1 if sys.stderr.isatty() else 0,
-    }
-    yield "EP", GPClassifier("ep", **options)
-    yield "SEP", GPClassifier("sep", **options)
-    yield "logistic regression", make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-
-
-def train(problem: Problem, method: str, model: Any) -> DemoResult:
+def train(problem: Problem, method: str, size: Size, seed: int) -> DemoResult:
     """Fit and predict. The table, not a warning, says whether a limit was reached."""
+    model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    if method in ("EP", "SEP"):
+        limits: dict[str, Any] = {"max_epochs": size.epochs, "training": Training(max_seconds=size.seconds)}
+        verbose = int(sys.stderr.isatty())
+        model = GPClassifier(
+            method.lower(), n_inducing=size.inducing, random_state=seed, verbose=verbose, **limits
+        )
     start, epochs = time.perf_counter(), ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(problem.X, problem.y)
     seconds = time.perf_counter() - start
     if isinstance(model, GPClassifier):
-        limit = read_training(model.training).max_seconds
-        limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= limit
+        limited = model.n_epochs_ == size.epochs or model.history_[-1]["seconds"] >= size.seconds
         epochs = f"{model.n_epochs_}" + (" (limit)" if limited else "")
     P, y = np.asarray(model.predict_proba(problem.X_test)), problem.y_test
     row = {
@@ -188,7 +155,7 @@ def train(problem: Problem, method: str, model: Any) -> DemoResult:
         "fit seconds": f"{seconds:.1f}",
         "epochs": epochs,
     }
-    return DemoResult(problem, method, model, P, row)
+    return DemoResult(problem, model, P, row)
 
 
 def format_table(rows: list[dict[str, str]]) -> str:
@@ -200,16 +167,28 @@ def format_table(rows: list[dict[str, str]]) -> str:
 
 def draw(results: list[DemoResult], path: Path) -> None:
     """Draw three panels: decision regions of the toy set, reliability on digits, learning curves."""
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure
 
-    by_name = {(result.problem.name, result.method): result for result in results}
-    with rc_context(STYLE):
+    by_name = {(result.problem.name, result.row["method"]): result for result in results}
+    with style.context(str(files("cavity.report").joinpath("static", "demo.mplstyle"))):
         figure = Figure(figsize=(15.4, 5.4), layout="constrained")
         left, middle, right = figure.subplots(1, 3)
-        _draw_regions(by_name["toy", "EP"], left)
-        _draw_reliability(by_name["digits", "EP"], by_name["digits", "logistic regression"], middle)
+        toy, digits = by_name["toy", "EP"], by_name["digits", "EP"]
+        decision_regions(toy.model, toy.problem.X, toy.problem.y, left)
+        left.grid(False)
+        left.set(xlabel="x₁", ylabel="x₂")
+        rings = f"rings: the {toy.model.inducing_points_.shape[1]} learned inducing points of each class"
+        _set_title(left, "Decision regions, EP on the toy set", rings)
+        for result, colour in ((by_name["digits", "logistic regression"], "#8a8a8a"), (digits, COLOURS[0])):
+            label = "{method}: ECE {ECE}".format(**result.row)
+            reliability_diagram(result.P, result.problem.y_test, middle, label=label, colour=colour)
+        meaning = "above the diagonal: underconfident; below: overconfident"
+        _set_title(middle, "Reliability on digits", meaning)
         _draw_curves([by_name[name, method] for name in ("digits", "toy") for method in ("EP", "SEP")], right)
+        _set_title(right, "Learning curves", "the steep first epochs are cut off")
+        for ax in (middle, right):
+            ax.legend(loc="lower right")
         figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
@@ -219,38 +198,13 @@ def _set_title(ax: Axes, title: str, below: str) -> None:
     ax.set_box_aspect(1)
 
 
-def _draw_regions(ep: DemoResult, ax: Axes) -> None:
-    decision_regions(ep.model, ep.problem.X, ep.problem.y, ax)
-    ax.grid(False)
-    M = ep.model.inducing_points_.shape[1]
-    rings = f"rings: the {M} learned inducing points of each class"
-    _set_title(ax, "Decision regions, EP on the toy set", rings)
-    ax.set(xlabel="x₁", ylabel="x₂")
-
-
-def _draw_reliability(ep: DemoResult, other: DemoResult, ax: Axes) -> None:
-    for result, colour in ((other, "#8a8a8a"), (ep, COLOURS[0])):
-        label = f"{result.method}: ECE {result.row['ECE']}"
-        reliability_diagram(result.P, result.problem.y_test, ax, label=label, colour=colour)
-    _set_title(ax, "Reliability on digits", "above the diagonal: underconfident; below: overconfident")
-    ax.legend(loc="lower right")
-
-
 def _draw_curves(results: list[DemoResult], ax: Axes) -> None:
     shown: list[float] = []
     for result in results:
-        history, N = result.model.history_, len(result.problem.y)
-        learning_curve(
-            history,
-            ax,
-            rows=N,
-            against="epoch",
-            label=f"{result.method}, {result.problem.name}",
-            colour=COLOURS[0] if result.method == "EP" else COLOURS[1],
-            style="--" if result.problem.name == "toy" else "-",
-        )
+        history, N, name = result.model.history_, len(result.problem.y), result.problem.name
+        label, colour = f"{result.row['method']}, {name}", COLOURS[int(result.row["method"] == "SEP")]
+        style = "--" if name == "toy" else "-"
+        learning_curve(history, ax, rows=N, against="epoch", label=label, colour=colour, style=style)
         shown += [row["objective"] / N for row in history[len(history) // EARLY :]]
     low, high = min(shown), max(shown)
     ax.set_ylim(low, high + 0.05 * (high - low))
-    _set_title(ax, "Learning curves", "the steep first epochs are cut off")
-    ax.legend(loc="lower right")

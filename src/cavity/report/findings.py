@@ -11,11 +11,13 @@ from cavity.errors import BadInput
 from cavity.estimators.fitted_view import view_fit
 from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
-from cavity.explain.raw_rows import RawRows, choose_rows, find_columns
+from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
+from cavity.fitting.results import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode
+from cavity.saving.json_checks import format_label
 
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows
@@ -29,7 +31,6 @@ class Scored(NamedTuple):
 
     raw: RawRows
     outcome: Array  # log-probabilities [n C], or means and standard deviations [n 2]
-    is_regression: bool
     novelty: Array | None  # [n]; None for models that cannot tell
     truth: Any = None  # numbers of classes, or numbers
     scores: Any = None
@@ -44,6 +45,44 @@ class Ranking(NamedTuple):
     values: list[float]
     errors: list[float] | None  # None if no labels were needed
     given: list[float] | None = None  # of columns whose cells are unknown, given the others
+
+
+class Findings(NamedTuple):
+    """A model, and what the report tells of it."""
+
+    model: Any
+    fit: Result
+    target: str
+    classes: list[str]  # empty for a regressor
+    columns: list[str]
+    scored: Scored | None  # None without rows
+    ranking: Ranking | None  # None if it is not known which columns matter
+
+    @property
+    def judged(self) -> Scored | None:
+        """The rows, if their truth is known."""
+        return None if self.scored is None or self.scored.truth is None else self.scored
+
+
+def find(model: Any, X: Any, y: Any, names: Any) -> Findings:
+    """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
+    fit = view_fit(model)
+    prepare = fit.features.preparation
+    target = None if prepare is None or prepare.target_ is None else prepare.target_.name
+    known = names if names is not None else getattr(model, "feature_names_in_", None)
+    scored = None
+    if X is not None:
+        scored = score_rows(model, name_columns(read_raw_rows(X, fit.features, fit.model), names), y)
+        known = scored.raw.names
+    return Findings(
+        model,
+        fit,
+        target or ("the target" if fit.classes is None else "the label"),
+        [format_label(c) for c in (() if fit.classes is None else fit.classes)],
+        [f"column {j}" for j in range(model.n_features_in_)] if known is None else list(map(str, known)),
+        scored,
+        rank_columns(model, scored, y),
+    )
 
 
 def name_columns(raw: RawRows, names: Any) -> RawRows:
@@ -67,7 +106,7 @@ def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
     else:
         outcome = model.predict_log_proba(rows)
     novelty = None if fit.novelty is None else model.predict_novelty(rows)
-    scored = Scored(raw, outcome, classes is None, novelty)
+    scored = Scored(raw, outcome, novelty)
     if y is None:
         return scored
     truth = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
@@ -106,20 +145,22 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
     return Ranking(order.tolist(), values[order].tolist(), *ordered)
 
 
-def find_dependences(model: Any, scored: Scored, ranking: Ranking | None) -> list[PartialDependence]:
-    if ranking is None:
+def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
+    """Return the partial dependence on the most important columns, with their importance."""
+    if found.ranking is None or found.scored is None:
         return []
-    C = scored.outcome.shape[1]
-    used = set(scored.raw.owner.tolist())
-    best = [j for j, v in zip(ranking.places, ranking.values, strict=True) if v > 0 and j in used][:CURVES]
-    few = {"n_values": 12, "n_rows": 30} if C <= 6 else {"n_values": 8, "n_rows": 20}
-    return [model.partial_dependence(scored.raw, j, **few) for j in best]
+    raw, few = found.scored.raw, {"n_values": 12, "n_rows": 30}
+    if found.scored.outcome.shape[1] > 6:
+        few = {"n_values": 8, "n_rows": 20}
+    ranked = zip(found.ranking.places, found.ranking.values, strict=True)
+    best = [(j, v) for j, v in ranked if v > 0 and (raw.owner == j).any()][:CURVES]
+    return [(found.model.partial_dependence(raw, j, **few), v) for j, v in best]
 
 
-def find_notable(scored: Scored) -> list[tuple[int, str]]:
+def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
     """Return rows worth a look with the reason: the hardest, whose truth is least expected, and the most uncertain."""
     surprise: Array | None
-    if scored.is_regression:
+    if is_regression:
         mean, doubt = scored.outcome.T
         surprise = None if scored.truth is None else np.abs(scored.truth - mean) / doubt
     else:

@@ -15,11 +15,24 @@ from cavity._version import __version__
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.method import read_method
-from cavity.report.markup import Facts
+
+Facts = list[tuple[str, str]]
 
 
 def describe_model(model: Any) -> Facts:
-    return _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
+    name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
+    evidence = "none: training stopped too early" if math.isnan(value) else f"{value:,.2f}"
+    facts = _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
+    facts += [(name[0].upper() + name[1:], evidence), ("Epochs", f"{model.n_epochs_}")]
+    if model.history_ and "seconds" in model.history_[-1]:
+        facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
+    return [
+        *facts,
+        ("Size of the model", _measure_memory(model)),
+        ("Precision", f"{read_training(model.training).dtype}"),
+        ("Seed (random_state)", f"{model.random_state!r}"),
+        *_list_versions(),
+    ]
 
 
 def _describe_regressor(gp: Any) -> Facts:
@@ -28,18 +41,7 @@ def _describe_regressor(gp: Any) -> Facts:
         ("Columns", f"{gp.n_features_in_}"),
         ("Kernel", _describe_kernel(gp.kernel_)),
         ("Noise, standard deviation", f"{math.sqrt(gp.noise_):.4g}"),
-        *_describe_training(gp),
-        *_list_versions(),
     ]
-
-
-def _describe_training(model: Any) -> Facts:
-    name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
-    evidence = "none: training stopped too early" if math.isnan(value) else f"{value:,.2f}"
-    facts = [(name[0].upper() + name[1:], evidence), ("Epochs", f"{model.n_epochs_}")]
-    if model.history_ and "seconds" in model.history_[-1]:
-        facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
-    return facts
 
 
 def _describe_classifier(clf: Any) -> Facts:
@@ -47,7 +49,7 @@ def _describe_classifier(clf: Any) -> Facts:
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
         what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
-    rows = [
+    facts = [
         ("Method", read_method(clf.method, "classification").label),
         ("Classes", f"{len(clf.classes_)}"),
         ("Columns", f"{D}"),
@@ -56,20 +58,13 @@ def _describe_classifier(clf: Any) -> Facts:
         ("Noise variance", _format_range(clf.noise_)),
     ]
     if hasattr(clf, "epsilon_"):
-        rows.append(("Fraction of random labels (ε)", f"{clf.epsilon_:.4g}"))
+        facts.append(("Fraction of random labels (ε)", f"{clf.epsilon_:.4g}"))
     if clf.calibration_ != "none":
-        rows.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
+        facts.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
     if len(clf.ensemble_weights_) > 1:
         weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
-        rows.append(("Weights of Gaussian process and trees", weights))
-    return [
-        *rows,
-        *_describe_training(clf),
-        ("Size of the model", _measure_memory(clf)),
-        ("Precision", f"{read_training(clf.training).dtype}"),
-        ("Seed (random_state)", f"{clf.random_state!r}"),
-        *_list_versions(),
-    ]
+        facts.append(("Weights of Gaussian process and trees", weights))
+    return facts
 
 
 def _list_versions() -> Facts:

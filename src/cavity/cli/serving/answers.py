@@ -27,7 +27,6 @@ NUMBERS = {
     "low": "Lower end of the 95 % interval per row.",
     "high": "Upper end of the 95 % interval per row.",
 }
-NOVELTY = "Share of training rows that are more usual, per row."
 
 
 class Health(BaseModel):
@@ -60,27 +59,24 @@ class Refusal(BaseModel):
 
 def make_answer_model(model: Model) -> type[BaseModel]:
     """Make the type of a prediction from the classes of a model; of a regressor, from its numbers."""
-    notes: Any = (dict[str, int], Field(description="Counts of cells unlike those of the training rows."))
-    digest: Any = (str, Field(description="SHA-256 of the model file."))
-    novelty: Any = (list[float] | None, Field(None, description=NOVELTY))
-    if model.classes is None:
-        numbers: dict[str, Any] = {k: (list[float], Field(description=text)) for k, text in NUMBERS.items()}
-        return create_model("Prediction", **numbers, novelty=novelty, notes=notes, model=digest)
-    label: Any = Literal.__getitem__(tuple(map(format_label, model.classes)))
-    entropies: dict[str, Any] = {
-        name: (list[float] | None, Field(None, description=f"{name.capitalize()} entropy per row, in nats."))
-        for name in ENTROPIES
+    fields: dict[str, tuple[Any, str]] = {name: (list[float], text) for name, text in NUMBERS.items()}
+    if model.classes is not None:
+        label: Any = Literal.__getitem__(tuple(map(format_label, model.classes)))
+        fields = {
+            "labels": (list[label], "Most probable class per row."),
+            "classes": (list[label], "Classes, in the order of the probabilities."),
+            "probabilities": (list[list[float]], "One list per row, one number per class."),
+        }
+        for name in ENTROPIES:
+            fields[name] = (list[float] | None, f"{name.capitalize()} entropy per row, in nats.")
+    fields["novelty"] = (list[float] | None, "Share of training rows that are more usual, per row.")
+    fields["notes"] = (dict[str, int], "Counts of cells unlike those of the training rows.")
+    fields["model"] = (str, "SHA-256 of the model file.")
+    described: dict[str, Any] = {
+        name: (kind, Field(None if kind == list[float] | None else ..., description=text))
+        for name, (kind, text) in fields.items()
     }
-    return create_model(
-        "Prediction",
-        labels=(list[label], Field(description="Most probable class per row.")),
-        classes=(list[label], Field(description="Classes, in the order of the probabilities.")),
-        probabilities=(list[list[float]], Field(description="One list per row, one number per class.")),
-        **entropies,
-        novelty=novelty,
-        notes=notes,
-        model=digest,
-    )
+    return create_model("Prediction", **described)
 
 
 def predict_block(model: Model, X: Array, extras: Extras) -> Columns:

@@ -26,14 +26,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cavity._version import __version__
 from cavity.cli.models import Model
 from cavity.cli.predictors import Extras
+from cavity.cli.serving import trial
 from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
 from cavity.cli.serving.batching import Full
 from cavity.cli.serving.metrics import COUNT, COUNTED
-from cavity.cli.serving.page import SECURITY_POLICY, make_page
 from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
-from cavity.cli.serving.trial import KINDS, PAGE_HEADERS, describe_model, make_example, read_page_file
 from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
@@ -125,14 +124,14 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         **protected,  # type: ignore[arg-type]
     )(predict)
 
-    about = describe_model(model, limits)
+    about = trial.describe_model(model, limits)
 
     @app.get("/page.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def page_description() -> dict[str, Any]:
         return about
 
-    for name, kind in KINDS.items():
-        file = Response(read_page_file(name), media_type=kind, headers=PAGE_HEADERS)
+    for name, kind in trial.KINDS.items():
+        file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
         app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
 
     @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
@@ -141,8 +140,8 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
     @app.get("/docs", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def docs() -> HTMLResponse:
-        page = make_page(describe(app, service.reader), make_example(about), access.token is not None)
-        return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
+        page = trial.make_docs(describe(app, service.reader), about, access.token is not None)
+        return HTMLResponse(page, headers={"content-security-policy": trial.DOCS_POLICY})
 
 
 async def _answer(service: Service, request: Request, extras: Extras) -> Response:

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    TypeAdapter,
-    create_model,
-)
-from pydantic import ValidationError as Invalid
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from cavity.cli.models import Model
 from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.errors import BadInput
 from cavity.rows.columns.column_kinds import Number, Unchanged, suggest_column
+from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
-Finite = Annotated[StrictFloat, Field(allow_inf_nan=False)]
-NumberCell = Finite | StrictBool | StrictStr | None  # text is read as in a file: "4.5", "NA"
-CategoryCell = StrictStr | StrictBool | StrictInt | Finite | None
+KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NumberCell = Finite | bool | str | None
+CategoryCell = str | bool | int | Finite | None
 
 
 class CellError(BaseModel):
@@ -59,37 +50,30 @@ class RowReader:
     """
 
     def __init__(self, model: Model, most_rows: int) -> None:
-        self.model, self.most_rows = model, most_rows
-        width = model.classifier.n_features_in_ if model.prepare is None else len(model.prepare.inputs)
-        listed: Any = Annotated[list[Finite], Field(min_length=width, max_length=width)]
-        self.names = [str(i + 1) for i in range(width)]
-        self._lists: TypeAdapter[Any] | None = TypeAdapter(listed)
-        self._objects: TypeAdapter[Any] | None = None
-        row = listed
-        if model.prepare is not None:
-            self.names = list(model.prepare.inputs)
-            named = make_row_model(model)
-            self._objects = TypeAdapter(named)
-            if model.prepare.inputs != model.prepare.names:
-                self._lists = None
-            row = named if self._lists is None else named | listed
-        self._known = set(self.names)
+        self.prepare, self.most_rows, prepare = model.prepare, most_rows, model.prepare
+        self.names = (
+            [str(i + 1) for i in range(model.features.n)] if prepare is None else list(prepare.inputs)
+        )
+        self._takes_lists = prepare is None or prepare.inputs == prepare.names
+        self._is_number = dict.fromkeys(self.names, True)
+        width = len(self.names)
+        row: Any = Annotated[list[Finite], Field(min_length=width, max_length=width)]
+        if prepare is not None:
+            self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in prepare.columns_}
+            row = make_row_model(prepare) | row if self._takes_lists else make_row_model(prepare)
         self._most_characters = ROW_CHARACTERS + sum(2 * len(name) + 64 for name in self.names)
         self.Body = create_model(
             "PredictRequest",
             __config__=ConfigDict(extra="forbid"),
-            rows=(list[row], Field(min_length=1, max_length=most_rows)),  # type: ignore[valid-type]
+            rows=(list[row], Field(min_length=1, max_length=most_rows)),
         )
 
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
-        rows: list[list[Any]] = []
-        errors: list[CellError] = []
+        rows, errors = list[list[Any]](), list[CellError]()
         for number, row in enumerate(parse_rows(body, self.most_rows, self._most_characters), 1):
             try:
                 rows.append(self._read_row(number, row))
-            except Invalid as error:
-                errors += self._describe_errors(number, error)
             except BadRows as error:
                 errors += error.errors
             if len(errors) >= MOST_ERRORS:
@@ -102,76 +86,76 @@ class RowReader:
 
     def _read_row(self, number: int, row: Any) -> list[Any]:
         """Check the cells of a row, and return them in the order of the columns."""
-        if isinstance(row, dict) and self._objects is not None:
-            if len(row) > len(self.names):  # at once, since each unknown key would cost an error
-                name = next(key for key in row if key not in self._known)
-                raise BadRows([CellError(row=number, column=name, message=self._describe_unknown(name))])
-            return list(self._objects.validate_python(row).__dict__.values())
-        if isinstance(row, list) and self._lists is not None:
-            return list(self._lists.validate_python(row))
-        raise BadRows([CellError(row=number, column=None, message=self._describe_row())])
+        listed = isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
+        if listed:
+            row = dict(zip(self.names, row, strict=True))
+        elif not isinstance(row, dict) or self.prepare is None:
+            raise BadRows([CellError(row=number, column=None, message=self._describe_row())])
+        cells, wrong = [], dict[str, str]()
+        unknown = [name for name in row if name not in self._is_number]
+        if len(row) > len(self.names):  # each unknown key would cost an error
+            del unknown[1:]
+        else:
+            for name, is_number in self._is_number.items():
+                try:
+                    cells.append(_read_cell(row, name, is_number, listed))
+                except ValueError as error:
+                    wrong[name] = str(error)
+        for name in unknown:
+            wrong[name] = f"the model has no column {name!r:.60}; {suggest_column(name, self.names, 8)}"
+        if wrong:
+            raise BadRows([CellError(row=number, column=name, message=text) for name, text in wrong.items()])
+        return cells
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
-        prepare = self.model.prepare
-        if prepare is None:
+        if self.prepare is None:
             return np.array(rows, dtype=np.float64)
         columns = map(unify_cells, zip(*rows, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names what overflows
-            return prepare.encode(dict(zip(prepare.inputs, columns, strict=True)), notes)
+            return self.prepare.encode(dict(zip(self.prepare.inputs, columns, strict=True)), notes)
 
     def _check_finite(self, X: Any) -> None:
         """Name the cells that are missing where the model needs them, or overflow when they are scaled."""
-        wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS]
-        prepare = self.model.prepare
-        names = self.names
-        if prepare is not None:
-            names = [column.name for column in prepare.columns_ for _ in column.features]
+        wrong, names = np.argwhere(~np.isfinite(X))[:MOST_ERRORS], self.names
+        if self.prepare is not None:
+            names = [column.name for column in self.prepare.columns_ for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
             raise BadRows([CellError(row=i + 1, column=names[j], message=message) for i, j in wrong])
 
-    def _describe_unknown(self, column: str) -> str:
-        return f"the model has no column {column!r:.60}; {suggest_column(column, self.names, 8)}"
-
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"
-        if self._objects is None:
+        if self.prepare is None:
             return f"each row must be {numbers}; /schema describes the columns."
-        either = "" if self._lists is None else f", or {numbers}"
+        either = f", or {numbers}" if self._takes_lists else ""
         return f"each row must be an object by column name{either}; /schema lists the columns."
 
-    def _describe_errors(self, row: int, error: Invalid) -> Iterator[CellError]:
-        seen = set()
-        for found in error.errors(include_url=False, include_context=False)[: 4 * MOST_ERRORS]:
-            key = found["loc"][0] if found["loc"] else None
-            if key in seen:  # a cell has one error per type that it may have
-                continue
-            seen.add(key)
-            column = self.names[key] if isinstance(key, int) else key
-            yield CellError(
-                row=row,
-                column=column,
-                message=self._describe_row() if column is None else self._describe_cell(column, found),
-            )
 
-    def _describe_cell(self, column: str, found: Any) -> str:
-        if found["type"] == "missing":
-            return f"the row has no column {column!r}, which the model was trained with; give null if it is unknown."
-        if found["type"] == "extra_forbidden":
-            return self._describe_unknown(column)
-        given, nulls = found["input"], "" if self._objects is None else " or null"
-        if isinstance(given, int | float) and not isinstance(given, bool):
-            return f"{str(given)[:30]} is not a finite number, or above 1e308: correct it{nulls and ', or give null'}."
-        kind = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
-        what = "a number" if isinstance(found["loc"][0], int) else "text, a number"
-        return f"the cell is {kind.get(type(given), 'not a cell')}: give {what}{nulls if what != 'a number' else ''}."
+def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) -> Any:
+    """Return a cell; raises ValueError with what is wrong. Text in a column of numbers is read as in a file: "4.5", "NA"."""
+    if name not in row:
+        raise ValueError(
+            f"the row has no column {name!r}, which the model was trained with; give null if it is unknown."
+        )
+    cell = row[name]
+    if isinstance(cell, float) or (type(cell) is int and is_number):
+        try:
+            if math.isfinite(cell):
+                return float(cell)
+        except OverflowError:
+            pass
+        null = "" if listed else ", or give null"
+        raise ValueError(f"{str(cell)[:30]} is not a finite number, or above 1e308: correct it{null}.")
+    if listed or isinstance(cell, dict | list):
+        wanted = "a number" if listed else "text, a number or null"
+        raise ValueError(f"the cell is {KINDS[type(cell)]}: give {wanted}.")
+    return cell
 
 
-def make_row_model(model: Model) -> type[BaseModel]:
+def make_row_model(prepare: ColumnEncoder) -> type[BaseModel]:
     """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
-    assert model.prepare is not None
     fields: dict[str, Any] = {}
-    for i, column in enumerate(model.prepare.columns_):
+    for i, column in enumerate(prepare.columns_):
         cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)

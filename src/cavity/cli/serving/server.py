@@ -8,10 +8,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import uvicorn
@@ -20,41 +18,35 @@ from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
-WORKER = "CAVITY_SERVE"  # environment variable by which worker processes learn what to serve
+WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
 
 
-class ServerPlan(NamedTuple):
-    """What a process serves. Worker processes read it as JSON."""
-
-    path: str
-    device: str | None
-    limits: Limits
-    access: Access
-
-
-def run(
-    path: str | Path,
-    host: str,
+def serve(
+    model: str,
     port: int,
-    *,
-    allowed_hosts: Sequence[str],
-    limits: Limits,
+    host: str,
+    allowed_host: list[str] | None,
+    workers: int,
+    most_rows: int,
+    most_bytes: int,
+    most_waiting: int,
     read_seconds: float,
     stop_seconds: int,
-    workers: int,
-    device: str | None,
+    device: Text,
+    terminal: Terminal,
 ) -> None:
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
-    plan = ServerPlan(str(path), device, limits, make_access(host, allowed_hosts))
+    limits, access = Limits(most_rows, most_bytes, most_waiting), make_access(host, allowed_host or [])
     check_port(host, port)
-    app: Any = make_served_app(plan)
-    if workers > 1:
-        plan = plan._replace(access=plan.access._replace(token=None))  # it is in the environment already
-        os.environ[WORKER] = json.dumps([*plan, max(1, torch.get_num_threads() // workers)])
+    app: Any = make_served_app(model, device, limits, access)
+    if workers > 1:  # they learn from the environment what to serve; the token is there already
+        threads = max(1, torch.get_num_threads() // workers)
+        os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, threads])
         app = f"{__name__}:make_worker_app"
     uvicorn.run(
         app,
@@ -72,12 +64,12 @@ def run(
     )
 
 
-def make_served_app(plan: ServerPlan) -> Any:
-    digest = compute_digest(plan.path)
-    model = Model.open(plan.path, plan.device)
-    if compute_digest(plan.path) != digest:
-        raise BadFile(f"{plan.path} changed while it was read: start the server again.")
-    app = make_app(model, plan.limits, plan.access, digest)
+def make_served_app(path: str, device: Text, limits: Limits, access: Access) -> Any:
+    digest = compute_digest(path)
+    model = Model.open(path, device)
+    if compute_digest(path) != digest:
+        raise BadFile(f"{path} changed while it was read: start the server again.")
+    app = make_app(model, limits, access, digest)
     # The event loop must not wait long for the interpreter: a collection of garbage that visits all of torch takes a tenth of
     # a second, and a thread that computes gives way only after an interval, each time that the loop needs it.
     gc.collect()
@@ -87,9 +79,9 @@ def make_served_app(plan: ServerPlan) -> Any:
 
 
 def make_worker_app() -> Any:
-    path, device, limits, (hosts, _), threads = json.loads(os.environ[WORKER])
+    path, device, limits, hosts, threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
-    return make_served_app(ServerPlan(path, device, Limits(*limits), make_access("localhost", hosts)))
+    return make_served_app(path, device, Limits(*limits), make_access("localhost", hosts))
 
 
 def compute_digest(path: str) -> str:

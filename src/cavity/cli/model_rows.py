@@ -1,0 +1,191 @@
+"""Rows of a table for a saved model: which columns hold labels and weights, and the rows that have them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.cli.models import Model
+from cavity.cli.predicting import read_chunks, report_notes
+from cavity.cli.reading import read_weights
+from cavity.cli.terminal import Terminal, Text
+from cavity.common.text_tables import list_names
+from cavity.errors import BadInput, BadOption
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.columns.target_labels import read_labels, read_targets
+from cavity.rows.files.table_files import TableFile
+from cavity.rows.frames import Prepared
+from cavity.saving.json_checks import format_label
+
+
+class RowsOfChunk(NamedTuple):
+    """Rows of a chunk that have a label and a weight."""
+
+    chunk: Chunk
+    places: Any  # of the rows in the chunk
+    X: Any  # prepared
+    y: Any  # numbers of classes, or targets; zeros if nothing is asked for
+    weight: Any
+
+    @property
+    def cells(self) -> Any:
+        """The raw rows, an Arrow table."""
+        return self.chunk.table.take(self.places)
+
+    @property
+    def numbers(self) -> Any:
+        """Numbers of the rows in the file, from 1."""
+        return self.chunk.first + self.places + 1
+
+
+class Sample(NamedTuple):
+    X: Any  # raw rows, or prepared ones if the model has no preparation
+    y: Any | None  # labels or targets
+    numbers: Any  # of the rows in the file, from 1; None without a file
+    total: int  # number of all rows
+
+
+class Reservoir:
+    """A random sample of at most `most` rows, in file order; a column is an array or an Arrow table."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.total = most, 0
+        self._rng, self._parts = np.random.default_rng(0), list[tuple[Any, ...]]()
+
+    def add(self, *columns: Any) -> None:
+        n = len(columns[0])
+        self.total += n
+        self._parts.append((*columns, self._rng.random(n)))
+        if sum(len(part[-1]) for part in self._parts) > 2 * self.most:
+            self._parts = [self._thin()]
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return self._thin()[:-1]
+
+    def _thin(self) -> tuple[Any, ...]:
+        """Join the parts, and keep the rows with the smallest random numbers."""
+        columns = [_join(parts) for parts in zip(*self._parts, strict=True)]
+        if len(columns[-1]) > self.most:
+            chosen = np.sort(np.argpartition(columns[-1], self.most)[: self.most])
+            columns = [c[chosen] if isinstance(c, np.ndarray) else c.take(chosen) for c in columns]
+        return tuple(columns)
+
+
+def _join(parts: tuple[Any, ...]) -> Any:
+    join = np.concatenate if isinstance(parts[0], np.ndarray) else import_pyarrow().concat_tables
+    return join(parts)
+
+
+def check_column(file: TableFile, name: str | None, what: str) -> None:
+    if name is not None and name not in file.names:
+        hint = suggest_column(name, file.names)
+        raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
+
+
+def find_target(model: Model, file: TableFile, target: str | None) -> str:
+    target = target or model.target
+    if target is None:
+        raise BadOption(
+            "the model does not store the name of its target: name the column of the labels with --target."
+        )
+    check_column(file, target, "labels: name it with --target")
+    return target
+
+
+def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
+    """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
+    check_column(file, weight, "weights (--weight)")
+    stored = getattr(model.classifier, "notes_", {}).get("weight")
+    return weight or (stored if stored in file.names else None)
+
+
+def read_model_rows(
+    model: Model, file: TableFile, target: Text, weight: Text, notes: Counter[str], terminal: Terminal
+) -> Iterator[RowsOfChunk]:
+    """Yield the rows that have a label in `target` and a positive weight; without `target`, all rows.
+
+    `notes` counts cells unlike those of the training rows; they are printed at the end.
+    """
+    prepare = model.choose_preparation(file, target or model.target)
+    unlabelled = total = 0
+    for chunk in read_chunks(file, [*prepare.inputs, *filter(None, (target, weight))], terminal):
+        n = chunk.table.num_rows
+        y, known = (np.zeros(n), np.full(n, True)) if target is None else _read_truth(model, chunk, target)
+        w = np.ones(n) if weight is None else read_weights(chunk, weight)
+        unlabelled += int((~known).sum())
+        places = np.flatnonzero(known & (w > 0))
+        total += len(places)
+        if len(places):
+            X = prepare.encode(chunk, notes)[places]
+            yield RowsOfChunk(chunk, places, X, y[places], w[places])
+    if not total:
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+    report_notes(notes, terminal, file, unlabelled)
+
+
+def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
+    """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
+    kept = Reservoir(most)
+    for part in read_model_rows(model, file, target, None, Counter(), terminal):
+        kept.add(part.cells, part.y, part.numbers)
+    cells, y, numbers = kept.columns
+    labels = None if target is None else y if model.classes is None else model.classes[y]
+    prepare = model.choose_preparation(file, target or model.target)
+    return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
+
+
+def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -> Sample:
+    """Read rows by their numbers in the file, from 1; `must`: the file has to have them all."""
+    prepare = model.choose_preparation(file, model.target)
+    parts, found = [], list[int]()
+    for chunk in file.chunks(list(prepare.inputs)):
+        here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
+        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
+        found += here
+        if len(found) == len(numbers):
+            break
+    absent = [n for n in numbers if n not in found]
+    if not found or (must and absent):
+        raise BadInput(f"{file.path} has no row {absent[0]}.")
+    return Sample(_as_rows(model, prepare, _join(tuple(parts))), None, np.array(found), len(found))
+
+
+def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
+    return cells if hasattr(model.classifier, "preparation_") else Prepared(prepare.encode(cells))
+
+
+def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
+    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
+    cells = get_column(chunk.table, target)
+    if model.classes is None:
+        value, lacks = read_targets(cells, target, chunk.first, strict=False)
+        return value, ~lacks
+    places = {format_label(c): i for i, c in enumerate(model.classes)}
+    other = {_normalise_label(name): place for name, place in places.items()}
+    y = np.full(len(cells), -1)
+    for row, label in enumerate(read_labels(cells, target, chunk.first, strict=False).to_pylist()):
+        if label is None:
+            continue
+        place = places.get(label, other.get(_normalise_label(label)))
+        if place is None:
+            known = list_names([repr(name) for name in places])
+            raise BadInput(
+                f"row {chunk.first + row + 1} of {chunk.where} has the label {label!r:.60}, "
+                f"which is not a class of the model ({known})."
+            )
+        y[row] = place
+    return y, y >= 0
+
+
+def _normalise_label(label: str) -> str:
+    """Normalise different spellings of a label: 2.0 and 2, True and true."""
+    if label.lower() in ("true", "false"):
+        return label.lower()
+    number = re.fullmatch(r"([+-]?\d+)\.0*", label)
+    return number[1] if number else label

@@ -1,0 +1,88 @@
+"""HTML from the templates of a package's folder `static`. Jinja, which torch brings along, escapes all text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from cavity._version import __version__
+from cavity.common.text_tables import list_names, shorten
+from cavity.prediction.estimate import format_loss
+from cavity.report.colours import COLOURS, ON_DARK
+
+MAX_NAMES, NAME_WIDTH = 6, 40  # of a list of columns or classes
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def clean(value: Any) -> Any:
+    """Return a value as text without control characters; HTML stays as it is."""
+    return value if isinstance(value, Markup) else CONTROL.sub("\ufffd", str(value))
+
+
+def escape_text(value: Any) -> Markup:
+    """Convert a value to text and escape it for HTML."""
+    return escape(clean(value))
+
+
+def open_templates(package: str) -> Environment:
+    return Environment(
+        loader=PackageLoader(package, "static"),
+        autoescape=True,
+        finalize=clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def format_number(value: float, digits: int = 6) -> str:
+    """Format a number in at most so many digits, with separators of thousands."""
+    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
+    if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
+        return f"{value:,.0f}"
+    return f"{value:g}"
+
+
+def format_defined(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "–"
+
+
+def list_columns(names: list[str]) -> str:
+    """Join names of columns or classes; long ones are cut, and those with a comma quoted."""
+    short = [shorten(name or "(no name)", NAME_WIDTH) for name in names]
+    return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
+
+
+TEMPLATES = open_templates("cavity.report")
+TEMPLATES.add_extension("jinja2.ext.do")
+TEMPLATES.filters |= {
+    "breakable": lambda name: escape_text(name).replace("_", Markup("_<wbr>")),
+    "f": format_defined,
+    "listed": list_columns,
+    "loss": format_loss,
+    "number": format_number,
+    "shorten": shorten,
+}
+STYLE = TEMPLATES.get_template("report.css").render(light=COLOURS, dark=ON_DARK)
+SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8")
+
+
+def render_report(**content: Any) -> str:
+    """Render the page; `content`: what `report.html` shows."""
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    page = TEMPLATES.get_template("report.html").render(
+        content,
+        colours=COLOURS,
+        style=Markup(STYLE),
+        script=Markup(SCRIPT),
+        digest=digest,
+        version=__version__,
+    )
+    return page.strip() + "\n"
