@@ -12,16 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.likelihoods.normal_tails import SQRT_HALF, log_normal_pdf
+from cavity.likelihoods.normal_tails import SQRT_HALF
 from cavity.likelihoods.quadrature.argmax import log_argmax_probability
-from cavity.likelihoods.quadrature.softmax import WIDE, gumbel_nodes
+from cavity.likelihoods.quadrature.softmax import INNER, WIDE, find_distribution
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
 STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
 MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
 GUMBEL = (-3.0, 14.0)  # range that holds the mass of a Gumbel variable
 GUMBEL_STEP = 0.7
-INNER = 48  # trapezoidal nodes over a normal, as for the softmax's averages
 TABLE = 0.005  # step of the table of a distribution function
 
 
@@ -69,12 +68,13 @@ class Softened(NamedTuple):
     density: Tensor  # [C T]
 
     def duel(self, d: Tensor, noise: Tensor) -> Tensor:
-        z, weight = _normal_nodes(d)
+        z = torch.linspace(-8.5, 8.5, INNER, dtype=d.dtype)
         s = noise.sqrt()[:, None, None]
-        narrow = (d[..., None] + s * z).sigmoid() @ weight
+        narrow = (d[..., None] + s * z).sigmoid() @ torch.softmax(-0.5 * z * z, 0)
         if not bool((s > WIDE).any()):
             return narrow
-        x, weight = _logistic_nodes(d)
+        x = torch.linspace(-24.0, 24.0, 2 * INNER, dtype=d.dtype)  # of the difference of two Gumbel variables
+        weight = torch.softmax(logsigmoid(x) + logsigmoid(-x), 0)
         wide = torch.special.ndtr((d[..., None] - x) / s.clamp_min(1.0)) @ weight
         return torch.where(s[..., 0] > WIDE, wide, narrow)
 
@@ -109,17 +109,9 @@ def softened(noise: Tensor) -> Softened:
     r"""Return the choice with tables of F(t) = E exp(−exp(e − t)) and of its derivative."""
     reach = REACH * float(noise.max().sqrt())
     t = torch.arange(GUMBEL[0] - reach - 0.1, GUMBEL[1] + 2 * reach + 0.1, TABLE, dtype=noise.dtype)
-    z, weight = _normal_nodes(noise)
     below, density = torch.empty(2, len(noise), len(t))
-    g, gumbel = gumbel_nodes(noise)
-    for c, s in enumerate(noise.sqrt()):
-        if s > WIDE:
-            u = (t[:, None] - g) / s
-            below[c], density[c] = torch.special.ndtr(u) @ gumbel, log_normal_pdf(u).exp() @ gumbel / s
-            continue
-        w = (s * z - t[:, None]).clamp(max=6.5).exp()  # [T I]
-        e = (-w).exp()
-        below[c], density[c] = e @ weight, (w * e) @ weight
+    for c, s in enumerate(noise.sqrt()[:, None, None]):
+        below[c], density[c], _ = find_distribution(0 * s, s, t[None], wide=bool(s > WIDE))
     return Softened(noise, t[0], below, density)
 
 
@@ -144,14 +136,3 @@ def _from_largest(f: Tensor) -> Tensor:
 def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
     share = torch.linspace(0, 1, nodes, dtype=low.dtype)
     return low[..., None] + (high - low)[..., None] * share
-
-
-def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes and weights of a standard logistic variable, the difference of two Gumbel variables."""
-    x = torch.linspace(-24.0, 24.0, 2 * INNER, dtype=like.dtype)
-    return x, torch.softmax(logsigmoid(x) + logsigmoid(-x), 0)
-
-
-def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
-    return z, torch.softmax(-0.5 * z * z, 0)
