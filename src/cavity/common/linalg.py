@@ -52,8 +52,7 @@ def inverse_lower(lower: Tensor) -> Tensor:
     if inverts(lower):
         return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-    inverse: Tensor = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
-    return inverse
+    return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
 
 def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:

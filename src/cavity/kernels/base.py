@@ -91,11 +91,11 @@ class Kernel(Parameters, nn.Module):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C M N]."""
         formula = self.formula(TORCH)
-        return formula.cross(formula.prepare(Z), X)  # type: ignore[no-any-return]
+        return formula.cross(formula.prepare(Z), X)
 
     def diag(self, X: Tensor) -> Tensor:
         """Return k(x, x) of rows [N D], [C N]."""
-        return self.formula(TORCH).diag(X)  # type: ignore[no-any-return]
+        return self.formula(TORCH).diag(X)
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
@@ -144,13 +144,13 @@ class _Pair(Kernel):
         return PairFormula(self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2)))
 
     def full(self, Z: Tensor) -> Tensor:
-        return self.combine(self.k1.full(Z), self.k2.full(Z))  # type: ignore[no-any-return]
+        return self.combine(self.k1.full(Z), self.k2.full(Z))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))  # type: ignore[no-any-return]
+        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))
 
     def diag(self, X: Tensor) -> Tensor:
-        return self.combine(self.k1.diag(X), self.k2.diag(X))  # type: ignore[no-any-return]
+        return self.combine(self.k1.diag(X), self.k2.diag(X))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
@@ -225,7 +225,7 @@ class Product(_Pair):
 
     def weight(self) -> np.ndarray:
         parts = [k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel)]
-        return np.prod(np.broadcast_arrays(*parts), axis=0)  # type: ignore[no-any-return]
+        return np.prod(np.broadcast_arrays(*parts), axis=0)
 
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,10 +242,10 @@ class CalledFormula(NamedTuple):
         return Z
 
     def cross(self, points: Tensor, X: Tensor) -> Tensor:
-        return self.kernel.cross(points, X)  # type: ignore[no-any-return]
+        return self.kernel.cross(points, X)
 
     def diag(self, X: Tensor) -> Tensor:
-        return self.kernel.diag(X)  # type: ignore[no-any-return]
+        return self.kernel.diag(X)
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:

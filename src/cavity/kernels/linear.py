@@ -60,7 +60,7 @@ class Linear(Scaled):
         return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
 
     def to_units(self, X: Tensor) -> Tensor:
-        return self.formula(TORCH).features(X)  # type: ignore[no-any-return]
+        return self.formula(TORCH).features(X)
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         formula = self.formula(TORCH)

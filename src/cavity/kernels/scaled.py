@@ -80,7 +80,7 @@ class Scaled(Kernel):
         """Centre the columns of rows or points [... D] and divide them by their spread; cells too far away are limited."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]
+        return formulas.to_units(X, self.center, self.unit)
 
     def relevance(self, columns: Columns) -> np.ndarray:
         weight = np.asarray(columns.spread / self.lengthscale)

@@ -80,7 +80,7 @@ class Stationary(Scaled):
         return self._value(full), self._value(cross)
 
     def _value(self, S: Tensor) -> Tensor:
-        return self.formula(TORCH).value(S)  # type: ignore[no-any-return]
+        return self.formula(TORCH).value(S)
 
 
 @KERNELS.register

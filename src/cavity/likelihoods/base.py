@@ -197,8 +197,7 @@ class Likelihood(Parameters):
 
     def log_probability_at(self, f: Tensor) -> Tensor:
         """Return normalised log class probabilities [n C] given the latent values themselves, [n C], or [n 1] for two classes."""
-        log_p: Tensor = self.log_probability(f, torch.full_like(f, WIDTH))
-        return log_p
+        return self.log_probability(f, torch.full_like(f, WIDTH))
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         """Return the entropy of the label and its two parts per row, in nats, [n].

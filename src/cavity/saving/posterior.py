@@ -161,8 +161,7 @@ def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
         raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
     kind: Any = LIKELIHOODS[name]
     arguments = () if kind.two_classes else (n_classes,)
-    made: Likelihood = kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
-    return made
+    return kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
 
 
 def _check_classes(likelihood: Likelihood, n_classes: int) -> None:

@@ -62,8 +62,7 @@ def _needs_more(cov: Tensor, log_p: Tensor) -> Tensor:
     apart = cov - cov.mean(-1, keepdim=True) - cov.mean(-2, keepdim=True) + cov.mean((-2, -1), keepdim=True)
     wide = torch.linalg.eigvalsh(apart)[:, -1] > WIDE
     unsure = log_p.max(-1).values.exp() < 1 - SURE
-    place: Tensor = (wide & unsure).nonzero()[:, 0]
-    return place
+    return (wide & unsure).nonzero()[:, 0]
 
 
 def _entropies(log_p: Tensor) -> EntropyParts:
@@ -88,8 +87,7 @@ def _transform(mean: Tensor, cov: Tensor, z: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(cov)
     sense = torch.where(vectors.pow(3).sum(-2) < 0, -1.0, 1.0)
     root = (vectors * (sense * values.clamp_min(0).sqrt())[:, None]).flip(-1)
-    f: Tensor = mean[:, None] + z @ root.mT
-    return f
+    return mean[:, None] + z @ root.mT
 
 
 def _average(f: Tensor) -> Tensor:

@@ -49,8 +49,7 @@ class Latent(NamedTuple):
 
     def log_mean(self) -> Tensor:
         """Return log p(y), with random labels."""
-        log_mean: Tensor = with_random_labels(self.log_p, self.epsilon, self.log_p.shape[1])
-        return log_mean
+        return with_random_labels(self.log_p, self.epsilon, self.log_p.shape[1])
 
 
 def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
@@ -109,8 +108,7 @@ def _sobol(K: int) -> Tensor:
     """Return the same normal points, [POINTS K] or [4·POINTS K], at every call."""
     engine = torch.quasirandom.SobolEngine(K, scramble=True, seed=0)  # type: ignore[no-untyped-call]
     uniform: Tensor = engine.draw(POINTS if K <= MANY else 4 * POINTS, dtype=torch.float64)
-    normal: Tensor = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
-    return normal
+    return torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
 
 
 def _average(f: Latent, chosen: Tensor, points: tuple[Tensor, ...], choice: Choice) -> Information:

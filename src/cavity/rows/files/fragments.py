@@ -149,8 +149,8 @@ class Fragments:
         if isinstance(fragment, IcebergFile):
             return fragment.read_group(group, size, columns)
         if _is_parquet(fragment):
-            return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
-        return fragment.to_batches(  # type: ignore[no-any-return]
+            return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)
+        return fragment.to_batches(
             columns=columns, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
         )
 
