@@ -12,7 +12,6 @@ from cavity.common.column_statistics import Columns
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels.base import KERNELS, Kernel
 from cavity.kernels.formulas import ConstantFormula, LinearFormula
-from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled
 
 
@@ -79,17 +78,12 @@ class Constant(Kernel):
         Prior variance of the offset, one for all classes or one per class.
     """
 
+    positive = ("variance",)
     log_variance: Tensor  # [C] or [1]
 
     def __init__(self, variance: Given = 1.0) -> None:
         super().__init__()
         self.variance = variance
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        bind_logarithm(self, "variance", classes)
-
-    def settle(self, classes: int) -> None:
-        settle_logarithm(self, "variance", classes)
 
     def formula(self, xp: Any) -> ConstantFormula:
         return ConstantFormula(xp.array(self.log_variance))
