@@ -241,8 +241,8 @@ class Engine:
         stored = self.sites.stored(state, batch, classes)
         share = self.sites.share(batch.weight, self.removal)
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
-        seen = self.placement.site_marginals(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
+        t, lacks = self.placement.site_marginals(m.t, r, totals)
+        mean, var, residual = gather(torch.stack([*t, lacks]), classes)
         return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
