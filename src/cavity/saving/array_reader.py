@@ -157,15 +157,12 @@ def _read(stored: tensor_files.Stored) -> ArrayRecord:
     )
     if formulas.are_far(model.points):
         raise Unknown
-    novelty = restore_novelty(meta.get("novelty"))
+    classes = json_checks.unpack_labels(meta["classes"]) if classifies else None
+    units, noise = json_checks.read_units(meta.get("units")), 0.0
     if not classifies:
         noise = float(np.exp(arrays["factor.log_noise"][0]))
-        return ArrayRecord(
-            model, features, None, json_checks.read_units(meta["units"]), noise, stored, novelty
-        )
-    classes = json_checks.unpack_labels(meta["classes"])
-    pool = restore_pool(arrays, meta.get("pool"))
-    return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, novelty, pool)
+    pool, novelty = restore_pool(arrays, meta.get("pool")), restore_novelty(meta.get("novelty"))
+    return ArrayRecord(model, features, classes, units, noise, stored, novelty, pool)
 
 
 def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:

@@ -29,7 +29,7 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
     sites = kept.engine.sites
     assert isinstance(sites, Tied)
     return {
-        "sites": {"weighted": sites.weighted, "unit": sites.unit, "tempers": sites.tempers},
+        "sites": {name: getattr(sites, name) for name in ("weighted", "unit", "tempers")},
         "optimiser": len(kept.state.optimiser),
         "width": kept.state.sites.tau.shape[1],
         "exact": kept.engine.exact,
@@ -75,24 +75,20 @@ def restore_growing(
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")
-    weighted, unit, tempers = (about["sites"][name] for name in ("weighted", "unit", "tempers"))
     engine = Engine(
         prior=prior,
         parameters=parameters,
         factor=factor,
-        sites=Tied(found["counts"], bool(weighted), float(unit), bool(tempers), grows=True),
+        sites=Tied(found["counts"], **about["sites"], grows=True),
         hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
         total=found["total"],
-        exact=bool(about["exact"]),
+        exact=about["exact"],
     )
     state = _state(found, about, model.mean.dtype)
-    columns = Columns(
-        found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
-    )
+    columns = Columns(*(found[name].numpy().copy() for name in ("center", "spread")), about["distance"])
     none = np.empty((0, len(columns.center)))
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
-    lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
-    return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
+    return Growing(engine, state, Start(columns, pool), about["lightest"], about["heaviest"], list(history))
 
 
 def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:
