@@ -111,8 +111,8 @@ class FittedModel(_Parts):
         if torch.empty(0, device=device).device == self.device:
             return self
         prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
-        tensors = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        moved = FittedModel(prior.to(device), *tensors, likelihood.to(device), self.pool)
+        prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
+        moved = FittedModel(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
         return with_canonical_layout(moved)
 
 

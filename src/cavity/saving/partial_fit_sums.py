@@ -85,7 +85,8 @@ def restore_growing(
         exact=about["exact"],
     )
     state = _state(found, about, model.mean.dtype)
-    columns = Columns(*(found[name].numpy().copy() for name in ("center", "spread")), about["distance"])
+    center, spread = (found[name].numpy().copy() for name in ("center", "spread"))
+    columns = Columns(center, spread, about["distance"])
     none = np.empty((0, len(columns.center)))
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     return Growing(engine, state, Start(columns, pool), about["lightest"], about["heaviest"], list(history))

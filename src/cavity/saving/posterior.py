@@ -66,8 +66,8 @@ def restore_model(
     prior = _prior(tensors, about, made, sizes)
     if not isinstance(prior, Spectrum):
         _check_factor(prior, tensors["prior_lower"])
-    factors = (tensors[name] for name in ("prior_lower", "mean", "lower"))
-    return with_canonical_layout(FittedModel(prior, *factors, likelihood))
+    prior_lower, mean, lower = (tensors[name] for name in ("prior_lower", "mean", "lower"))
+    return with_canonical_layout(FittedModel(prior, prior_lower, mean, lower, likelihood))
 
 
 @torch.no_grad()

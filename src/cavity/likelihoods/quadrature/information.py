@@ -84,7 +84,7 @@ def _integrate_contenders(f: Latent, order: Tensor, K: int, choice: Choice) -> T
         some, chosen = f.rows(i), order[i, :K]
         mean, sd = some.mean[:, :K, None], some.var[:, :K, None].sqrt()
         pieces = (_nats(choice.among(mean + sd * part.mT, chosen), some) for part in torch.split(z, points))
-        parts.append(sum(piece.sum(-1) for piece in pieces) / len(z))
+        parts.append(torch.stack([piece.sum(-1) for piece in pieces]).sum(0) / len(z))
     return torch.cat(parts, 1)
 
 

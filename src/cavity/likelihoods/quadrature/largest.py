@@ -24,7 +24,7 @@ from cavity.likelihoods.quadrature.log_concave import Integrand
 STEPS = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
 INWARD = (1.0, 0.5, 0.25, 0.125, 0.0625)  # breakpoints between the mode and the ends of the integrand
 DROP = 40.0  # the integrand ends where its logarithm has fallen by this
-NEWTON = 20  # steps to the mode, from one side
+NEWTON = 20  # steps to the mode and to each end; all converge from one side
 NODES = (48, 160)  # of the trapezoidal rule, and for rows that it does not resolve
 BYTES = 32 << 20  # of one array over a piece's nodes
 FALL = 26.0  # the same as DROP, for the trapezoidal rule
@@ -108,9 +108,24 @@ def _integrate(g: Integrand, edges: Tensor) -> Integrals:
     return Integrals(value, (p[:, None] @ h)[:, 0], (p[:, None] @ (z * h))[:, 0])
 
 
+def _ends(g: Integrand, mode: Tensor) -> Tensor:
+    """Return the points where g has fallen by DROP on either side, [2 B].
+
+    g is concave, so Newton's steps from outside never overshoot; −g'' ≥ 1 gives the start.
+    """
+    value = g.log_value(mode[:, None])[:, 0]
+    reach = math.sqrt(2 * DROP)
+    x = torch.stack([mode - reach, mode + reach])
+    for _ in range(NEWTON):
+        z = (x[..., None] - g.mean) * g.rate
+        excess = (log_ndtr(z).sum(-1) - 0.5 * x * x - value + DROP).clamp(max=0)
+        x = x - excess / ((hazard(z) * g.rate).sum(-1) - x)
+    return x
+
+
 def _breakpoints(g: Integrand, mode: Tensor) -> Tensor:
     """Return sorted breakpoints [B E]: graded from both ends towards the mode, and around every rival's step."""
-    low, high = (end[:, None] for end in _find_span(g, DROP)[:2])
+    low, high = _ends(g, mode)[..., None]
     inward = constant(INWARD, mode)
     centre = mode[:, None]
     graded = torch.cat([centre + (low - centre) * inward, centre, centre + (high - centre) * inward], 1)
@@ -131,30 +146,30 @@ def integrate_trapezoid(g: Integrand, nodes: int) -> tuple[Integrals, Tensor]:
 
 
 class _Span(NamedTuple):
-    """Where g is above g(x₀) minus a fall, and g(x₀), for a point x₀ left of its mode."""
+    """Where g is above g(x₀) − FALL, and g(x₀), for a point x₀ left of its mode."""
 
     low: Tensor  # [B]
     high: Tensor  # [B]
     top: Tensor  # [B]
 
 
-def _find_span(g: Integrand, fall: float) -> _Span:
-    r"""−g'' decreases with x, from −g''(x₀) at most to 1, and g(x) ≤ −½ x², so that with γ = g'(x₀), κ = −g''(x₀) and a fall F
+def _find_span(g: Integrand) -> _Span:
+    r"""−g'' decreases with x, from −g''(x₀) at most to 1, and g(x) ≤ −½ x², so that with γ = g'(x₀), κ = −g''(x₀)
 
-    x ≥ x₀ − (√(γ² + 2κF) − γ)/κ        x ≤ x₀ + γ + √(γ² + 2F)        x² ≤ 2 (F − g(x₀))
+    x ≥ x₀ − (√(γ² + 2κ FALL) − γ)/κ        x ≤ x₀ + γ + √(γ² + 2 FALL)        x² ≤ 2 (FALL − g(x₀))
     """
     x = g.start()
     slope, bend = g.derivatives(x)
     top = g.log_value(x[:, None])[:, 0]
     square = slope.square()
-    low = x - ((square + 2 * fall * bend).sqrt() - slope) / bend
-    return _Span(low, torch.minimum(x + slope + (square + 2 * fall).sqrt(), (2 * (fall - top)).sqrt()), top)
+    low = x - ((square + 2 * FALL * bend).sqrt() - slope) / bend
+    return _Span(low, torch.minimum(x + slope + (square + 2 * FALL).sqrt(), (2 * (FALL - top)).sqrt()), top)
 
 
 def _sum_nodes(g: Integrand, nodes: int) -> tuple[Integrals, Tensor]:
     """Return the integrals of some rows, and whether they are resolved: leaving out every other node changes them little."""
     B, R = g.mean.shape
-    low, high, top = _find_span(g, FALL)
+    low, high, top = _find_span(g)
     h = (high - low) / nodes
     steps = constant((*range(0, nodes, 2), *range(1, nodes, 2)), h)
     x = torch.addcmul(low[:, None], h[:, None], steps)  # [B Q]
