@@ -155,13 +155,15 @@ def _average_over_panels(
     sd, width = var.sqrt(), residual.sqrt()
     places = zip((mean, sd), (0 * mean, width), *more, strict=True)
     grid = piecewise_legendre(bumps(*(torch.stack(column, -1) for column in places)))
-    mean, sd, width, e = (x[..., None] for x in (mean, sd, width, exponent))
-    alpha = grid.nodes / width
+    alpha = grid.nodes / width[..., None]
     beta, log_cdf = hazard(alpha), log_ndtr(alpha)
-    log_g = e * log_cdf + log_normal_pdf((grid.nodes - mean) / sd) + grid.log_weights
-    value = log_g.logsumexp(-1)
-    p = (log_g - value[..., None]).exp()
-    g1, g2 = beta / width, -hazard_slope(alpha, beta) / residual[..., None]
-    gr = -0.5 * beta * alpha / residual[..., None]
-    averages = (log_cdf, g1, 0.5 * (g2 + e * g1 * g1), gr)
-    return value - sd[..., 0].log(), ProbitMoments(*((p * x).sum(-1) for x in averages))
+    z = (grid.nodes - mean[..., None]) / sd[..., None]
+    log_g = exponent[..., None] * log_cdf + log_normal_pdf(z) + grid.log_weights
+    top = log_g.amax(-1, keepdim=True)
+    p = log_g.sub_(top).exp_()
+    pb, total = p * beta, p.sum(-1)
+    sums = (p * log_cdf, pb, pb * beta, p * hazard_slope(alpha, beta), pb * alpha)
+    value, g1, square, bend, turn = (x.sum(-1) / total for x in sums)
+    dv = 0.5 * (exponent * square - bend) / residual
+    log_Z = total.log() + top[..., 0] - sd.log()
+    return log_Z, ProbitMoments(value, g1 / width, dv, -0.5 * turn / residual)
