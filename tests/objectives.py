@@ -34,6 +34,6 @@ def fixed_site_evidence(run: Machine, state: State) -> Objective:
     def evidence(theta: np.ndarray) -> float:
         run.engine.load(torch.tensor(theta))
         with torch.no_grad():
-            return float(run.engine.fixed_site_evidence(state, run.rows.whole()))
+            return float(run.engine.evaluate_fixed_sites(state, run.rows.whole())[0])
 
     return evidence

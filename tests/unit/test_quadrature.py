@@ -167,11 +167,6 @@ def power(*values):
     return [float(x) for x in probit_power(*(torch.tensor([v], dtype=torch.float64) for v in values))]
 
 
-def shortened(e):
-    """The least exponent of the shortest rule for e."""
-    return max((rule.least for rule in RULES if rule.least <= e), default=0.0)
-
-
 CASES = [
     (0.3, 1.2, 0.5, 0.7),
     (-4.0, 0.7, 0.2, 0.3),
@@ -219,16 +214,6 @@ def test_probit_power_derivatives_are_those_of_its_value(case):
         up[place], down[place] = case[place] + h, case[place] - h
         difference = (power(*up)[0] - power(*down)[0]) / (2 * h)
         assert slope == pytest.approx(difference, rel=2e-6, abs=1e-8)
-
-
-@pytest.mark.parametrize("case", CASES[:5])
-def test_probit_power_can_be_differentiated(case):
-    """Through its value, by autograd: the same derivatives."""
-    inputs = [torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in case[:3]]
-    got = probit_power(*inputs, torch.tensor([case[3]], dtype=torch.float64), shortened(case[3]))
-    slopes = torch.autograd.grad(got.value.sum(), inputs)
-    for slope, expected in zip(slopes, got[1:], strict=True):
-        torch.testing.assert_close(slope, expected.detach(), rtol=1e-5, atol=1e-8)
 
 
 @settings(phases=[Phase.generate])

@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 
-def load_names(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package, given the names that each of its modules defines."""
-    home_of = {name: module for module, names in homes.items() for name in names}
+def load_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
+    """Return `__getattr__` and `__all__` of a package, given the names that each of its modules defines, as words."""
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def load_name(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{home_of[name]}"), name)
 
-    return load_name
+    return load_name, sorted(home_of)

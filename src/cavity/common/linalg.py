@@ -39,21 +39,14 @@ class Solver(NamedTuple):
 
 def solver(lower: Tensor) -> Solver:
     """Return a solver for L, in the precision of L."""
-    inverted = inverts(lower)
-    return Solver(inverse_lower(lower) if inverted else lower, inverted)
-
-
-def inverts(lower: Tensor) -> bool:
-    """Return whether solves with this factor use its inverse."""
-    return lower.is_cuda
+    return Solver(inverse_lower(lower) if lower.is_cuda else lower, lower.is_cuda)
 
 
 def inverse_lower(lower: Tensor) -> Tensor:
-    if inverts(lower):
+    if lower.is_cuda:
         return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-    inverse: Tensor = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
-    return inverse
+    return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
 
 def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:

@@ -81,17 +81,9 @@ class _Head(NamedTuple):
 class Stored(NamedTuple):
     """The contents of a file."""
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Any]  # of torch, or arrays of NumPy
     meta: dict[str, Any]
     checked: Any  # what `check` returned
-
-
-class StoredArrays(NamedTuple):
-    """The contents of a file as arrays."""
-
-    arrays: dict[str, NDArray[Any]]
-    meta: dict[str, Any]
-    checked: Any
 
     def as_tensors(self) -> Stored:
         """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
@@ -101,8 +93,8 @@ class StoredArrays(NamedTuple):
         import torch
 
         tensors = {}
-        for name in list(self.arrays):
-            shared = torch.from_numpy(self.arrays.pop(name))
+        for name in list(self.tensors):
+            shared = torch.from_numpy(self.tensors.pop(name))
             tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
         return Stored(tensors, self.meta, self.checked)
 
@@ -234,7 +226,7 @@ def read(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
     return read_arrays(path, *kinds, check=check).as_tensors()
 
 
-def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> StoredArrays:
+def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
     """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
     with _open(path) as file:
         _refuse_holes(path, file)
@@ -245,7 +237,7 @@ def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> St
             arrays = {name: _read_array(file, place) for name, place in head.places.items()}
         found = _hash(head.text, entries, lambda name: [arrays[name].reshape(-1).view("uint8").data])
         _check_digest(path, found, head)
-        return StoredArrays(arrays, head.meta, checked)
+        return Stored(arrays, head.meta, checked)
 
 
 def read_meta(path: str | Path, *kinds: str) -> dict[str, Any]:

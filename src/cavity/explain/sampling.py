@@ -94,7 +94,7 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
         "evaluations": target.evaluations,
         "warnings": _warn(int(found.diverging.sum()), total, r_hat, ess),
         "models": tuple(
-            with_canonical_layout(*snapshot(run.engine, target.at(theta)).to(torch.device("cpu")))
+            with_canonical_layout(snapshot(run.engine, target.at(theta)).to(torch.device("cpu")))
             for theta in chosen
         ),
         "features": fit.features,

@@ -2,10 +2,9 @@
 
 from cavity.inference.coupled import Coupled
 from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
-from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
-from cavity.inference.state import Info, Sites, State, Totals, copy_state, empty_sites
+from cavity.inference.state import Info, Optimiser, Sites, State, Totals, copy_state, empty_sites
 from cavity.inference.variational import Averaged, Free
 
 __all__ = [

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from cavity.common.linalg import concatenate
 from cavity.inference.posterior import Normal
-from cavity.inference.sites import Cavity, Share, Site, SiteUpdate, StoredSites, log_site_normaliser
-from cavity.likelihoods import Moments
+from cavity.inference.sites import Share, Site, SiteUpdate, StoredSites
 
 
 class SiteTotals(NamedTuple):
@@ -31,17 +30,6 @@ class BatchView(NamedTuple):
     stored: StoredSites
     totals: SiteTotals | None  # of the stored sites, if the placement needs them
     share: Share
-
-
-class Match(NamedTuple):
-    """The cavities of a batch, and the factors' moments under them."""
-
-    cavity: Cavity
-    moments: Moments
-
-    def log_normaliser(self, site: Site, share: Share) -> Tensor:
-        """Return log s̃ of each row, [B]."""
-        return log_site_normaliser(self.moments, self.cavity.t, site, share)
 
 
 def gather(x: Tensor, classes: Tensor) -> Tensor:

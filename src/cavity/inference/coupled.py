@@ -53,8 +53,7 @@ class Eliminated(NamedTuple):
 
 
 def _solve(A: Tensor, b: Tensor) -> Tensor:
-    x: Tensor = torch.linalg.solve(A, b)
-    return x
+    return torch.linalg.solve(A, b)
 
 
 def hessian(pi: Tensor) -> Tensor:

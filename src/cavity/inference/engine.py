@@ -20,7 +20,6 @@ from cavity.common.side_stream import run_on_side_stream
 from cavity.distributed import Local
 from cavity.inference.batch_sites import (
     BatchView,
-    Match,
     differentiate,
     gather,
     join,
@@ -28,7 +27,6 @@ from cavity.inference.batch_sites import (
     scatter,
     site_totals,
 )
-from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.inference.sites import (
@@ -38,12 +36,13 @@ from cavity.inference.sites import (
     Site,
     SiteStore,
     SiteUpdate,
+    log_site_normaliser,
     refresh,
     refresh_average,
     remove,
     times,
 )
-from cavity.inference.state import Info, State, Totals
+from cavity.inference.state import Info, Optimiser, State, Totals
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.prior import Prior, Projection
 from cavity.likelihoods import Latents, Likelihood, Moments
@@ -209,14 +208,14 @@ class Engine:
             view = self._view(state, m, r, batch)
             stored, share = view.stored.site, view.share
             cavity = remove(view.t, stored, share)
-            match = Match(cavity, self._moments(view, cavity, batch.y))
+            moments = self._moments(view, cavity, batch.y)
             update = refresh_average if self.removal == 0 else refresh
-            site = update(cavity.t, match.moments, share)
+            site = update(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
             tau, nu = self._feed(added, view.classes, a, share, r)
             P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
             gradient = (
-                self._gradient(projection, q, m, r, view, match)
+                self._gradient(projection, q, m, r, view, cavity, moments)
                 if learn
                 else torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
             )
@@ -227,7 +226,8 @@ class Engine:
             P.double(),
             h.double(),
             gradient,
-            match.log_normaliser(judged, share).sum() + self.placement.evidence(view.totals, r),
+            log_site_normaliser(moments, cavity.t, judged, share).sum()
+            + self.placement.evidence(view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
@@ -239,14 +239,11 @@ class Engine:
         """Read the marginals and the stored sites at each site of the batch."""
         classes = self.factor.sites(batch.y)
         stored = self.sites.stored(state, batch, classes)
-        share = self._share(batch)
+        share = self.sites.share(batch.weight, self.removal)
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
-        seen = self.placement.site_marginals(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
+        t, lacks = self.placement.site_marginals(m.t, r, totals)
+        mean, var, residual = gather(torch.stack([*t, lacks]), classes)
         return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
-
-    def _share(self, batch: Batch) -> Share:
-        return self.sites.share(batch.weight, self.removal)
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
@@ -279,7 +276,14 @@ class Engine:
         return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
 
     def _gradient(
-        self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: BatchView, match: Match
+        self,
+        projection: Projection,
+        q: Posterior,
+        m: Marginals,
+        r: Tensor,
+        view: BatchView,
+        cavity: Cavity,
+        moments: Moments,
     ) -> Tensor:
         r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
 
@@ -288,10 +292,10 @@ class Engine:
 
         G_a overwrites Σa, which is not used again.
         """
-        _, dm, dv, dr, _ = match.moments
+        _, dm, dv, dr, own = moments
         a = projection.a.detach()
         shift = times(view.share.p, view.stored.site.tau * view.t.mean - view.stored.site.nu)
-        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / match.cavity.keep, dr]))
+        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / cavity.keep, dr]))
         moved = Cotangents(*scatter(parts, view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
@@ -299,7 +303,7 @@ class Engine:
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         gradient = pull_back(pairs, tuple(self.parameters.values()))
-        return self._with_own(gradient, match.moments.own, view.share)
+        return self._with_own(gradient, own, view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
         """Add the derivatives in the factor's parameters, which are the last ones."""
@@ -310,17 +314,14 @@ class Engine:
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
-            value, own, share = self._fixed_sites(state, batch)
+            value, own, share = self.evaluate_fixed_sites(state, batch)
         return self._with_own(differentiate(value, tuple(self.parameters.values())), own, share)
 
-    def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
-        """Return log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
-        return self._fixed_sites(state, batch)[0]
-
-    def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
-        """Return log Z_q at fixed sites, the derivatives that autograd does not carry, and how rows enter."""
+    def evaluate_fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
+        """Return log Z_q at the stored sites, the derivatives that autograd does not carry, and how rows enter."""
         projection = self.project(state, batch)
-        a, r, share = projection.a, projection.r.double(), self._share(batch)
+        a, r = projection.a, projection.r.double()
+        share = self.sites.share(batch.weight, self.removal)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
         tau, nu = self._feed(stored, self.factor.sites(batch.y), a, share, r)
         q = self.sites.gaussian(
@@ -329,11 +330,11 @@ class Engine:
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
         cavity = remove(view.t, view.stored.site, share)
-        match = Match(cavity, self._moments(view, cavity, batch.y))
-        value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
+        moments = self._moments(view, cavity, batch.y)
+        value = q.log_normaliser.sum() + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
-        return value, match.moments.own, share
+        return value, moments.own, share
 
     def _finish(
         self,

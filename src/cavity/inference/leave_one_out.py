@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,15 +15,6 @@ from cavity.inference.sites import Share, Site, remove
 from cavity.inference.state import State
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.source import Whole
-
-
-class _Seen(NamedTuple):
-    """A batch under q, and what its rows add to the sums."""
-
-    t: Normal  # [C B]
-    r: Tensor  # [C B]
-    tau: Tensor  # [C B]
-    nu: Tensor  # [C B]
 
 
 @torch.no_grad()
@@ -44,30 +34,29 @@ def leave_one_out(
     sums = None
     if twins is not None:
         sums = _sum_twins(
-            engine, twins, (_look(engine, state, q, shared, b) for b in rows.split(engine.chunk))
+            engine, twins, (_look(engine, state, q, shared, b)[2] for b in rows.split(engine.chunk))
         )
     start = 0
     for batch in rows.split(engine.chunk) if chosen is None else _select(rows, engine.chunk, chosen):
-        seen = _look(engine, state, q, shared, batch)
+        t, r, fed = _look(engine, state, q, shared, batch)
         if sums is not None:
             assert twins is not None
             stop = start + len(batch.y)
             group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
-            tau, nu = sums[:, :, group.to(sums.device)]
-            seen, start = seen._replace(tau=tau, nu=nu), stop
-        t = remove(seen.t, Site(seen.tau, seen.nu), Share(1.0, None, 1.0)).t
-        yield batch, Normal(t.mean.mT, (t.var + seen.r).mT)
+            fed, start = Site(*sums[:, :, group.to(sums.device)]), stop
+        t = remove(t, fed, Share(1.0, None, 1.0)).t
+        yield batch, Normal(t.mean.mT, (t.var + r).mT)
 
 
-def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[_Seen]) -> Tensor:
+def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[Site]) -> Tensor:
     """Return what the sums hold of each group of twins, [2 C G]."""
     sums = torch.zeros(
         2, engine.shape[0], int(twins.max()) + 1, dtype=torch.float64, device=engine.total.device
     )
     start = 0
-    for seen in pieces:
-        stop = start + seen.tau.shape[1]
-        sums.index_add_(2, twins[start:stop].to(sums.device), torch.stack([seen.tau, seen.nu]).double())
+    for fed in pieces:
+        stop = start + fed.tau.shape[1]
+        sums.index_add_(2, twins[start:stop].to(sums.device), torch.stack(fed).double())
         start = stop
     return sums
 
@@ -87,17 +76,17 @@ def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
     yield concatenate(waiting)
 
 
-def _look(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> _Seen:
+def _look(
+    engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch
+) -> tuple[Normal, Tensor, Site]:
+    """Return the marginals of t under q, r, and what the sums hold of the rows, each [C B]."""
     projection = engine.project(state, batch)
     t, r = marginals(q, projection.a).t, projection.r.double()
     classes = engine.factor.sites(batch.y)
-    site = _sites(engine, state, shared, batch, classes)
+    if engine.sites.tied:
+        site = engine.visit_rows(state, lambda: shared, batch, False, True)[1].site
+    else:
+        site = engine.sites.stored(state, batch, classes).site
     totals = site_totals(site, classes, t.mean, engine.sites.share(batch.weight, engine.removal))
     fed = engine.placement.feed(totals, r)
-    return _Seen(t, r, fed.tau, fed.nu)
-
-
-def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classes: Tensor) -> Site:
-    if engine.sites.tied:
-        return engine.visit_rows(state, lambda: shared, batch, False, True)[1].site
-    return engine.sites.stored(state, batch, classes).site
+    return t, r, Site(fed.tau, fed.nu)

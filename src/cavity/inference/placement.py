@@ -17,13 +17,6 @@ from cavity.inference.sites import times
 from cavity.likelihoods import Likelihood
 
 
-class SiteMarginals(NamedTuple):
-    """What the sites of a batch see."""
-
-    t: Normal  # [C B], marginals under q
-    residual: Tensor  # [C B], variance of f that the marginals lack
-
-
 class Cotangents(NamedTuple):
     """∂/∂a = (coefficient of μ) μ + (coefficient of Σa) Σa, and ∂/∂r."""
 
@@ -37,9 +30,9 @@ class OnT:
 
     eliminates = False  # whether the sites absorb the residual r
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
-        """Return the marginals that the sites see."""
-        return SiteMarginals(t, r)
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
+        """Return the marginals under q that the sites see, and the variance of f that these lack, each [C B]."""
+        return t, r
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         """Return what the sites add to the sums."""
@@ -77,12 +70,12 @@ class OnF(OnT):
 
     eliminates = True
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
         assert stored is not None
         grown = self._grown(stored, r)
         mean, var = self._completed(t, self.feed(stored, r))
         f = Normal((mean + r * stored.nu / stored.copies) / grown, r / grown + var / grown.square())
-        return SiteMarginals(f, torch.zeros_like(r))
+        return f, torch.zeros_like(r)
 
     def _grown(self, sites: SiteTotals, r: Tensor) -> Tensor:
         return 1 + r * sites.tau / sites.copies
@@ -118,9 +111,9 @@ class AtMode(OnF):
     log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω.
     """
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
         mode = self._f(t, r, stored).mean
-        return SiteMarginals(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
+        return Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r)
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return super().feed(_at_least_one_row(sites), r)
@@ -135,7 +128,7 @@ class AtMode(OnF):
         return (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
 
     def _f(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Normal:
-        return super().site_marginals(t, r, None if stored is None else _at_least_one_row(stored)).t
+        return super().site_marginals(t, r, None if stored is None else _at_least_one_row(stored))[0]
 
 
 def _at_least_one_row(sites: SiteTotals) -> SiteTotals:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from cavity.inference.posterior import Sums
 
+Slots = tuple[Tensor, ...]  # the state of an optimiser
+
 
 class Sites(NamedTuple):
     """One pair (τ, ν) per site, which replaces the factor by exp(−½ τ t² + ν t). A weighted row stores its total."""
@@ -28,7 +30,7 @@ class State(NamedTuple):
     theta: Tensor  # [P], the learnt hyper-parameters
     sites: Sites
     sums: Sums
-    optimiser: tuple[Tensor, ...]
+    optimiser: Slots
     damping: Tensor  # []
     rate: Tensor  # [], step size of the hyper-parameters
     jitter: Tensor  # [], relative to the amplitude
@@ -36,6 +38,18 @@ class State(NamedTuple):
     generator: Tensor  # [uint8], order of the batches
     epoch: Tensor  # [] int64
     position: Tensor  # [] int64, batches done in this epoch
+
+
+class Optimiser:
+    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.training.optimisers` has the rules."""
+
+    def init(self, theta: Tensor) -> Slots:
+        """Return the optimiser's state before its first step."""
+        raise NotImplementedError
+
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
+        """Return the parameters and the optimiser's state after a step up the gradient."""
+        raise NotImplementedError
 
 
 class Info(NamedTuple):

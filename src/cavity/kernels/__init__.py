@@ -10,37 +10,28 @@ from typing import TYPE_CHECKING
 from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
-    from cavity.kernels.base import Kernel, KernelLike, Product, Sum
-    from cavity.kernels.deep import Deep
-    from cavity.kernels.library import KERNELS
-    from cavity.kernels.linear import Constant, Linear
-    from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
-
-__all__ = [
-    "KERNELS",
-    "RBF",
-    "Constant",
-    "Deep",
-    "Kernel",
-    "KernelLike",
-    "Linear",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "Product",
-    "RationalQuadratic",
-    "Stationary",
-    "Sum",
-]
-
-if not TYPE_CHECKING:
-    __getattr__ = load_names(
+    from cavity.kernels.base import Kernel as Kernel
+    from cavity.kernels.base import KernelLike as KernelLike
+    from cavity.kernels.base import Product as Product
+    from cavity.kernels.base import Sum as Sum
+    from cavity.kernels.deep import Deep as Deep
+    from cavity.kernels.library import KERNELS as KERNELS
+    from cavity.kernels.linear import Constant as Constant
+    from cavity.kernels.linear import Linear as Linear
+    from cavity.kernels.stationary import RBF as RBF
+    from cavity.kernels.stationary import Matern12 as Matern12
+    from cavity.kernels.stationary import Matern32 as Matern32
+    from cavity.kernels.stationary import Matern52 as Matern52
+    from cavity.kernels.stationary import RationalQuadratic as RationalQuadratic
+    from cavity.kernels.stationary import Stationary as Stationary
+else:
+    __getattr__, __all__ = load_names(
         __name__,
         {
-            "base": ("Kernel", "KernelLike", "Product", "Sum"),
-            "deep": ("Deep",),
-            "library": ("KERNELS",),
-            "linear": ("Constant", "Linear"),
-            "stationary": ("RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"),
+            "base": "Kernel KernelLike Product Sum",
+            "deep": "Deep",
+            "library": "KERNELS",
+            "linear": "Constant Linear",
+            "stationary": "RBF Matern12 Matern32 Matern52 RationalQuadratic Stationary",
         },
     )

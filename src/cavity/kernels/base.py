@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
+from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 
 CALLS = ("full", "cross", "diag")
 
@@ -63,19 +66,26 @@ class Kernel(Parameters, nn.Module):
     RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0, fades=False)
     """
 
+    # Arguments of the constructor that are positive, one for all or one per class: `bind` makes their logarithms. Those in `own`
+    # go to the shape of a stationary kernel.
+    positive: ClassVar[tuple[str, ...]] = ()
+    own: ClassVar[tuple[str, ...]] = ()
+
     def bind(self, classes: int, columns: Columns) -> None:
         """Create the torch parameters for so many latent functions, 1 if all classes share the hyper-parameters.
 
         `columns` has the centre, spread and typical distance of the training rows.
         """
-        raise NotImplementedError
+        for name in (*self.positive, *self.own):
+            bind_logarithm(self, name, classes)
 
     def settle(self, classes: int) -> None:
         """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
 
         Shared values are repeated for all `classes`.
         """
-        raise NotImplementedError
+        for name in (*self.positive, *self.own):
+            settle_logarithm(self, name, classes)
 
     def formula(self, xp: Any) -> Formula:
         """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.
@@ -91,11 +101,11 @@ class Kernel(Parameters, nn.Module):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C M N]."""
         formula = self.formula(TORCH)
-        return formula.cross(formula.prepare(Z), X)  # type: ignore[no-any-return]
+        return formula.cross(formula.prepare(Z), X)
 
     def diag(self, X: Tensor) -> Tensor:
         """Return k(x, x) of rows [N D], [C N]."""
-        return self.formula(TORCH).diag(X)  # type: ignore[no-any-return]
+        return self.formula(TORCH).diag(X)
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
@@ -120,37 +130,36 @@ KERNELS: Registry[Kernel] = Registry("kernel")
 
 
 class _Pair(Kernel):
-    @staticmethod
-    def combine(first: Any, second: Any) -> Any:
-        """Return the combination of the parts' covariances."""
-        raise NotImplementedError
+    combine: Callable[[Any, Any], Any]  # of the parts' covariances
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         super().__init__()
         self.k1 = k1
         self.k2 = k2
 
+    def _parts(self) -> list[Kernel]:
+        """Those parts that are kernels of the library, not torch modules of your own."""
+        return [k for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+
     def bind(self, classes: int, columns: Columns) -> None:
-        for kernel in (self.k1, self.k2):
-            if isinstance(kernel, Kernel):
-                kernel.bind(classes, columns)
+        for kernel in self._parts():
+            kernel.bind(classes, columns)
 
     def settle(self, classes: int) -> None:
-        for kernel in (self.k1, self.k2):
-            if isinstance(kernel, Kernel):
-                kernel.settle(classes)
+        for kernel in self._parts():
+            kernel.settle(classes)
 
     def formula(self, xp: Any) -> Formula:
         return PairFormula(self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2)))
 
     def full(self, Z: Tensor) -> Tensor:
-        return self.combine(self.k1.full(Z), self.k2.full(Z))  # type: ignore[no-any-return]
+        return self.combine(self.k1.full(Z), self.k2.full(Z))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))  # type: ignore[no-any-return]
+        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))
 
     def diag(self, X: Tensor) -> Tensor:
-        return self.combine(self.k1.diag(X), self.k2.diag(X))  # type: ignore[no-any-return]
+        return self.combine(self.k1.diag(X), self.k2.diag(X))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
@@ -162,7 +171,7 @@ class _Pair(Kernel):
 
     def _relevances(self, columns: Columns) -> list[tuple[np.ndarray, np.ndarray]]:
         """Weight and relevance of those parts that have one."""
-        parts = [(k.weight(), k.relevance(columns)) for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+        parts = [(k.weight(), k.relevance(columns)) for k in self._parts()]
         return [(weight, part) for weight, part in parts if part is not None]
 
 
@@ -182,9 +191,7 @@ class Sum(_Pair):
     1.0
     """
 
-    @staticmethod
-    def combine(first: Any, second: Any) -> Any:
-        return first + second
+    combine = staticmethod(operator.add)
 
     def __repr__(self) -> str:
         return f"{self.k1!r} + {self.k2!r}"
@@ -197,7 +204,7 @@ class Sum(_Pair):
         return np.sqrt(square / total[:, None]) if known else None  # type: ignore[index]
 
     def weight(self) -> np.ndarray:
-        return sum(k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel))  # type: ignore[return-value]
+        return sum(k.weight() for k in self._parts())  # type: ignore[return-value]
 
 
 @KERNELS.register
@@ -216,16 +223,13 @@ class Product(_Pair):
     RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0)
     """
 
-    @staticmethod
-    def combine(first: Any, second: Any) -> Any:
-        return first * second
+    combine = staticmethod(operator.mul)
 
     def __repr__(self) -> str:
         return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
 
     def weight(self) -> np.ndarray:
-        parts = [k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel)]
-        return np.prod(np.broadcast_arrays(*parts), axis=0)  # type: ignore[no-any-return]
+        return np.prod(np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0)
 
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,10 +246,10 @@ class CalledFormula(NamedTuple):
         return Z
 
     def cross(self, points: Tensor, X: Tensor) -> Tensor:
-        return self.kernel.cross(points, X)  # type: ignore[no-any-return]
+        return self.kernel.cross(points, X)
 
     def diag(self, X: Tensor) -> Tensor:
-        return self.kernel.diag(X)  # type: ignore[no-any-return]
+        return self.kernel.diag(X)
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:

@@ -73,7 +73,7 @@ class Deep(Kernel):
         return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:
-        return self.net(to_units(X, self.center, self.unit))  # type: ignore[no-any-return]
+        return self.net(to_units(X, self.center, self.unit))
 
     def full(self, Z: Tensor) -> Tensor:
         return self.base.full(self._features(Z))

@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 from cavity.common.column_statistics import Columns
-from cavity.common.linalg import times_transpose
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels.base import KERNELS, Kernel
-from cavity.kernels.distance import sum_shared
 from cavity.kernels.formulas import ConstantFormula, LinearFormula
-from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled
 
 
@@ -62,45 +59,13 @@ class Linear(Scaled):
         return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
 
     def to_units(self, X: Tensor) -> Tensor:
-        return self.formula(TORCH).features(X)  # type: ignore[no-any-return]
+        return self.formula(TORCH).features(X)
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         formula = self.formula(TORCH)
-        return linear_pair(formula.features(Z), formula.features(X), formula.log_weight())
-
-
-def linear_pair(U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ_d ρ_d u_d u'_d within U, [C M M], and Σ_d ρ_d u_d v_d between U and V, [C M N]: all that a step needs.
-
-    U is [C M D] or [1 M D], V is [N D], log ρ is [C D] or [1 D].
-    """
-    return _LinearPair.apply(U, V, log_weight)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _LinearPair(torch.autograd.Function):
-    r"""Only u is weighted, so that the rows v, which all classes share, stay one matrix. With E and F the cotangents,
-
-    ∂u = ρ (E u + Eᵀu + F v)        ∂log ρ = ρ Σ u (E u + F v)        ∂v = Σ_c Fᵀ(ρ u)
-    """
-
-    @staticmethod
-    def forward(ctx: Any, U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
-        weight = log_weight.exp()[:, None]
-        weighted = U * weight
-        ctx.save_for_backward(U, V, weight)
-        within = times_transpose(weighted, U.expand(len(weighted), -1, -1))
-        between = (weighted.flatten(0, 1) @ V.mT).view(len(weighted), U.shape[-2], len(V))
-        return within, between
-
-    @staticmethod
-    def backward(ctx: Any, E: Tensor, F: Tensor) -> tuple[Tensor | None, ...]:
-        U, V, weight = ctx.saved_tensors
-        points = U.expand(len(E), -1, -1)
-        pulled = torch.bmm(E, points).add_((F.flatten(0, 1) @ V).view_as(points))
-        weight_bar = (points * pulled).sum(-2) * weight[:, 0]
-        U_bar = pulled.add_(torch.bmm(E.mT, points)).mul_(weight)
-        V_bar = torch.bmm(F.mT, points * weight).sum(0) if ctx.needs_input_grad[1] else None
-        return sum_shared(U_bar, U), V_bar, sum_shared(weight_bar, weight)
+        U, V = formula.features(Z), formula.features(X)
+        points = U * formula.log_weight().exp()[:, None]
+        return points @ U.mT, points @ V.mT
 
 
 @KERNELS.register
@@ -113,17 +78,12 @@ class Constant(Kernel):
         Prior variance of the offset, one for all classes or one per class.
     """
 
+    positive = ("variance",)
     log_variance: Tensor  # [C] or [1]
 
     def __init__(self, variance: Given = 1.0) -> None:
         super().__init__()
         self.variance = variance
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        bind_logarithm(self, "variance", classes)
-
-    def settle(self, classes: int) -> None:
-        settle_logarithm(self, "variance", classes)
 
     def formula(self, xp: Any) -> ConstantFormula:
         return ConstantFormula(xp.array(self.log_variance))

@@ -13,7 +13,7 @@ from cavity.errors import BadOption
 from cavity.kernels import formulas
 from cavity.kernels.base import Kernel
 from cavity.kernels.formulas import Scale
-from cavity.kernels.parameters import as_array, bind_logarithm, log_parameter, settle_logarithm
+from cavity.kernels.parameters import as_array, log_parameter
 
 ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: 1e5}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
@@ -30,6 +30,7 @@ class Scaled(Kernel):
         Prior variance of the latent functions.
     """
 
+    positive = ("variance",)
     unit: Tensor
     center: Tensor
     log_variance: nn.Parameter  # [C] or [1]
@@ -58,7 +59,7 @@ class Scaled(Kernel):
         self.log_lengthscale = log_parameter(
             value, shape, unit[first], f"lengthscale of {type(self).__name__}"
         )
-        bind_logarithm(self, "variance", classes)
+        super().bind(classes, columns)
         self.register_buffer("group", None if group is None else torch.tensor(group))
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
@@ -66,7 +67,7 @@ class Scaled(Kernel):
     def settle(self, classes: int) -> None:
         lengthscale = as_array(self.unit * self.log_scale.exp())
         self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
-        settle_logarithm(self, "variance", classes)
+        super().settle(classes)
 
     @property
     def log_scale(self) -> Tensor:
@@ -80,7 +81,7 @@ class Scaled(Kernel):
         """Centre the columns of rows or points [... D] and divide them by their spread; cells too far away are limited."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]
+        return formulas.to_units(X, self.center, self.unit)
 
     def relevance(self, columns: Columns) -> np.ndarray:
         weight = np.asarray(columns.spread / self.lengthscale)

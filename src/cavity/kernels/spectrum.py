@@ -70,8 +70,7 @@ class Spectrum(Prior):
     @property
     def frequencies(self) -> Tensor:
         """ω, [C H D] or [1 H D], in radians per unit of the user's."""
-        omega: Tensor = self._scaled() / self.kernel.unit
-        return omega
+        return self._scaled() / self.kernel.unit
 
     def factor(self, jitter: Tensor) -> Factor:
         """Return L = I, [1 M M]: the features are white already."""

@@ -13,7 +13,6 @@ from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
 from cavity.kernels.distance import gaussian_pair, half_square_distance
 from cavity.kernels.formulas import StationaryFormula
-from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 from cavity.kernels.scaled import Given, Scaled
 
 
@@ -37,9 +36,6 @@ class Stationary(Scaled):
     # Frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom (∞: the normal); None: not known.
     spectral_degrees: ClassVar[float | None] = None
 
-    # Arguments of the constructor that are positive, one for all or one per class.
-    own: ClassVar[tuple[str, ...]] = ()
-
     def usual(self, columns: Columns) -> float:
         return columns.distance
 
@@ -51,16 +47,6 @@ class Stationary(Scaled):
         values of the hyper-parameters `own`, [C 1 1].
         """
         raise NotImplementedError
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        super().bind(classes, columns)
-        for name in self.own:
-            bind_logarithm(self, name, classes)
-
-    def settle(self, classes: int) -> None:
-        super().settle(classes)
-        for name in self.own:
-            settle_logarithm(self, name, classes)
 
     def formula(self, xp: Any) -> StationaryFormula:
         logs = tuple(xp.array(getattr(self, f"log_{name}")) for name in self.own)
@@ -80,7 +66,7 @@ class Stationary(Scaled):
         return self._value(full), self._value(cross)
 
     def _value(self, S: Tensor) -> Tensor:
-        return self.formula(TORCH).value(S)  # type: ignore[no-any-return]
+        return self.formula(TORCH).value(S)
 
 
 @KERNELS.register

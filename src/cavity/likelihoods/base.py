@@ -197,8 +197,7 @@ class Likelihood(Parameters):
 
     def log_probability_at(self, f: Tensor) -> Tensor:
         """Return normalised log class probabilities [n C] given the latent values themselves, [n C], or [n 1] for two classes."""
-        log_p: Tensor = self.log_probability(f, torch.full_like(f, WIDTH))
-        return log_p
+        return self.log_probability(f, torch.full_like(f, WIDTH))
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         """Return the entropy of the label and its two parts per row, in nats, [n].
@@ -224,9 +223,8 @@ class Likelihood(Parameters):
 
         Raises BadFile if a value is missing, unknown, or has the wrong shape, type or range.
         """
-        self._expect_names(state, *map(str, range(len(self.parameters))))
+        self._expect(state, {str(i): (tuple(p.shape), dtype) for i, p in enumerate(self.parameters)})
         for i, parameter in enumerate(self.parameters):
-            self._expect(state, str(i), tuple(parameter.shape), dtype)
             parameter.data = state[str(i)].clone()
 
     def _check_classes(self, n_classes: int) -> None:
@@ -255,21 +253,21 @@ class Likelihood(Parameters):
             )
         return self.n_classes
 
-    def _expect_names(self, state: dict[str, Tensor], *names: str) -> None:
+    def _expect(
+        self, state: dict[str, Tensor], names: dict[str, tuple[tuple[int, ...], torch.dtype | None]]
+    ) -> None:
+        """Raise BadFile unless the state has values of these names, shapes and types."""
         if set(state) != set(names):
             raise BadFile(
                 f"the likelihood {type(self).__name__} has the values {sorted(names)}, and the file has {sorted(state)!s:.200}."
             )
-
-    def _expect(
-        self, state: dict[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype | None
-    ) -> None:
-        value = state[name]
-        if tuple(value.shape) != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
-            raise BadFile(
-                f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
-                f"{dtype or 'a floating-point type'}."
-            )
+        for name, (shape, dtype) in names.items():
+            value = state[name]
+            if value.shape != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
+                raise BadFile(
+                    f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
+                    f"{dtype or 'a floating-point type'}."
+                )
 
 
 def no_graph(likelihood: Likelihood) -> str:

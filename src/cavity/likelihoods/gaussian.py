@@ -88,11 +88,10 @@ class Gaussian(Likelihood):
         return {"log_noise": log_noise.clone()} if log_noise.isfinite().all() else {}
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
-        self._expect_names(state, *(["log_noise"] if state else []))
         if not state:
             self.noise = 0.0
             return
-        self._expect(state, "log_noise", (1,), dtype)
+        self._expect(state, {"log_noise": ((1,), dtype)})
         self.log_noise.data = state["log_noise"].clone()
 
     def log_probability(self, mean: Array, var: Array) -> Array:

@@ -16,8 +16,7 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 def log_ndtr(x: Tensor) -> Tensor:
     """Return log Φ(x), accurate in both tails."""
-    value: Tensor = torch.special.log_ndtr(x)
-    return value
+    return torch.special.log_ndtr(x)
 
 
 def log_normal_pdf(z: Tensor) -> Tensor:
@@ -27,8 +26,7 @@ def log_normal_pdf(z: Tensor) -> Tensor:
 
 def hazard(alpha: Tensor) -> Tensor:
     r"""Return β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2), without overflow or cancellation."""
-    value: Tensor = SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
-    return value
+    return SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
 
 
 def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:

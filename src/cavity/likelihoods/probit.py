@@ -35,10 +35,6 @@ def _probit(
     return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 
-def _average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
-    return probit_average(mean, var - residual, residual)
-
-
 def rivals(y: Tensor, n_classes: int) -> Tensor:
     """Return the other classes per row, ascending, [B C−1]."""
     k = torch.arange(n_classes - 1, device=y.device)
@@ -46,12 +42,29 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
 
 
 class _Probit(Likelihood):
-    """The largest f wins. Quadrature takes fewer nodes if all exponents are near 1."""
+    """The largest f wins: Φ of gaps between latent values. Quadrature takes fewer nodes if all exponents are near 1."""
 
     _least = 0.0
 
     def expect_exponents(self, least: float) -> None:
         self._least = least
+
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        """Mean, variance and residual variance of the gaps, each [B pairs]."""
+        raise NotImplementedError
+
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        """Derivatives in the sites from those in the gaps."""
+        raise NotImplementedError
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        gap = self._gaps(f, y)
+        power = None if exponent is None else exponent[:, None].expand_as(gap.mean)
+        return self._spread(_probit(*gap, power, self._least), y)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        mean, var, residual = self._gaps(f, y)
+        return self._spread(probit_average(mean, var - residual, residual), y)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self.log_probability(mean, var + noise)
@@ -92,21 +105,11 @@ class ProbitPairs(_Probit):
         own = y[:, None].expand(-1, self._classes() - 1)
         return torch.cat([own, rivals(y, self._classes())], 1)
 
-    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        mean, var, residual = self._gaps(f)
-        power = None if exponent is None else exponent[:, None].expand_as(mean)
-        return self._both(_probit(mean, var, residual, power, self._least))
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        (m, m_rival), (v, v_rival), (r, r_rival) = (x.chunk(2, 1) for x in f)
+        return Latents(m - m_rival, v + v_rival, r + r_rival)
 
-    def average(self, f: Latents, y: Tensor) -> Moments:
-        return self._both(_average(*self._gaps(f)))
-
-    def _gaps(self, f: Latents) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, variance and residual variance of f_y − f_k, each [B C−1]."""
-        pairs = self._classes() - 1
-        mean = f.mean[:, :pairs] - f.mean[:, pairs:]
-        return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
-
-    def _both(self, step: ProbitMoments) -> Moments:
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
         dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
@@ -133,17 +136,11 @@ class BinaryProbit(_Probit):
     two_classes = True
     n_classes = 2
 
-    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        sign = signs(y, f.mean)
-        power = None if exponent is None else exponent[:, None]
-        return self._signed(_probit(sign * f.mean, f.var, f.residual, power, self._least), sign)
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        return f._replace(mean=signs(y, f.mean) * f.mean)
 
-    def average(self, f: Latents, y: Tensor) -> Moments:
-        sign = signs(y, f.mean)
-        return self._signed(_average(sign * f.mean, f.var, f.residual), sign)
-
-    def _signed(self, step: ProbitMoments, sign: Tensor) -> Moments:
-        return Moments(step.value[:, 0], sign * step.dm, step.dv, step.dr)
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        return Moments(step.value[:, 0], signs(y, step.dm) * step.dm, step.dv, step.dr)
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         return log_probit(mean, var)

@@ -56,13 +56,10 @@ class _Robust(Likelihood):
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
         learn = "log_odds" in state
-        self._expect_names(state, "epsilon", *(["log_odds"] if learn else []))
-        self._expect(state, "epsilon", (), torch.float64)
+        self._expect(state, {"epsilon": ((), torch.float64)} | ({"log_odds": ((1,), dtype)} if learn else {}))
         value = float(state["epsilon"])
         if not 0 <= value < 1:
             raise BadFile(f"factor.epsilon is {value:g}; a share lies in [0, 1).")
-        if learn:
-            self._expect(state, "log_odds", (1,), dtype)
         self.epsilon, self.learn = value, learn
         if learn:
             self.log_odds.data = state["log_odds"].clone()

@@ -122,8 +122,7 @@ def _cut(table: Array, size: int) -> Blocks:
 
 def _notes(source: Source) -> Counter[str]:
     """Return what a source notes of its rows; only prepared ones do."""
-    found: Counter[str] = getattr(source, "notes", None) or Counter()
-    return found
+    return getattr(source, "notes", None) or Counter()
 
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
@@ -133,8 +132,7 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
         table = open_array(X, "X")
         return Arrays(table, np.broadcast_to(0, table.shape[:1]))
     if hasattr(type(X), "pieces"):
-        source: Source = X
-        return source
+        return X
     if path or sources.is_table(X):
         return Arrow(X, model=features, labelled=False)
     if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):

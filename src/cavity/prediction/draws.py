@@ -69,8 +69,7 @@ def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
         return None
     cov = model.prior.among(X).double() - a.mT @ a
     values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
-    root: Tensor = vectors * values.clamp_min(0).sqrt()[:, None, :]
-    return root
+    return vectors * values.clamp_min(0).sqrt()[:, None, :]
 
 
 def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:

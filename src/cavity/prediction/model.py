@@ -112,9 +112,8 @@ class FittedModel(_Parts):
             return self
         prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        return with_canonical_layout(
-            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
-        )
+        moved = FittedModel(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
+        return with_canonical_layout(moved)
 
 
 @torch.no_grad()
@@ -137,7 +136,7 @@ class Joint(NamedTuple):
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
     """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
-    return with_canonical_layout(*model_at(engine, state))
+    return with_canonical_layout(model_at(engine, state))
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
@@ -162,17 +161,10 @@ def model_at(engine: Engine, state: State) -> FittedModel:
     return FittedModel(engine.prior, prior_lower, q_mean, q_lower, engine.factor)
 
 
-def with_canonical_layout(
-    prior: Prior,
-    prior_lower: Tensor,
-    mean: Tensor,
-    lower: Tensor,
-    likelihood: Likelihood,
-    pool: Pool = NO_POOL,
-) -> FittedModel:
+def with_canonical_layout(model: FittedModel) -> FittedModel:
     """Return the model with column-major factors: the last bits of products and solves depend on the layout."""
-    prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
-    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood, pool)
+    prior_lower, lower = (t.mT.contiguous().mT for t in (model.prior_lower, model.lower))
+    return model._replace(prior_lower=prior_lower, mean=model.mean.contiguous(), lower=lower)
 
 
 def to_device(state: Any, device: torch.device) -> Any:

@@ -128,8 +128,7 @@ def _product(model: FittedModel, rows: TrainingRows) -> Any:
 
 def _cross(model: FittedModel, X: Tensor, new: Tensor) -> Tensor:
     """k(X, new), [N n]."""
-    k: Tensor = model.prior.kernel.cross(X.to(model.mean)[None], new.to(model.mean))[0].double()
-    return k
+    return model.prior.kernel.cross(X.to(model.mean)[None], new.to(model.mean))[0].double()
 
 
 @torch.no_grad()
@@ -154,8 +153,7 @@ def _nearest_covariance(cov: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
     if bool(values[0] >= 0):
         return 0.5 * (cov + cov.mT)
-    nearest: Tensor = (vectors * values.clamp_min(0)) @ vectors.mT
-    return nearest
+    return (vectors * values.clamp_min(0)) @ vectors.mT
 
 
 @torch.no_grad()

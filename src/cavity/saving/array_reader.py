@@ -39,7 +39,6 @@ METHODS = {
     "regressor": ("exact", "fitc", "vi", "svi"),
 }  # which predict from q alone
 PAIRS = {"Sum": np.add, "Product": np.multiply}
-PARTS = {"Sum": {"k1", "k2"}, "Product": {"k1", "k2"}}
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of the other kernels
 
 
@@ -55,7 +54,7 @@ class ArrayRecord(NamedTuple):
     classes: NDArray[Any] | None  # of a classifier
     units: tuple[float, float]  # shift and scale of a regressor's targets
     noise: float  # variance of a regressor's targets
-    stored: tensor_files.StoredArrays  # the whole file, for the full reader
+    stored: tensor_files.Stored  # the whole file, for the full reader
     novelty: Novelty | None
     pool: Pool = NO_POOL
 
@@ -64,7 +63,7 @@ def read_array_record(path: str | Path) -> ArrayRecord | None:
     """Return the record of a model; None if the file needs the full reader. Raises BadFile as that one does."""
     try:
         stored = tensor_files.read_arrays(path, *KINDS, check=_check)
-        check_values(stored.arrays, stored.checked)
+        check_values(stored.tensors, stored.checked)
         return _read(stored)
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
@@ -119,11 +118,10 @@ def _is_positive(value: Any) -> bool:
 
 def _is_plain_kernel(at: str, name: str | None, arguments: dict[str, Any]) -> bool:
     """Return whether a part of a kernel is of the library and has numbers as arguments, or parts of its own."""
-    if name is None or not arguments.keys() <= PARTS.get(name, NUMBERS):
+    if name is None or not arguments.keys() <= ({"k1", "k2"} if name in PAIRS else NUMBERS):
         return False
-    if name in PARTS:
-        parts = (arguments[part] for part in ("k1", "k2", "base") if part in arguments)
-        return all(isinstance(part.get("kernel"), str) for part in parts)
+    if name in PAIRS:
+        return all(isinstance(part.get("kernel"), str) for part in arguments.values())
     numbers = {key: value for key, value in arguments.items() if key != "fades"}
     plain = all(_is_positive(v) or (v is None and key == "lengthscale") for key, v in numbers.items())
     return plain and isinstance(arguments.get("fades", False), bool)
@@ -139,7 +137,7 @@ def _is_plain(value: Any) -> bool:
     return bool(kind == "left out")
 
 
-def _read(stored: tensor_files.StoredArrays) -> ArrayRecord:
+def _read(stored: tensor_files.Stored) -> ArrayRecord:
     arrays, meta, contents = stored
     classifies, learn = meta["kind"] == "model", meta["prior"]["learn"]
     features = json_checks.read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"])
@@ -159,15 +157,12 @@ def _read(stored: tensor_files.StoredArrays) -> ArrayRecord:
     )
     if formulas.are_far(model.points):
         raise Unknown
-    novelty = restore_novelty(meta.get("novelty"))
+    classes = json_checks.unpack_labels(meta["classes"]) if classifies else None
+    units, noise = json_checks.read_units(meta.get("units")), 0.0
     if not classifies:
         noise = float(np.exp(arrays["factor.log_noise"][0]))
-        return ArrayRecord(
-            model, features, None, json_checks.read_units(meta["units"]), noise, stored, novelty
-        )
-    classes = json_checks.unpack_labels(meta["classes"])
-    pool = restore_pool(arrays, meta.get("pool"))
-    return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, novelty, pool)
+    pool, novelty = restore_pool(arrays, meta.get("pool")), restore_novelty(meta.get("novelty"))
+    return ArrayRecord(model, features, classes, units, noise, stored, novelty, pool)
 
 
 def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:

@@ -26,7 +26,7 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
     sites = kept.engine.sites
     assert isinstance(sites, Tied)
     return {
-        "sites": {"weighted": sites.weighted, "unit": sites.unit, "tempers": sites.tempers},
+        "sites": {name: getattr(sites, name) for name in ("weighted", "unit", "tempers")},
         "optimiser": len(kept.state.optimiser),
         "width": kept.state.sites.tau.shape[1],
         "exact": kept.engine.exact,
@@ -72,22 +72,19 @@ def restore_growing(
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")
-    weighted, unit, tempers = (about["sites"][name] for name in ("weighted", "unit", "tempers"))
     engine = Engine(
         prior=prior,
         parameters=parameters,
         factor=factor,
-        sites=Tied(found["counts"], bool(weighted), float(unit), bool(tempers), grows=True),
+        sites=Tied(found["counts"], **about["sites"], grows=True),
         hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
         total=found["total"],
-        exact=bool(about["exact"]),
+        exact=about["exact"],
     )
     state = _state(found, about, model.mean.dtype)
-    columns = Columns(
-        found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
-    )
-    lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
-    return Growing(engine, state, columns, lightest, heaviest, list(history))
+    center, spread = (found[name].numpy().copy() for name in ("center", "spread"))
+    columns = Columns(center, spread, about["distance"])
+    return Growing(engine, state, columns, about["lightest"], about["heaviest"], list(history))
 
 
 def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:

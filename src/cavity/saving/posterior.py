@@ -67,7 +67,7 @@ def restore_model(
     if not isinstance(prior, Spectrum):
         _check_factor(prior, tensors["prior_lower"])
     prior_lower, mean, lower = (tensors[name] for name in ("prior_lower", "mean", "lower"))
-    return with_canonical_layout(prior, prior_lower, mean, lower, likelihood)
+    return with_canonical_layout(FittedModel(prior, prior_lower, mean, lower, likelihood))
 
 
 @torch.no_grad()
@@ -161,8 +161,7 @@ def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
         raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
     kind: Any = LIKELIHOODS[name]
     arguments = () if kind.two_classes else (n_classes,)
-    made: Likelihood = kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
-    return made
+    return kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
 
 
 def _check_classes(likelihood: Likelihood, n_classes: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser
-from cavity.inference.optimiser import Slots
+from cavity.inference.state import Slots
 
 
 @dataclass(frozen=True)

@@ -46,16 +46,16 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
 def integrate_all_panels(mean: Array, var: Array, C: int) -> Array:
     """Return the same in any namespace, on panels between all breakpoints: a graph cannot branch on its rows."""
     sd = namespace(mean).sqrt(var)
-    edges = bumps(mean, sd)
-    if C > MANY:
-        edges = thin(edges, *_find_range(mean, sd), MOST_EDGES)
-    return _integrate(mean, sd, edges)
+    return _integrate(mean, sd, _find_edges(mean, sd, C)[0])
 
 
-def _find_range(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Return the lowest and the highest place of the largest value, [n 1]."""
-    xp = namespace(mean)
-    return xp.max(mean - REACH * sd), xp.max(mean + REACH * sd)
+def _find_edges(mean: Array, sd: Array, C: int) -> tuple[Array, Array | None]:
+    """Return breakpoints, and the lowest place of the largest value, [n 1], if there are many classes."""
+    xp, edges = namespace(mean), bumps(mean, sd)
+    if C <= MANY:
+        return edges, None
+    floor, ceiling = xp.max(mean - REACH * sd), xp.max(mean + REACH * sd)
+    return thin(edges, floor, ceiling, MOST_EDGES), floor
 
 
 def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
@@ -70,27 +70,20 @@ def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def log_by_panels(mean: Tensor, sd: Tensor) -> Tensor:
-    """Integrate on Gauss–Legendre panels, a few rows at a time; far tails around their own modes."""
+    """Integrate every row on the shortest grid of Gauss–Legendre panels that resolves it; far tails around their own modes."""
     C = mean.shape[-1]
     size = max(1, BYTES // (8 * C * ORDER * min(len(SPREAD) * C, MOST_EDGES)))
-    parts = []
-    for m, s in zip(torch.split(mean, size), torch.split(sd, size), strict=True):
-        parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_crowd(m, s))
-    log_p = torch.cat(parts)
+    log_p = torch.empty_like(mean)
+    for some in torch.split(torch.arange(len(mean), device=mean.device), size):
+        m, s = mean[some], sd[some]
+        edges, floor = _find_edges(m, s, C)
+        # of many classes, only those that can be the largest need panels of their width: the others have no mass above `floor`
+        sharp = s if floor is None else s.masked_fill(m + REACH * s < floor, torch.inf)
+        for place, own in shortest_grids(edges, natural_length(edges, m, sharp)):
+            log_p[some[place]] = _integrate(m[place], s[place], own)
     if log_p.requires_grad or log_p.dtype != torch.float64:
         return log_p
     return mend_far_tails(log_p, mean, sd)
-
-
-def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
-    """Integrate every row on the shortest grid that resolves its bumps; very uneven rows use all breakpoints.
-
-    `sharp`: the widths of the bumps, ∞ for bumps without mass here.
-    """
-    log_p = torch.empty_like(mean)
-    for place, own in shortest_grids(edges, natural_length(edges, mean, sharp)):
-        log_p[place] = _integrate(mean[place], sd[place], own)
-    return log_p
 
 
 def _integrate(mean: Array, sd: Array, edges: Array) -> Array:
@@ -99,13 +92,3 @@ def _integrate(mean: Array, sd: Array, edges: Array) -> Array:
     log_cdf = xp.log_ndtr(z)
     log_density = -0.5 * z * z - (xp.log(sd) + LOG_SQRT_2PI)[..., None, :]
     return xp.logsumexp(log_density + (xp.sum(log_cdf) - log_cdf) + grid.log_weights[..., None], 1)
-
-
-def _integrate_crowd(mean: Tensor, sd: Tensor) -> Tensor:
-    """Integrate rows of many classes: only those that can be the largest need panels of their width.
-
-    The largest value has no mass below L = max_c (m_c − reach·sd_c). So a class whose whole mass lies below L is not a rival.
-    """
-    floor, ceiling = _find_range(mean, sd)
-    sharp = sd.masked_fill(mean + REACH * sd < floor, torch.inf)
-    return _integrate_each(mean, sd, sharp, thin(bumps(mean, sd), floor, ceiling, MOST_EDGES))

@@ -39,8 +39,7 @@ class Workspace:
         for values in lower:
             torch.index_select(values, 0, cell, out=coefficient)
             torch.addcmul(coefficient, found, local, out=found)
-        value: Tensor = found.view(t.shape)
-        return value
+        return found.view(t.shape)
 
 
 def make_evaluator(size: int) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.common.linalg import concatenate
 from cavity.likelihoods.quadrature.information import EntropyParts
 
 LOG2_POINTS = 11
@@ -36,43 +35,42 @@ def log_softmax_probability(mean: Tensor, cov: Tensor) -> Tensor:
 
     Every row uses the same 4096 points, and a wide one 65,536, so that batching changes nothing. Accurate to about 1e-3.
     """
-    log_p = torch.cat([_average(f) for f in _samples(mean, cov, LOG2_POINTS)])
-    place = _needs_more(cov, log_p)
-    if len(place):
-        log_p[place] = torch.cat([_average(f) for f in _samples(mean[place], cov[place], LOG2_MORE)])
-    return log_p
+    return _evaluate(mean, cov, lambda f: (f.log_softmax(-1).logsumexp(1).log_softmax(-1),))[0]
 
 
 def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
     """Return the entropy of the label, its mean under f, and their difference as a mean divergence, over the same points."""
-    found = _uncertainty(mean, cov, LOG2_POINTS)
-    place = _needs_more(cov, log_softmax_probability(mean, cov))
+    return EntropyParts(*_evaluate(mean, cov, _find_entropies)[1:])
+
+
+def _evaluate(mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
+    """Return a function of f [n P C] whose first value is log p(y); rows that are wide and not sure of their class get more points.
+
+    A value that all classes share does not move the softmax.
+    """
+
+    def join(m: Tensor, S: Tensor, log2: int) -> list[Tensor]:
+        parts = (function(f) for f in _samples(m, S, log2))
+        return [torch.cat(column) for column in zip(*parts, strict=True)]
+
+    found = join(mean, cov, LOG2_POINTS)
+    apart = cov - cov.mean(-1, keepdim=True) - cov.mean(-2, keepdim=True) + cov.mean((-2, -1), keepdim=True)
+    unsure = found[0].max(-1).values.exp() < 1 - SURE
+    place = ((torch.linalg.eigvalsh(apart)[:, -1] > WIDE) & unsure).nonzero()[:, 0]
     if len(place):
-        for whole, part in zip(found, _uncertainty(mean[place], cov[place], LOG2_MORE), strict=True):
+        for whole, part in zip(found, join(mean[place], cov[place], LOG2_MORE), strict=True):
             whole[place] = part
     return found
 
 
-def _uncertainty(mean: Tensor, cov: Tensor, log2: int) -> EntropyParts:
-    return concatenate([_entropies(f.log_softmax(-1)) for f in _samples(mean, cov, log2)])
-
-
-def _needs_more(cov: Tensor, log_p: Tensor) -> Tensor:
-    """Return the rows that are wide and not sure of their class. A value that all classes share does not move the softmax."""
-    apart = cov - cov.mean(-1, keepdim=True) - cov.mean(-2, keepdim=True) + cov.mean((-2, -1), keepdim=True)
-    wide = torch.linalg.eigvalsh(apart)[:, -1] > WIDE
-    unsure = log_p.max(-1).values.exp() < 1 - SURE
-    place: Tensor = (wide & unsure).nonzero()[:, 0]
-    return place
-
-
-def _entropies(log_p: Tensor) -> EntropyParts:
-    """Return the entropies from [n P C]; the divergence of each point from the mean is never negative."""
+def _find_entropies(f: Tensor) -> tuple[Tensor, ...]:
+    """Return log p(y) and the entropies; the divergence of each point from the mean is never negative."""
+    log_p = f.log_softmax(-1)
     p, log_mean = log_p.exp(), log_p.logsumexp(1) - math.log(log_p.shape[1])
     total = -(log_mean.exp() * log_mean).sum(-1)
     aleatoric = -(p * log_p).sum(-1).mean(1)
     epistemic = (p * (log_p - log_mean[:, None])).sum(-1).mean(1)
-    return EntropyParts(total, aleatoric, epistemic.clamp_min(0))
+    return log_mean, total, aleatoric, epistemic.clamp_min(0)
 
 
 def _samples(mean: Tensor, cov: Tensor, log2: int) -> Iterator[Tensor]:
@@ -80,18 +78,8 @@ def _samples(mean: Tensor, cov: Tensor, log2: int) -> Iterator[Tensor]:
     z = _points(mean.shape[1], log2).to(mean)
     size = max(1, BYTES // (8 * mean.shape[1] * len(z)))
     for m, S in zip(torch.split(mean, size), torch.split(cov, size), strict=True):
-        yield _transform(m, S, z)
-
-
-def _transform(mean: Tensor, cov: Tensor, z: Tensor) -> Tensor:
-    """Map points along the axes of each row's covariance, widest first. The signs make relabelled classes a permutation."""
-    values, vectors = torch.linalg.eigh(cov)
-    sense = torch.where(vectors.pow(3).sum(-2) < 0, -1.0, 1.0)
-    root = (vectors * (sense * values.clamp_min(0).sqrt())[:, None]).flip(-1)
-    f: Tensor = mean[:, None] + z @ root.mT
-    return f
-
-
-def _average(f: Tensor) -> Tensor:
-    averaged: Tensor = f.log_softmax(-1).logsumexp(1)
-    return averaged.log_softmax(-1)
+        # along the axes of each row's covariance, widest first; the signs make relabelled classes a permutation
+        values, vectors = torch.linalg.eigh(S)
+        sense = torch.where(vectors.pow(3).sum(-2) < 0, -1.0, 1.0)
+        root = (vectors * (sense * values.clamp_min(0).sqrt())[:, None]).flip(-1)
+        yield m[:, None] + z @ root.mT

@@ -60,16 +60,17 @@ def probit_power(
     """
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
-    with torch.no_grad():
-        rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
-        if rule is None:
-            found = _integrate_panels(mean, V, R, exponent)
-        else:
-            found = _integrate_difference(mean, V, R, exponent, rule)
-    if not torch.is_grad_enabled():
-        return found
-    pairs = ((mean, found.dm), (V, found.dv), (R, found.dr))
-    return found._replace(value=found.value + sum(d * (t - t.detach()) for t, d in pairs))
+    rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
+    if rule is not None:
+        return _integrate_difference(mean, V, R, exponent, rule)
+    # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
+    # N(μ, V), which falls by e in V/|μ|
+    slope = exponent / R
+    shifted = mean.clamp(max=0) / (1 + V * slope)
+    narrow = (1 / (1 / V + slope)).sqrt()
+    tail = V / (mean * mean + V).sqrt()
+    log_Z, average = _average_over_panels(mean, V, R, exponent, ((shifted, narrow), (0 * mean, tail)))
+    return ProbitMoments(log_Z, *(exponent * slope for slope in average[1:]))
 
 
 def _integrate_difference(
@@ -135,56 +136,34 @@ def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]
     return x, t.div_(root).mul_(-q).add_(p).mul_(weights).mul_(spread)
 
 
-def _integrate_panels(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) -> ProbitMoments:
-    r"""Integrate between breakpoints around every scale, for any exponent; g(d) = e log Φ(d/√R).
-
-    ∂/∂μ = ⟨g'⟩      ∂/∂V = ½⟨g'' + g'²⟩      ∂/∂R = ⟨∂g/∂R⟩        (⟨·⟩: under Φ^e N, normalised)
-    """
-    sd, width = var.sqrt(), residual.sqrt()
-    # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
-    # N(μ, V), which falls by e in V/|μ|
-    slope = exponent / residual
-    shifted = mean.clamp(max=0) / (1 + var * slope)
-    narrow = (1 / (1 / var + slope)).sqrt()
-    tail = var / (mean * mean + var).sqrt()
-    zero = torch.zeros_like(mean)
-    edges = bumps(torch.stack([mean, zero, shifted, zero], -1), torch.stack([sd, width, narrow, tail], -1))
-    grid = piecewise_legendre(edges)
-    alpha = grid.nodes / width[..., None]
-    beta = hazard(alpha)
-    e = exponent[..., None]
-    log_g = (
-        e * log_ndtr(alpha)
-        + log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None])
-        + grid.log_weights
-    )
-    value = log_g.logsumexp(-1)
-    p = (log_g - value[..., None]).exp()
-    g1 = e * beta / width[..., None]
-    g2 = -e * hazard_slope(alpha, beta) / residual[..., None]
-    gr = -0.5 * e * beta * alpha / residual[..., None]
-    return ProbitMoments(
-        value - sd.log(), (p * g1).sum(-1), 0.5 * (p * (g2 + g1 * g1)).sum(-1), (p * gr).sum(-1)
-    )
-
-
 def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
-    r"""Return E g(d), g(d) = log Φ(d/√R), d ~ N(μ, V): the limit e → 0 of power EP's (1/e) log Z.        [METHOD 4, power EP]
-
-    ∂/∂μ = E g'      ∂/∂V = ½ E g''      ∂/∂R = E ∂g/∂R
-    """
-    var = torch.maximum(var, 1e-16 * residual)
-    residual = torch.maximum(residual, 1e-16 * var)
-    sd, width = var.sqrt(), residual.sqrt()
-    zero = torch.zeros_like(mean)
+    r"""Return E log Φ(d/√R), d ~ N(μ, V), and its derivatives: the limit e → 0 of power EP's (1/e) log Z. [METHOD 4, power EP]"""
+    V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
     # left of 0 log Φ approaches its parabola only as 1/d²: add breakpoints between the two widths
-    edges = bumps(torch.stack([mean, zero, zero], -1), torch.stack([sd, width, (sd * width).sqrt()], -1))
-    grid = piecewise_legendre(edges.detach())
+    return _average_over_panels(mean, V, R, 0 * mean, ((0 * mean, (V * R) ** 0.25),))[1]
+
+
+def _average_over_panels(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, more: tuple[tuple[Tensor, Tensor], ...]
+) -> tuple[Tensor, ProbitMoments]:
+    r"""Return log Z, and the average of g(d) = log Φ(d/√R) under Φ^e N, normalised, with (1/e) times the derivatives of log Z.
+
+    ∂/∂μ = ⟨g'⟩      ∂/∂V = ½⟨g'' + e g'²⟩      ∂/∂R = ⟨∂g/∂R⟩
+
+    `more` are centres and widths of breakpoints beside those of N and Φ.
+    """
+    sd, width = var.sqrt(), residual.sqrt()
+    places = zip((mean, sd), (0 * mean, width), *more, strict=True)
+    grid = piecewise_legendre(bumps(*(torch.stack(column, -1) for column in places)))
     alpha = grid.nodes / width[..., None]
-    beta = hazard(alpha)
-    p = (log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None]) + grid.log_weights).exp()
-    p = p / sd[..., None]
-    dm = (p * beta).sum(-1) / width
-    dv = -0.5 * (p * hazard_slope(alpha, beta)).sum(-1) / residual
-    dr = -0.5 * (p * beta * alpha).sum(-1) / residual
-    return ProbitMoments((p * log_ndtr(alpha)).sum(-1), dm, dv, dr)
+    beta, log_cdf = hazard(alpha), log_ndtr(alpha)
+    z = (grid.nodes - mean[..., None]) / sd[..., None]
+    log_g = exponent[..., None] * log_cdf + log_normal_pdf(z) + grid.log_weights
+    top = log_g.amax(-1, keepdim=True)
+    p = log_g.sub_(top).exp_()
+    pb, total = p * beta, p.sum(-1)
+    sums = (p * log_cdf, pb, pb * beta, p * hazard_slope(alpha, beta), pb * alpha)
+    value, g1, square, bend, turn = (x.sum(-1) / total for x in sums)
+    dv = 0.5 * (exponent * square - bend) / residual
+    log_Z = total.log() + top[..., 0] - sd.log()
+    return log_Z, ProbitMoments(value, g1 / width, dv, -0.5 * turn / residual)

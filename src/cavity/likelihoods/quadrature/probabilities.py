@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity.common.namespaces import GRAPH, NUMPY, Array, in_torch, namespace
 from cavity.common.onnx_graph import Value
+from cavity.likelihoods.quadrature import trapezoid
 
 
 def log_probit(mean: Array, var: Array) -> Array:
@@ -26,32 +27,17 @@ def log_largest(mean: Array, var: Array, n_classes: int) -> Array:
     NumPy arrays load torch only for rows that the trapezoidal rule does not resolve.
     """
     if isinstance(mean, np.ndarray):
-        return _log_largest_in_numpy(mean, var)
+        log_p, left = trapezoid.log_probabilities(mean, np.sqrt(var))
+        if left.any():
+            from cavity.likelihoods.quadrature.argmax import log_by_panels
+
+            log_p[left] = in_torch(log_by_panels, mean[left], np.sqrt(var[left]))
+        return NUMPY.log_softmax(log_p)
     from cavity.likelihoods.quadrature import argmax
 
     if isinstance(mean, Value):
         return GRAPH.log_softmax(argmax.integrate_all_panels(mean, var, n_classes))
-    if _is_one_row(mean):
-        import torch
-
-        return torch.from_numpy(_log_largest_in_numpy(mean.numpy(), var.numpy()))
     return argmax.log_argmax_probability(mean, var).log_softmax(-1)
-
-
-def _is_one_row(mean: Array) -> bool:
-    """Return whether a tensor is one row of float64 on the CPU: it should not wait for dozens of small torch calls."""
-    return len(mean) == 1 and not mean.is_cuda and mean.element_size() == 8 and not mean.requires_grad
-
-
-def _log_largest_in_numpy(mean: Array, var: Array) -> Array:
-    from cavity.likelihoods.quadrature import trapezoid
-
-    log_p, left = trapezoid.log_probabilities(mean, np.sqrt(var))
-    if left.any():
-        from cavity.likelihoods.quadrature.argmax import log_by_panels
-
-        log_p[left] = in_torch(log_by_panels, mean[left], np.sqrt(var[left]))
-    return NUMPY.log_softmax(log_p)
 
 
 def log_logistic(mean: Array, var: Array) -> Array:

@@ -90,46 +90,39 @@ def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[T
 
 
 def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor) -> Average:
-    """Return averages as E max = high − ∫ Π_c F_c up to `high`, which the largest value does not exceed.
-
-    F_c is a sum over f_c if that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
-    """
-    sd = var.sqrt()
-    g, weight = gumbel_nodes(mean)
-    u = (x[:, None, :, None] - g - mean[..., None, None]) / sd[..., None, None]  # [B C J I]
-    bell = log_normal_pdf(u).exp()
-    wide = (
-        torch.special.ndtr(u) @ weight,
-        (bell @ weight) / sd[..., None],
-        -((u * bell) @ weight) / var[..., None],
-    )
-    pick = (sd > WIDE)[..., None]
-    F, B, D = (torch.where(pick, a, b) for a, b in zip(wide, _narrow(mean, sd, x), strict=True))
+    """Return averages as E max = high − ∫ Π_c F_c up to `high`, which the largest value does not exceed."""
+    F, B, D = find_distribution(mean, var.sqrt(), x, wide=True)
     total, others = _combine(F)
     others *= log_weights.exp()[:, None]
     value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
     return Average(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
 
 
-def gumbel_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return trapezoidal nodes and weights of a standard Gumbel variable."""
-    g = torch.linspace(*GUMBEL, INNER, dtype=like.dtype, device=like.device)
-    return g, torch.softmax(-g - (-g).exp(), 0)
+def find_distribution(mean: Tensor, sd: Tensor, x: Tensor, wide: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², each [n C J].
+
+    F_c is a sum over f_c if that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
+    """
+    w, F, B = _sum_narrow(mean, sd, x)
+    D = (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
+    if not wide:
+        return F, B, D
+    g = torch.linspace(*GUMBEL, INNER, dtype=x.dtype, device=x.device)
+    weight = torch.softmax(-g - (-g).exp(), 0)
+    u = (x[:, None, :, None] - g - mean[..., None, None]) / sd[..., None, None]  # [n C J I]
+    bell, width = log_normal_pdf(u).exp(), sd[..., None]
+    by_gumbel = torch.special.ndtr(u) @ weight, bell @ weight / width, -((u * bell) @ weight) / width**2
+    F, B, D = (torch.where(width > WIDE, a, b) for a, b in zip(by_gumbel, (F, B, D), strict=True))
+    return F, B, D
 
 
-def _find_distribution(mean: Array, sd: Array, x: Array) -> tuple[Array, Array, Array]:
+def _sum_narrow(mean: Array, sd: Array, x: Array) -> tuple[Array, Array, Array]:
     """Return exp(f_c − x) at nodes of f_c, [n C J I], F_c at x and −∂F_c/∂m_c by the trapezoidal rule over them, each [n C J]."""
     xp = namespace(mean)
     f = mean[..., None] + sd[..., None] * xp.constant(_NODES, mean)  # [n C I]
     w = xp.exp(xp.minimum(f[:, :, None] - x[:, None, :, None], _LARGEST))  # [n C J I]
     e, weight = xp.exp(-w), xp.constant(_WEIGHTS, mean)
     return w, e @ weight, (w * e) @ weight
-
-
-def _narrow(mean: Tensor, sd: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², each [n C J]."""
-    w, F, B = _find_distribution(mean, sd, x)
-    return F, B, (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
 
 
 def _place_outer(mean: Array, var: Array) -> tuple[Array, Array, Array]:
@@ -152,7 +145,7 @@ def _combine(F: Array) -> tuple[Array, Array]:
 
 def _average(mean: Tensor, var: Tensor) -> Average:
     level, step, x = _place_outer(mean, var)
-    F, B, D = _narrow(mean, var.sqrt(), x)
+    F, B, D = find_distribution(mean, var.sqrt(), x, wide=False)
     total, others = _combine(F)
     tail = (-(level - x).clamp(max=_LARGEST).exp()).exp() - total[:, 0].exp()
     value = level[:, 0] + tail.sum(-1) * step[:, 0]
@@ -166,7 +159,7 @@ def expected_softmax(mean: Array, var: Array) -> Array:
     if not isinstance(mean, Value):
         return softmax_average(mean, var).dm
     _, step, x = _place_outer(mean, var)
-    _, F, B = _find_distribution(mean, var.sqrt(), x)
+    _, F, B = _sum_narrow(mean, var.sqrt(), x)
     return (B * _combine(F)[1]).sum(2) * step
 
 

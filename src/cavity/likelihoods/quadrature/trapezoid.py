@@ -33,6 +33,7 @@ BYTES = 4 << 20  # of one array over a piece's nodes on the CPU: it stays in the
 GPU_BYTES = 256 << 20
 SQRT_2PI = math.sqrt(2 * math.pi)
 
+# √(2π) φ/Φ [n C Q] and Π_c Φ [n Q] at nodes
 Evaluate = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
@@ -206,8 +207,13 @@ def _raise_low(low: Array, mean: Array, sd: Array, best: Array, log_at_best: Arr
 def _fill(log_p: Array, left: Array, mean: Array, sd: Array, span: Span, place: Array, nodes: int) -> None:
     """Write the rows at `place`, and mark those that are resolved."""
     xp, C = namespace(mean), mean.shape[1]
-    size = max(1, (GPU_BYTES if xp is not NUMPY and mean.is_cuda else BYTES) // (8 * C * nodes))
-    evaluate = _find_evaluator(mean, min(size, len(place)) * nodes * C)
+    on_gpu = xp is not NUMPY and mean.is_cuda
+    size = max(1, (GPU_BYTES if on_gpu else BYTES) // (8 * C * nodes))
+    evaluate: Evaluate = by_erfcx
+    if xp is not NUMPY and not on_gpu:
+        from cavity.likelihoods.quadrature.cdf_table import make_evaluator
+
+        evaluate = make_evaluator(min(size, len(place)) * nodes * C)
     for some in _split(place, size, len(mean)):
         p, change = integrate(mean[some], sd[some], *place_nodes(span.at(some), nodes, C > CROWD), evaluate)
         log_p[some] = xp.log(p)
@@ -221,15 +227,6 @@ def integrate(mean: Array, sd: Array, f: Array, weight: Array, evaluate: Evaluat
     ratio *= (weight * product)[:, None]
     total, half = ratio.sum(-1), ratio[..., ::2].sum(-1)
     return total * (rate / SQRT_2PI), abs(2 * half / total - 1)
-
-
-def _find_evaluator(mean: Array, size: int) -> Evaluate:
-    """Return the function that evaluates √(2π) φ/Φ [n C Q] and Π_c Φ [n Q], at `size` points at most at a time."""
-    if namespace(mean) is NUMPY or mean.is_cuda:
-        return by_erfcx
-    from cavity.likelihoods.quadrature.cdf_table import make_evaluator
-
-    return make_evaluator(size)
 
 
 def by_erfcx(shift: Array, rate: Array, f: Array) -> tuple[Array, Array]:
