@@ -113,6 +113,7 @@ LOO_NUMBERS, LOO_LEAST = (
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
+LEAST_WEIGHT = 0.05  # in the first fold: trees with less are not fitted to the others [55]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
@@ -401,10 +402,11 @@ def plan_calibration(
         pools=members,
         trees=TREES[effort] if trees else 0,
         rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
-        leaves=MOST_LEAVES,
+        least_weight=LEAST_WEIGHT if trees and effort != "best" else 0.0,
+        leaves=MOST_LEAVES if size.rows > FOLD_ROWS else 0,
         threads=threads if size.rows > THREADS_ROWS else 1,
         beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,
-        bootstrap=trees and how == "folds" and effort != "best" and alike,
+        bootstrap=trees and how == "folds" and effort != "best" and alike and size.rows > FOLD_ROWS,
         why=_explain_calibration(config, how),
     )
 
