@@ -112,7 +112,9 @@ LOO_NUMBERS, LOO_LEAST = (
 
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
-SMALL_FOREST = 130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
+SMALL_FOREST = (
+    130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
+)
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
 LEAST_WEIGHT = 0.05  # in the first fold: trees with less are not fitted to the others [55]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
