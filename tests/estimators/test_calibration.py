@@ -186,7 +186,7 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
 
 @pytest.mark.parametrize(("first", "boosted"), [(0.0, 1), (0.2, 4)])
 def test_members_that_do_not_count_are_not_stored(table, monkeypatch, first, boosted):
-    """Trees without weight in the first fold are not fitted again."""
+    """Boosting without weight in the first fold is not fitted again."""
     X, y, new, _ = table
     weights = iter([[0.9, first, 0.3], [0.9, 0.0, 0.3] if first else [0.9, 0.3]])
     monkeypatch.setattr(calibration, "fit_weights", lambda *_: np.array(next(weights)))

@@ -115,8 +115,9 @@ class FoldMembers:
         return {j: self.forests[j].log_proba(X) for j in self.folded}
 
     def leave_out(self, useless: NDArray[np.bool_]) -> None:
-        """Fit the members at these places no more."""
-        self.folded = {j: member for j, member in self.folded.items() if not useless[j]}
+        """Fit boosting no more if it is useless; a forest of a small table takes too little time to save it."""
+        kept = {j: m for j, m in self.folded.items() if isinstance(m, ExtraTrees) or not useless[j]}
+        self.folded = kept
 
     def make_forests(self, fitted: dict[int, Any]) -> tuple[Forest, ...]:
         """Return the forests of all members, fitted to all rows; of those left out, that of the first fold."""

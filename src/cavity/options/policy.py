@@ -116,7 +116,7 @@ SMALL_FOREST = (
     130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
 )
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
-LEAST_WEIGHT = 0.05  # in the first fold: trees with less are not fitted to the others [55]
+LEAST_WEIGHT = 0.05  # in the first fold: boosting with less is not fitted to the others [55]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
