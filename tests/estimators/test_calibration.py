@@ -12,11 +12,11 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import calibration, leave_one_out
+from cavity.fitting import calibration, leave_one_out, members
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.fitting.members import make_members
-from cavity.fitting.sklearn_trees import choose_columns
+from cavity.fitting.sklearn_trees import ExtraTrees, choose_columns
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
@@ -184,18 +184,25 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 
-def test_members_that_do_not_count_are_not_stored(table, monkeypatch):
+@pytest.mark.parametrize(("first", "boosted"), [(0.0, 1), (0.2, 4)])
+def test_members_that_do_not_count_are_not_stored(table, monkeypatch, first, boosted):
+    """Boosting without weight in the first fold is not fitted again."""
     X, y, new, _ = table
-    monkeypatch.setattr(calibration, "fit_weights", lambda *_: np.array([0.9, 0.0, 0.3]))
+    weights = iter([[0.9, first, 0.3], [0.9, 0.0, 0.3] if first else [0.9, 0.3]])
+    monkeypatch.setattr(calibration, "fit_weights", lambda *_: np.array(next(weights)))
+    fit_member, fits = members.fit_member, []
+    for room in (members, calibration):
+        monkeypatch.setattr(room, "fit_member", lambda m, *rest: fits.append(type(m)) or fit_member(m, *rest))
     fitted = model(ensemble="trees").fit(X, y)
+    assert fits.count(HistGradientBoostingClassifier) == boosted and fits.count(ExtraTrees) == 4
     boosting, forest = fitted._fitted.pool.members
     assert len(boosting.feature) == 1 < len(forest.feature) and len(fitted.ensemble_weights_) == 3
     weighed = fitted._fitted._replace(pool=Pool(0.9, (forest,), (0.3,), fitted._fitted.pool.gate))
     np.testing.assert_array_equal(fitted.predict_log_proba(new), predict_log_proba(weighed, new)[0])
 
 
-def plan_members(classes=3, alike=True):
-    config, size = model(ensemble="trees")._config(), TableSize(100, 5, classes, classes, 100)
+def plan_members(classes=3, alike=True, rows=100):
+    config, size = model(ensemble="trees")._config(), TableSize(rows, 5, classes, classes, rows)
     planned = policy.plan_calibration(config, size, in_memory=True, alike=alike, held=None)
     return make_members("trees", planned, 0)
 
@@ -233,7 +240,9 @@ def test_where_trees_do_not_help_the_model_is_the_one_without_them(monkeypatch):
 
 
 def test_a_forest_does_not_know_a_row_by_its_twin():
-    assert [plan_members(alike=alike)[1].bootstrap for alike in (True, False)] == [True, False]
+    large = [plan_members(alike=alike, rows=3000)[1] for alike in (True, False)]
+    assert [forest.bootstrap for forest in large] == [True, False]
+    assert isinstance(plan_members()[1], ExtraTrees)  # whose folds keep twins together
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
         fitted = model(effort="best", max_epochs=None).fit(X, y, time_limit=1e-3)
     texts = " ".join(fitted.fit_warnings_)
     assert (
-        "time_limit=0.001 left no time for HistGradientBoostingClassifier and ExtraTreesClassifier" in texts
+        "time_limit=0.001 left no time for HistGradientBoostingClassifier and ExtraTrees in the pool" in texts
     )
     assert "the calibration comes from leave-one-out" in texts and fitted.calibration_ == "leave-one-out"
     assert "raise max_epochs= or time_limit=" in texts

@@ -1,15 +1,17 @@
 """Trees as arrays predict what scikit-learn's own objects do."""
 
+import sys
+
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.fitting.sklearn_trees import bin_without_weights, make_forest
+from cavity.fitting.sklearn_trees import ExtraTrees, bin_without_weights, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
@@ -31,6 +33,22 @@ def test_arrays_predict_as_the_object_does(name, C):
     found = make_forest(model).log_proba(X)
     np.testing.assert_allclose(np.exp(found), expected, atol=1e-6)
     np.testing.assert_allclose(make_forest(model).log_proba(X[:0]).shape, (0, C))
+
+
+@pytest.mark.parametrize("weight", [None, np.linspace(0.5, 2, 200)], ids=["equal", "weighted"])
+@pytest.mark.parametrize("C", [2, 4])
+def test_trees_of_the_builder_are_those_of_the_public_fit(weight, C, monkeypatch):
+    X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
+    grown = [ExtraTrees(5, 0).fit(X, y, weight)]
+    rng, cells = np.random.RandomState(0), X.astype(np.float32)
+    public = [ExtraTreeClassifier(random_state=rng).fit(cells, y, weight).tree_ for _ in range(5)]
+    monkeypatch.setitem(sys.modules, "sklearn.tree._splitter", None)  # as if scikit-learn had moved it
+    grown.append(ExtraTrees(5, 0).fit(X, y, weight))
+    for forest in grown:
+        for found, expected in zip(forest.trees, public, strict=True):
+            assert found.node_count == expected.node_count
+            np.testing.assert_array_equal(found.threshold, expected.threshold)
+            np.testing.assert_array_equal(found.value, expected.value)
 
 
 @pytest.mark.parametrize("C", [2, 4])

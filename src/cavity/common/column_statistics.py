@@ -182,13 +182,17 @@ def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:
     U, weight = _sample(U, weight, rng)
     square = (U**2).sum(1)
     d2 = np.maximum(square[:, None] + square[None, :] - 2 * U @ U.T, 0.0)
-    i, j = np.triu_indices(len(U), k=1)
-    distance, pair_weight = np.sqrt(d2[i, j]), weight[i] * weight[j]
-    order = np.argsort(distance, kind="stable")
-    if not len(order):
+    pair = np.triu(np.ones(d2.shape, bool), k=1)
+    distance = np.sqrt(d2[pair])
+    if not len(distance):
         return 1.0
-    cumulative = np.cumsum(pair_weight[order])
-    median = distance[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])]
+    middle = (len(distance) - 1) // 2
+    if weight.min() == weight.max():
+        median = np.partition(distance, middle)[middle]
+    else:
+        order = np.argsort(distance)
+        cumulative = np.cumsum(np.outer(weight, weight)[pair][order])
+        median = distance[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])]
     return float(median) if median > 0 else 1.0
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, find_twins, has_cells
-from cavity.fitting.members import Fitted, TreesBeside, deepen, fit_member, predicts_own_rows
+from cavity.fitting.members import Fitted, FoldMembers, TreesBeside, deepen, fit_member
 from cavity.fitting.sklearn_trees import choose_columns, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.options import policy
@@ -47,27 +47,26 @@ FAILED_PART = "a fit on part of the rows could not be factorised: the calibratio
 class Held(NamedTuple):
     """Rows with log-probabilities from models that did not see them."""
 
-    parts: list[Array]  # of the Gaussian process, then of the members; each [n C]
+    parts: dict[int, Array]  # each [n C]; 0: the Gaussian process, j: the j-th member
     y: NDArray[np.int64]
     weight: Array
     rows: NDArray[np.int64]  # their places in the table
     var: Array  # [n C], of the latent functions
 
-    def insert(self, own: Sequence[bool], fitted: Sequence[Any]) -> Held:
-        """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members.
+    def insert(self, drawn: dict[int, Any]) -> Held:
+        """Return the rows with the predictions of forests, each row by the trees that did not draw it."""
+        parts = dict(self.parts)
+        for j, forest in drawn.items():
+            p = forest.oob_decision_function_[self.rows]
+            floor = np.maximum(np.nan_to_num(p, nan=1 / p.shape[1]), LEAST)
+            parts[j] = np.log(floor / floor.sum(1, keepdims=True))
+        return self._replace(parts=parts)
 
-        `own`: which members are such forests.
-        """
-        first, *folded = self.parts
-        logs, rest = [first], iter(folded)
-        for predicts, model in zip(own, fitted, strict=True):
-            if predicts:
-                p = model.oob_decision_function_[self.rows]
-                floor = np.maximum(np.nan_to_num(p, nan=1 / p.shape[1]), LEAST)
-                logs.append(np.log(floor / floor.sum(1, keepdims=True)))
-            else:
-                logs.append(next(rest))
-        return self._replace(parts=logs)
+    def weigh(self, share: float, count: int) -> Array:
+        """Return the weight of each of `count` parts, 0 for those that are not there; `share`: of the rows' weight that counts."""
+        places, found = sorted(self.parts), np.zeros(count)
+        found[places] = fit_weights([self.parts[j] for j in places], self.y, share * self.weight)
+        return found
 
 
 class Calibrated(NamedTuple):
@@ -155,7 +154,7 @@ class Calibration(NamedTuple):
         """Calibrate with rows that the fit did not see."""
         table, members, notes, left = self.table, self.members, list[str](), self.budget.left()
         forests: tuple[Forest, ...] = ()
-        logs: list[Array] = []
+        logs: dict[int, Array] = {}
         if members:
             assert isinstance(table, Table)
             if self.budget.limit is not None and left is not None and self.beside is None:
@@ -165,7 +164,7 @@ class Calibration(NamedTuple):
             late = [type(member).__name__ for member in members[len(fitted) :]]
             members, notes = members[: len(fitted)], notes + self._note_members(late)
             forests = tuple(make_forest(model, columns) for model in fitted)
-            logs = [forest.log_proba(held.X) for forest in forests]
+            logs = {j: forest.log_proba(held.X) for j, forest in enumerate(forests, 1)}
         if not members and not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = self._predict(model, held, np.arange(held.n_rows), logs)
@@ -187,10 +186,10 @@ class Calibration(NamedTuple):
         self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
     ) -> Calibrated:
         """Fit a pool to held-out rows, and score it on them; `share`: how much of their weight counts as evidence."""
-        own, *weights = fit_weights(held.parts, held.y, share * held.weight).tolist()
+        own, *weights = held.weigh(share, 1 + len(members)).tolist()
         kept = (member if w else member.without_trees() for member, w in zip(members, weights, strict=True))
         pool = Pool(own, tuple(kept), tuple(weights), self.gate if members else None)
-        logs = [partial(np.asarray, part) for part in held.parts[1:]]
+        logs = [partial(held.parts.__getitem__, j) for j in range(1, 1 + len(members))]
         log_p = normalised(pool.add_members(held.parts[0], held.var, logs))
         rows = self.table.n_rows
         return Calibrated(
@@ -204,8 +203,7 @@ class Calibration(NamedTuple):
             return None, notes
         alone = np.arange(float(table.n_rows))[:, None]  # rows of a table of cells are different cases
         fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
-        own = [predicts_own_rows(member, table) for member in members]
-        folded = [member for member, predicts in zip(members, own, strict=True) if not predicts]
+        team, share = FoldMembers(members, table), self._share_of(table)
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
         announce(f"  calibration: {wanted} more fits, each without 1 of {k} parts of the rows", self.verbose)
@@ -222,26 +220,31 @@ class Calibration(NamedTuple):
             except NotPositiveDefinite:
                 notes = (*notes, FAILED_PART)
                 continue
-            columns = choose_columns(rest.X, folded)
-            forests = (make_forest(fit_member(member, rest, columns), columns) for member in folded)
-            logs = [forest.log_proba(held.X) for forest in forests]
+            logs = team.predict(rest, held.X)
             found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
+            if len(found) == 1 < wanted and self.plan.least_weight and self.beside is None:
+                team.leave_out(found[0].weigh(share, 1 + len(members)) < self.plan.least_weight)
         if not found:
             return None, notes
-        joined, (fitted, columns) = _join(found), self._fit_all(members, table)
-        used = self._calibrate(
-            joined.insert(own, fitted),
-            tuple(make_forest(model, columns) for model in fitted),
+        joined, used = _join(found), team.own | team.folded
+        models = self._fit_all([used[j] for j in sorted(used)], table).models
+        fitted = dict(zip(sorted(used), models, strict=True))
+        calibrated = self._calibrate(
+            joined.insert({j: fitted[j] for j in team.own}),
+            team.make_forests(fitted),
             self._describe(joined, len(found), k, wanted),
-            self._share_of(table),
+            share,
             "folds" if self.plan.relearns else "seen",
         )
-        return used._replace(notes=notes), notes
+        return calibrated._replace(notes=notes), notes
 
-    def _predict(self, model: FittedModel, held: Table, rows: NDArray[np.int64], logs: list[Array]) -> Held:
+    def _predict(
+        self, model: FittedModel, held: Table, rows: NDArray[np.int64], logs: dict[int, Array]
+    ) -> Held:
         """Predict rows that a model did not see; `logs`: what the members predict."""
         f = predict_latent(model, as_tensor(held.X))
-        return Held([log_probabilities(model, f).numpy(), *logs], held.y, held.weight, rows, as_array(f.var))
+        parts = {0: log_probabilities(model, f).numpy()} | logs
+        return Held(parts, held.y, held.weight, rows, as_array(f.var))
 
     def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:
         """Say where the held-out rows come from."""
@@ -281,5 +284,5 @@ class Calibration(NamedTuple):
 
 
 def _join(found: list[Held]) -> Held:
-    parts = [np.concatenate(column) for column in zip(*(h.parts for h in found), strict=True)]
+    parts = {j: np.concatenate([h.parts[j] for h in found]) for j in found[-1].parts}
     return Held(parts, *(np.concatenate([h[i] for h in found]) for i in (1, 2, 3, 4)))

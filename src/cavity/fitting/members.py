@@ -11,9 +11,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells
+from cavity.fitting.sklearn_trees import (
+    ExtraTrees,
+    bin_without_weights,
+    choose_columns,
+    limit_cells,
+    make_forest,
+)
 from cavity.options.plan import CalibrationPlan
 from cavity.options.policy import BOOSTING_L2, TRIAL_TREES
+from cavity.prediction.tree_ensembles import Forest
 from cavity.rows.tables import Table
 
 STEP = 10  # trees per core that grow between two looks at the clock
@@ -36,14 +43,16 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
         return [clone(member) for member in ensemble]
     from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 
-    forest = ExtraTreesClassifier(
-        plan.trees,
-        max_leaf_nodes=plan.leaves,
-        bootstrap=plan.bootstrap,
-        oob_score=plan.bootstrap,
-        n_jobs=plan.threads,
-        random_state=seed,
-    )
+    forest: Any = ExtraTrees(plan.trees, seed)
+    if plan.leaves:
+        forest = ExtraTreesClassifier(
+            plan.trees,
+            max_leaf_nodes=plan.leaves,
+            bootstrap=plan.bootstrap,
+            oob_score=plan.bootstrap,
+            n_jobs=plan.threads,
+            random_state=seed,
+        )
     if not plan.rounds:
         return [forest]
     boosting = HistGradientBoostingClassifier(
@@ -86,6 +95,35 @@ def _fit(
         model.set_params(n_estimators=min(grown, trees), warm_start=True, oob_score=oob and last)
         model.fit(X, table.y, weight)
     return model
+
+
+class FoldMembers:
+    """Members of a pool during the folds of a table, by their places 1, 2, …; place 0 is the Gaussian process."""
+
+    def __init__(self, members: Sequence[Any], table: Table) -> None:
+        places = dict(enumerate(members, 1))
+        self.table, self.members = table, members
+        self.own = {j: m for j, m in places.items() if predicts_own_rows(m, table)}  # fitted to all rows only
+        self.folded = {j: m for j, m in places.items() if j not in self.own}  # fitted without each fold
+        self.forests: dict[int, Forest] = {}
+
+    def predict(self, rest: Table, X: NDArray[np.float64]) -> dict[int, NDArray[np.float64]]:
+        """Fit to the rest of the rows, and return log-probabilities of the rows X."""
+        columns = choose_columns(rest.X, self.members)
+        for j, member in self.folded.items():
+            self.forests[j] = make_forest(fit_member(member, rest, columns), columns)
+        return {j: self.forests[j].log_proba(X) for j in self.folded}
+
+    def leave_out(self, useless: NDArray[np.bool_]) -> None:
+        """Fit boosting no more if it is useless; a forest of a small table takes too little time to save it."""
+        kept = {j: m for j, m in self.folded.items() if isinstance(m, ExtraTrees) or not useless[j]}
+        self.folded = kept
+
+    def make_forests(self, fitted: dict[int, Any]) -> tuple[Forest, ...]:
+        """Return the forests of all members, fitted to all rows; of those left out, that of the first fold."""
+        columns = choose_columns(self.table.X, self.members)
+        found = self.forests | {j: make_forest(model, columns) for j, model in fitted.items()}
+        return tuple(found[j] for j in sorted(found))
 
 
 def deepen(members: Sequence[Any], table: Table, columns: NDArray[np.int64], held: Table | None) -> list[Any]:

@@ -87,7 +87,8 @@ class CalibrationPlan:
     tol: float = 0.0  # the same
     pools: bool = False
     trees: int = 0  # of the forest; 0 with classifiers of the user's own
-    leaves: int = 0  # most of a tree
+    least_weight: float = 0.0  # of boosting in the first fold: with less it is not fitted again
+    leaves: int = 0  # most of a tree; 0: any number
     threads: int = 1  # that grow the forest
     beside: bool = False  # the trees grow while the Gaussian process trains
     rounds: int = 0  # of boosting

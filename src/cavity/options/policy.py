@@ -110,7 +110,11 @@ LOO_NUMBERS, LOO_LEAST = 1 << 21, 1000
 
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
+SMALL_FOREST = (
+    130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
+)
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
+LEAST_WEIGHT = 0.05  # in the first fold: boosting with less is not fitted to the others [55]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
@@ -386,6 +390,9 @@ def plan_calibration(
     if size.rows > FOLD_ROWS:
         parts, fits = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST)), 1
     trees, few = members and isinstance(config.ensemble, str), size.rows <= RELEARN_ROWS
+    n_trees = TREES[effort]
+    if size.rows <= FOLD_ROWS and effort != "best":
+        n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
     return CalibrationPlan(
         how=how,
@@ -397,12 +404,13 @@ def plan_calibration(
         sweeps=FOLD_SWEEPS,
         tol=FOLD_TOL,
         pools=members,
-        trees=TREES[effort] if trees else 0,
+        trees=n_trees if trees else 0,
         rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
-        leaves=MOST_LEAVES,
+        least_weight=LEAST_WEIGHT if trees and effort != "best" else 0.0,
+        leaves=MOST_LEAVES if size.rows > FOLD_ROWS else 0,
         threads=threads if size.rows > THREADS_ROWS else 1,
         beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,
-        bootstrap=trees and how == "folds" and effort != "best" and alike,
+        bootstrap=trees and how == "folds" and effort != "best" and alike and size.rows > FOLD_ROWS,
         why=_explain_calibration(config, how),
     )
 
