@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
+from cavity.training.convergence import ROUGH_CLASSES, rough_tol
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
@@ -19,10 +20,7 @@ from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
-ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
-ROUGH_CLASSES = (
-    30  # above, ROUGH_TOL grows with the classes, as a row's sites do: 300 take three quarters of the time
-)
+ROUGH_MOVE = 0.3  # the same for a rough plan
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -98,8 +96,12 @@ def train_lbfgs(run: Run) -> Run:
 
 
 def settle_sites(run: Run) -> None:
-    """Let the sites converge at the final hyper-parameters."""
-    start, tol, sweeps = time.perf_counter(), 0.1 * run.plan.tol, 0
+    """Let the sites converge at the final hyper-parameters.
+
+    With many classes as roughly as before: sweeps move the objective by more than a smaller tolerance, however many there are.
+    """
+    start, sweeps, C = time.perf_counter(), 0, run.engine.shape[0]
+    tol = 0.1 * run.plan.tol if C <= ROUGH_CLASSES else rough_tol(C)
 
     def enough(size: float, change: float) -> bool:
         nonlocal sweeps
@@ -156,7 +158,7 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
         most = 1 if _linear(run) else ROUGH_SWEEPS if run.plan.rough else INNER_SWEEPS
-        rough = ROUGH_TOL * max(1.0, len(state.sums.h) / ROUGH_CLASSES), ROUGH_MOVE
+        rough = rough_tol(engine.shape[0]), ROUGH_MOVE
         near = rough if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
             run,
