@@ -1,7 +1,7 @@
 """How long a plan will take, before it is executed: counts of its work times the speed of this machine. [decision 40]
 
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
-    training  one step per batch and epoch; L-BFGS takes four steps per epoch, ten with more than 30 classes
+    training  one step per batch and epoch; L-BFGS takes four steps per epoch
     fold      three steps on its rows, or the whole training again
     trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows, a forest takes all threads
 
@@ -17,11 +17,10 @@ from dataclasses import replace
 import torch
 
 from cavity.options.plan import CalibrationPlan, Plan, TrainingPlan
-from cavity.options.policy import is_crowded
 
 STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
 VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
-LBFGS_STEPS, LBFGS_STEPS_MANY = 4, 10  # per epoch: line search, and sweeps of the sites at every point
+LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
 FOLD_STEPS = 3  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
@@ -75,8 +74,7 @@ def _has_estimate(plan: TrainingPlan) -> bool:
 
 def _train(plan: TrainingPlan) -> float:
     if plan.batch_size is None:
-        steps = LBFGS_STEPS_MANY if is_crowded(plan.latent) else LBFGS_STEPS
-        return plan.max_epochs * steps * _step(plan, plan.rows)
+        return plan.max_epochs * LBFGS_STEPS * _step(plan, plan.rows)
     batches = -(-plan.rows // plan.batch_size)
     return plan.max_epochs * batches * _step(plan, plan.batch_size)
 
