@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier, Training
+from cavity.inference import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -26,6 +27,20 @@ def test_five_hundred_classes(method):
     np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
     chance = 1 / 500
     assert (p[np.arange(20), y[:20]] > chance).mean() > 0.8
+
+
+@pytest.mark.slow
+def test_three_hundred_classes_with_two_rows_take_few_sweeps(monkeypatch):
+    """In counts, since seconds depend on the machine: a sweep takes as long as all small operations of a smaller fit together."""
+    sweeps, step = [], Engine.step
+    monkeypatch.setattr(Engine, "step", lambda self, *rest: sweeps.append(rest[3]) or step(self, *rest))
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 300
+    X = 3.0 * rng.normal(size=(300, 10))[y] + rng.normal(size=(600, 10))
+    fitted = GPClassifier(effort="fast", random_state=0).fit(X, y)
+    learnt = sum(optimiser is not None for optimiser in sweeps)
+    assert fitted.history_[-1]["settling_sweeps"] <= 10
+    assert learnt <= 12 and len(sweeps) <= 90
 
 
 PEAK = """

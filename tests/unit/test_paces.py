@@ -4,6 +4,8 @@ import pytest
 
 from cavity.options.policy import (
     CROWDED,
+    MIDDLE,
+    MIDDLE_POOLED,
     MOST_BATCH_ROWS,
     MOST_STEPS,
     QUICK_CROWDED,
@@ -19,7 +21,9 @@ from cavity.training.run_settings import RunSettings
 ROWS = (1001, 2000, 3001, 10_000, 70_000, 10**6, 10**8)
 
 
-@pytest.mark.parametrize("pace", [STEADY, CROWDED, QUICK_FEW, QUICK_MANY, QUICK_CROWDED])
+@pytest.mark.parametrize(
+    "pace", [STEADY, CROWDED, QUICK_FEW, QUICK_MANY, QUICK_CROWDED, MIDDLE, MIDDLE_POOLED]
+)
 def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
     batches = [pace.batch_rows(n) for n in ROWS]
     assert all(pace.least_rows <= batch <= MOST_BATCH_ROWS for batch in batches)
@@ -37,10 +41,14 @@ def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
     [
         (6000, 1, QUICK_MANY, STEADY),
         (6000, 4, QUICK_MANY, STEADY),
-        (6000, 5, QUICK_FEW, STEADY),
-        (6000, 10, QUICK_FEW, STEADY),
+        (2000, 5, QUICK_FEW, STEADY),
+        (2000, 10, QUICK_FEW, STEADY),
+        (2000, 11, QUICK_MANY, STEADY),
+        (6000, 8, QUICK_FEW, STEADY),
+        (2001, 9, MIDDLE, STEADY),
+        (6000, 15, MIDDLE, STEADY),
         (6001, 10, STEADY, STEADY),
-        (6000, 11, QUICK_MANY, STEADY),
+        (6000, 16, QUICK_MANY, STEADY),
         (6000, 30, QUICK_MANY, STEADY),
         (6000, 31, QUICK_CROWDED, CROWDED),
         (6001, 31, CROWDED, CROWDED),
@@ -58,14 +66,20 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
         (6000, 1, QUICK_POOLED),
         (6001, 1, STEADY),
         (2000, 6, QUICK_POOLED),
-        (6000, 6, QUICK_POOLED),
-        (6000, 11, QUICK_MANY),
+        (6000, 6, MIDDLE_POOLED),
+        (6000, 15, MIDDLE_POOLED),
+        (6000, 16, QUICK_MANY),
     ],
 )
 def test_trees_of_a_pool_make_up_for_fewer_steps(rows, latent, pace):
     assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace
     assert choose_pace(rows, latent, recommended=True, hurries=False, pooled=True) is STEADY
     assert QUICK_POOLED.epochs(6000, 500) < QUICK_FEW.epochs(6000, 500)
+    assert MIDDLE_POOLED.epochs(6000, 250) < MIDDLE.epochs(6000, 250)
+
+
+def test_batches_do_not_jump_where_the_pace_changes():
+    assert 0 <= MIDDLE.batch_rows(2001) - QUICK_FEW.batch_rows(2000) <= 5
 
 
 def test_an_annealed_rate_rises_from_a_tenth_and_falls_to_the_final_rate():

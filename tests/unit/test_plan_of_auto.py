@@ -72,10 +72,14 @@ def test_quick_fits_of_five_to_ten_classes_take_small_batches(options, rows, lat
         ("fast", 100_000, 100, 63),
         ("balanced", 100_000, 100, 100),
         ("fast", 100_000, 1000, 20),
+        ("balanced", 2000, 12, 134),
+        ("balanced", 4360, 12, 163),
+        ("balanced", 4360, 16, 198),
+        ("balanced", 6001, 12, 232),
     ],
 )
 def test_many_classes_have_points_by_the_rows_per_class(effort, rows, latent, points):
-    """From 31 classes on, and never more than C M² allows."""
+    """From 31 classes on, and never more than C M² allows. With 5 to 15, middle tables have their own limit."""
     config = read_classifier(GPClassifier(effort=effort, device="cpu").get_params(deep=False))
     assert count_points(config, size(rows, latent)) == points
     assert count_points(replace(config, n_inducing=7), size(rows, latent)) == 7

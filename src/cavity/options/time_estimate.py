@@ -1,6 +1,6 @@
 """How long a plan will take, before it is executed: counts of its work times the speed of this machine. [decision 40]
 
-    step      5 ms + 1.27 ns · C M² (B + M/2)       C latent functions, M points, B rows
+    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     fold      three steps on its rows, or the whole training again
     trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows, a forest takes all threads
@@ -18,7 +18,8 @@ import torch
 
 from cavity.options.plan import CalibrationPlan, Plan, TrainingPlan
 
-STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 1.27e-9  # of a step's many small operations, and of its products
+STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
+VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
 LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
 FOLD_STEPS = 3  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
@@ -78,7 +79,8 @@ def _train(plan: TrainingPlan) -> float:
 
 def _step(plan: TrainingPlan, rows: int) -> float:
     M = plan.n_inducing
-    return STEP_SECONDS + PRODUCT_SECONDS * plan.latent * M**2 * (rows + M / 2)
+    values = PRODUCT_SECONDS * M * (rows + M / 2) + VALUE_SECONDS * (rows + M)
+    return STEP_SECONDS + plan.latent * M * values
 
 
 def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Engine, Optimiser, State
+from cavity.training.convergence import ROUGH_CLASSES, rough_tol
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
@@ -19,9 +20,7 @@ from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
-ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
-# above, ROUGH_TOL grows with the classes, as a row's sites do: 300 take three quarters of the time
-ROUGH_CLASSES = 30
+ROUGH_MOVE = 0.3  # the same for a rough plan
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -113,7 +112,12 @@ def train_lbfgs(run: Run) -> Run:
 
 
 def settle_sites(run: Run) -> None:
-    start, rest, sweeps = time.perf_counter(), Rest(0.1 * run.plan.tol, SMALL_MOVE, FINAL_SWEEPS), 0
+    """Let the sites converge at the final hyper-parameters.
+
+    With many classes as roughly as before: sweeps move the objective by more than a smaller tolerance, however many there are.
+    """
+    start, sweeps, C = time.perf_counter(), 0, run.engine.shape[0]
+    rest = Rest(0.1 * run.plan.tol if C <= ROUGH_CLASSES else rough_tol(C), SMALL_MOVE, FINAL_SWEEPS)
 
     def enough(size: float, change: float) -> bool:
         nonlocal sweeps
@@ -171,7 +175,7 @@ def without_sites(state: State) -> State:
 
 def _choose_rest(run: Run) -> Rest:
     if run.plan.rough:
-        return Rest(ROUGH_TOL * max(1.0, len(run.state.sums.h) / ROUGH_CLASSES), ROUGH_MOVE, ROUGH_SWEEPS)
+        return Rest(rough_tol(run.engine.shape[0]), ROUGH_MOVE, ROUGH_SWEEPS)
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 

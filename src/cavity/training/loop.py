@@ -19,7 +19,12 @@ from cavity.inference.posterior import posterior
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.source import Data, Whole
 from cavity.training.callbacks import Callback
-from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
+from cavity.training.convergence import (
+    batch_epochs_converged,
+    crowd_converged,
+    epochs_converged,
+    sweeps_converged,
+)
 from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
 from cavity.training.guard import Guard, as_scalar
 from cavity.training.replay import Replay
@@ -364,7 +369,10 @@ class Run:
         if plan.learn:
             # rows of L-BFGS, and those of older checkpoints, have no promise
             promises = [row.get(PROMISE, 0.0) for row in self.history]
-            return epochs_converged(objectives, promises, plan.tol, self.total)
+            crowd = (
+                plan.rough and plan.tol > 0 and crowd_converged(objectives, self.engine.shape[0], self.total)
+            )
+            return crowd or epochs_converged(objectives, promises, plan.tol, self.total)
         return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
