@@ -37,6 +37,7 @@ CROWDED_POINTS = {  # by effort: points per row of an average class, and the mos
     "best": (2.0, 4e6),
 }
 LEAST_CROWDED_POINTS = 20
+RARE_CELLS = 5  # rows: along columns in which fewer differ from the others, inducing points are not learnt [57]
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
 # Devices and memory. [21, 40]
