@@ -107,7 +107,7 @@ def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
     rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
     rare = rows < policy.RARE_CELLS
     if module.size * np.count_nonzero(rare & (rows > 0)) > pool.weight.sum():
-        module.inducing.register_hook(torch.tensor(~rare).to(module.inducing).mul)
+        module.inducing.register_hook(torch.tensor(~rare).to(module.inducing).mul)  # type: ignore[no-untyped-call]  # of torch
 
 
 def _check_precision(begin: Start, config: Config) -> None:
