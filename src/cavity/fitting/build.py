@@ -34,7 +34,7 @@ from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
-from cavity.options import Config, Options
+from cavity.options import Config, Options, policy
 from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
@@ -92,8 +92,22 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
         torch.tensor(begin.columns.spread),
         C,
         options.config.learn if noisy else options.config.learn - {"noise"},
-    )
-    return module.to(options.config.device, options.config.dtype)
+    ).to(options.config.device, options.config.dtype)
+    if module.learn_inducing and config.method.recommended and not config.spectral:
+        _hold_rare_cells(module, begin.pool)
+    return module
+
+
+def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
+    """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
+
+    Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
+    nor leave-one-out would see it. [decision 57]
+    """
+    rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
+    rare = rows < policy.RARE_CELLS
+    if module.size * np.count_nonzero(rare & (rows > 0)) > pool.weight.sum():
+        module.inducing.register_hook(torch.tensor(~rare).to(module.inducing).mul)  # type: ignore[no-untyped-call]  # of torch
 
 
 def _check_precision(begin: Start, config: Config) -> None:

@@ -10,6 +10,7 @@ The plan says how these rows are found (`options/policy.py` decides it by the ta
 What a time limit leaves out is decided here, from measured seconds.
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
+So is a part of the rows if a class is rare: if the weights of a pool then sum to w > 1, they are made to sum to w^¾. [57]
 Folds at the learnt hyper-parameters have fewer rows to predict from, which makes up for that. [decision 39]
 """
 
@@ -186,7 +187,10 @@ class Calibration(NamedTuple):
         self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
     ) -> Calibrated:
         """Fit a pool to held-out rows, and score it on them; `share`: how much of their weight counts as evidence."""
-        own, *weights = held.weigh(share, 1 + len(members)).tolist()
+        found = held.weigh(share, 1 + len(members))
+        if kind == "seen" and self._lacks_rows(held) and found.sum() > 1:
+            found *= found.sum() ** (policy.LOO_EXPONENT - 1)
+        own, *weights = found.tolist()
         kept = (member if w else member.without_trees() for member, w in zip(members, weights, strict=True))
         pool = Pool(own, tuple(kept), tuple(weights), self.gate if members else None)
         logs = [partial(held.parts.__getitem__, j) for j in range(1, 1 + len(members))]
@@ -195,6 +199,12 @@ class Calibration(NamedTuple):
         return Calibrated(
             pool, how, estimate_quality(log_p, held.y, held.weight, self._class_prior, how, kind, rows)
         )
+
+    def _lacks_rows(self, held: Held) -> bool:
+        """Return whether a part of the rows was held out and a class is rare: that all went well there may be luck."""
+        assert isinstance(self.table, Table)
+        few = 2 * len(held.y) < self.table.n_rows
+        return few and bool(np.bincount(self.table.y).min() < policy.RARE_ROWS)
 
     def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""

@@ -37,6 +37,7 @@ CROWDED_POINTS = {  # by effort: points per row of an average class, and the mos
     "best": (2.0, 4e6),
 }
 LEAST_CROWDED_POINTS = 20
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
 # Devices and memory. [21, 40]
@@ -108,8 +109,9 @@ FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
-FOLD_SWEEPS, FOLD_TOL = 5, 1e-2  # of fits at known hyper-parameters, whose models only predict other rows
-LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
+FOLD_SWEEPS, FOLD_TOL = 10, 1e-2  # of fits at known hyper-parameters, which only predict other rows [39, 57]
+LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone, or from some rows if a class is rare [57]
+RARE_ROWS = 10  # below which a class is rare
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
 # With hundreds of classes so many log-probabilities, at least so many rows.
