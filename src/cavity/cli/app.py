@@ -35,7 +35,6 @@ def _flag(name: str, about: str) -> Any:
 
 
 Texts = list[str] | None
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
 Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
@@ -64,12 +63,16 @@ def _check_exist(*paths: str | None) -> None:
 def _check_model(model: str, data: str | None = None) -> None:
     """Check that the files exist and that the model is not a table; `data` is the table."""
     _check_exist(model, data)
-    if PurePath(model).suffix.lower() in TABLES and not is_uri(model) and Path(model).is_file():
-        with Path(model).open("rb") as file:
-            is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
-        if not is_model:
-            swapped = "." if data is None else ": did you swap the arguments?"
-            raise BadInput(f"{model} is a table, not a model{swapped}")
+    suffix = PurePath(model).suffix.lower()
+    if suffix == ".cavity" or is_uri(model) or not Path(model).is_file():
+        return
+    from cavity.rows.files.table_files import FILE_KINDS
+
+    with Path(model).open("rb") as file:
+        is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+    if suffix in FILE_KINDS and not is_model:
+        swapped = "." if data is None else ": did you swap the arguments?"
+        raise BadInput(f"{model} is a table, not a model{swapped}")
 
 
 def _print_version(asked: bool) -> None:
