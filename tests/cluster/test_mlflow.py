@@ -1,5 +1,7 @@
 """Models go through MLflow and come back the same; its generic functions take raw columns."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -43,13 +45,15 @@ def server(tmp_path_factory):
         f"{folder}/artifacts",
     ]
     with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             wait_for(f"http://127.0.0.1:{port}", process, folder / "log")
             yield f"http://127.0.0.1:{port}"
         finally:
-            process.terminate()
-            process.wait(30)
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too: it takes long to end by itself
+            process.wait()
 
 
 def wait_for(address, process, log):
