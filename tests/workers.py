@@ -31,6 +31,13 @@ def assert_equal(found, expected, rows):
     np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
 
 
+def check_default(fit, rows):
+    """A classifier with default arguments, apart from its seed, is that of one process."""
+    alone = GPClassifier(random_state=0).fit(rows, target="kind")
+    assert alone.plan_.training.optimizer == "lbfgs"  # the path of small default fits
+    assert_equal(fit(GPClassifier(random_state=0)), alone, rows)
+
+
 def check_page(names, predictions, rows):
     """The page's model, and the frame that it predicted, are those of a fit in one process."""
     alone = clone(names["estimator"]).fit(rows, target="kind")

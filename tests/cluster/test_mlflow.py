@@ -1,5 +1,13 @@
 """Models go through MLflow and come back the same; its generic functions take raw columns."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from urllib.request import urlopen
+
 import numpy as np
 import pytest
 
@@ -12,13 +20,60 @@ pandas = pytest.importorskip("pandas")
 import cavity.export.mlflow as flavour  # noqa: E402
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A tracking server in a process of its own, as `mlflow server` starts it: runs in SQLite, artifacts through the server."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--workers",
+        "1",
+    ]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/runs.db",
+        "--artifacts-destination",
+        f"{folder}/artifacts",
+    ]
+    with (folder / "log").open("w+") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            wait_for(f"http://127.0.0.1:{port}", process, folder / "log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too: it takes long to end by itself
+            process.wait()
+
+
+def wait_for(address, process, log):
+    until = time.monotonic() + 180
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            if urlopen(f"{address}/health", timeout=5).status == 200:
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the server did not start: {log.read_text()[-2000:]}")
+
+
 @pytest.fixture(autouse=True)
-def store(tmp_path, monkeypatch):
-    """A tracking store of files, without a server."""
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+def store(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.chdir(tmp_path)
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    mlflow.set_tracking_uri(server)
+    yield
+    mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from workers import (
     VERSIONS_DIFFER,
     Older,
     assert_equal,
+    check_default,
     check_error_of_one_process,
     check_page,
     make,
@@ -33,6 +34,7 @@ def cluster():
     """Ray on this machine, with room for two workers and the controller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # 15 by default, which waits for all other work
         for module in (sys.modules[__name__], workers):  # which the workers cannot import
             ray.cloudpickle.register_pickle_by_value(module)
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
@@ -75,6 +77,10 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, alo
     assert (tmp_path / "died").exists() and (tmp_path / "lost" / "run.ckpt.1-of-2").exists()
     assert not hasattr(estimator, "classes_") and estimator.training.checkpoint is None
     assert_equal(found, alone, rows)
+
+
+def test_the_default_classifier_is_that_of_one_process(rows, run):
+    check_default(lambda estimator: fit_on_ray(estimator, rows, target="kind", run_config=run), rows)
 
 
 def test_a_dataset_is_fitted_and_predicted(rows, run):

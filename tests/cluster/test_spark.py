@@ -17,6 +17,7 @@ from workers import (
     VERSIONS_DIFFER,
     Older,
     assert_equal,
+    check_default,
     check_error_of_one_process,
     check_page,
     make,
@@ -86,6 +87,10 @@ def test_two_ranks_give_the_model_of_one_process_also_if_one_is_killed(rows, alo
     assert list(storage.iterdir()) == []
     assert not hasattr(estimator, "classes_") and estimator.training.checkpoint is None
     assert_equal(found, alone, rows)
+
+
+def test_the_default_classifier_is_that_of_one_process(rows):
+    check_default(lambda estimator: fit_on_spark(estimator, rows, target="kind"), rows)
 
 
 def test_a_killed_rank_is_an_error_if_failures_are_not_allowed(rows, tmp_path):

@@ -105,8 +105,8 @@ def main():
     warnings.simplefilter("ignore")
     distributed.join("gloo")
     results = fit_all(None, args.checkpoint, args.kill)
-    if int(os.environ["RANK"]) == 0:
-        np.savez(args.out, restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]), **results)
+    if os.environ.get("RANK", "0") == "0":  # without it, one process alone
+        np.savez(args.out, restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")), **results)
     distributed.leave()
 
 

@@ -35,7 +35,6 @@ def _flag(name: str, about: str) -> Any:
 
 
 Texts = list[str] | None
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
 Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
@@ -87,12 +86,21 @@ def _check_files(given: dict[str, Any]) -> None:
     for name, path in here.items():
         if not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
-        if name in ("model", "other") and PurePath(path).suffix.lower() in TABLES and Path(path).is_file():
-            with Path(path).open("rb") as file:
-                is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
-            if not is_model:
-                swapped = "." if paths["data"] is None else ": did you swap the arguments?"
-                raise BadInput(f"{path} is a table, not a model{swapped}")
+        if name in ("model", "other") and Path(path).is_file():
+            _refuse_table(path, ": did you swap the arguments?" if paths["data"] is not None else ".")
+
+
+def _refuse_table(path: str, advice: str) -> None:
+    """Refuse a table where a model is expected."""
+    suffix = PurePath(path).suffix.lower()
+    if suffix == ".cavity":
+        return
+    from cavity.rows.files.table_files import FILE_KINDS
+
+    with Path(path).open("rb") as file:
+        is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+    if suffix in FILE_KINDS and not is_model:
+        raise BadInput(f"{path} is a table, not a model{advice}")
 
 
 def _print_version(asked: bool) -> None:

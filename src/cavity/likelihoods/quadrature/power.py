@@ -48,7 +48,10 @@ def _make_rule(least: float, n: int, scale: float) -> Rule:
     )
 
 
-RULES = tuple(_make_rule(*row) for row in ((0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)))
+RULES = tuple(
+    _make_rule(*row)
+    for row in ((0.95, 13, 0.88), (0.9, 14, 0.87), (0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55))
+)
 
 
 def probit_power(

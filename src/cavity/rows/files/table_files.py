@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,7 +25,6 @@ from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
 from cavity.rows.files.text_files import TableFile as TableFile
 
-TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
 PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 CHUNK_BYTES = 32 << 20
@@ -44,21 +43,16 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not iceberg and not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
         folder = not iceberg and object_stores.is_folder(path)
-        if folder and kind in TEXTS:
-            raise BadInput(f"{str(path)!r} is a folder, not a text file: name the file in it.")
-        if iceberg or folder or kind in FORMATS:
-            table: TableFile = Columnar(path)
-        elif kind in TEXTS:
-            table = Csv(path, TEXTS[kind], strict)
-        elif kind == ".npz":
-            table = Npz(path)
-        elif kind in SHEETS:
+        if folder and kind in FILE_KINDS and kind not in FORMATS:
+            raise BadInput(f"{str(path)!r} is a folder, not a {kind} file: name the file in it.")
+        if kind in SHEETS:
             raise BadInput(f"{str(path)!r} is a spreadsheet: save its sheet as CSV.")
-        else:
-            known = ", ".join([*TEXTS, *FORMATS, ".npz"])
+        if not iceberg and not folder and kind not in FILE_KINDS:
             raise BadInput(
-                f"{str(path)!r} has an unknown file type: the name must end in {known}, or be that of a folder of such files."
+                f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
+                "such files."
             )
+        table = Columnar(path) if iceberg or folder else FILE_KINDS[kind](path, strict)
         check_names(table.names, path)
     return table
 
@@ -136,6 +130,16 @@ class Npz(TableFile):
                 rows = slice(start, start + size)
                 cells = {name: arrow.array(self.columns[name][rows].copy()) for name in wanted}
                 yield Chunk(arrow.table(cells), start, str(self.path))
+
+
+# By suffix: what opens a file, given its path and `strict`. A new kind of file is a class and an entry here.
+FILE_KINDS: dict[str, Callable[[Location, bool], TableFile]] = {
+    ".csv": lambda path, strict: Csv(path, None, strict),  # guesses the delimiter
+    ".tsv": lambda path, strict: Csv(path, "\t", strict),
+    ".txt": lambda path, strict: Csv(path, None, strict),
+    **dict.fromkeys(FORMATS, lambda path, strict: Columnar(path)),
+    ".npz": lambda path, strict: Npz(path),
+}
 
 
 def _refuse_bomb(file: Any, path: Location) -> None:
