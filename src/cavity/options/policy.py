@@ -37,9 +37,7 @@ CROWDED_POINTS = {  # by effort: points per row of an average class, and the mos
     "best": (2.0, 4e6),
 }
 LEAST_CROWDED_POINTS = 20
-RARE_CELLS = (
-    5  # rows: along columns in which fewer differ from the others, inducing points are not learnt [57]
-)
+RARE_CELLS = 5  # rows that differ in a column: with fewer, inducing points are not learnt along it [57]
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
 # Devices and memory. [21, 40]
@@ -104,13 +102,8 @@ FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
-FOLD_SWEEPS, FOLD_TOL = (
-    10,
-    1e-2,
-)  # of fits at known hyper-parameters, whose models only predict other rows [39, 57]
-LOO_EXPONENT = (
-    0.75  # of a weight w > 1 from leave-one-out alone, or from a part of the rows if a class is rare [57]
-)
+FOLD_SWEEPS, FOLD_TOL = 10, 1e-2  # of fits at known hyper-parameters that only predict other rows [57]
+LOO_EXPONENT = 0.75  # of w > 1 from leave-one-out, or from a part of the rows if a class is rare [57]
 RARE_ROWS = 10  # of a class
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
