@@ -1,6 +1,7 @@
 """A method, a command, a kind of file and a member of the pool are each added in one place."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -81,11 +82,13 @@ def test_the_help_names_every_method():
     assert all(name in shown for name in method_names("classification"))
 
 
-def test_a_command_is_one_function(monkeypatch):
+def test_a_command_is_one_function(monkeypatch, tmp_path):
     """Its help, its place in the list, and errors as messages with exit codes come with the decorator."""
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").touch()
 
-    @_command("Count rows.", "count rows.csv")
+    @_command("Count rows.", "count rows.csv", shared=())
     def count(data: str, most: int = 3) -> None:
         """Count rows."""
         if most < 3:
@@ -97,6 +100,7 @@ def test_a_command_is_one_function(monkeypatch):
     assert run("count", "rows.csv").output == "rows.csv: 3\n"
     failed = run("count", "rows.csv", "--most", "2")
     assert failed.exit_code == 1 and failed.stderr == "error: there are more rows.\n"
+    assert run("count", "none.csv").stderr == "error: file or folder 'none.csv' does not exist.\n"
     assert run("count", "rows.csv", "--most", "x").exit_code == 2
 
 

@@ -117,7 +117,7 @@ def f_marginals(run, state):
     for site in state.sites[:2]:
         total = torch.zeros_like(t.mean.mT)
         totals.append(total.scatter_add(1, run.engine.factor.sites(run.rows.y), site).mT)
-    return [x.mT for x in run.engine.placement.site_marginals(t, projection.r, SiteTotals(*totals)).t]
+    return [x.mT for x in run.engine.placement.site_marginals(t, projection.r, SiteTotals(*totals))[0]]
 
 
 @pytest.mark.parametrize("C", [2, 3, 4])

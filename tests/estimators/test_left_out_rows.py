@@ -1,5 +1,7 @@
 """Leave-one-out leaves out whole rows, whatever they weigh: the estimate, the temperature and suspect labels depend on it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.metrics import log_loss
@@ -44,18 +46,21 @@ def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
     assert 0.6 < clf.temperature_ < 2.0
 
 
-@pytest.mark.parametrize("seed", [slow(3), slow(4), 5, slow(6)])
-def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_rows(seed):
+@pytest.mark.parametrize("seeds", [(5,), slow((3, 4, 5, 6))], ids=len)
+def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_rows(seeds):
     """Nine to 22 rare rows that weighed as dozens each were learnt by heart, and trees that had drawn them all got the pool."""
-    X, y = rare(300, seed)
     new, labels = rare(20000, 4)
-    weight = (1 / np.bincount(y))[labels]
     losses = []
-    for given in ({"effort": "fast", "calibration": None}, {"effort": "fast"}, {}):
+    for seed, given in itertools.product(
+        seeds, ({"effort": "fast", "calibration": None}, {"effort": "fast"}, {})
+    ):
+        X, y = rare(300, seed)
         clf = GPClassifier(class_weight="balanced", random_state=0, **given).fit(X, y)
+        weight = (1 / np.bincount(y))[labels]
         losses.append(log_loss(labels, clf.predict_proba(new), sample_weight=weight))
         assert abs(clf.estimate_.log_loss - losses[-1]) < 2 * clf.estimate_.standard_error
-    assert max(losses) < 0.5 and losses[1] < losses[0] + 0.02
+    plain, fast, default = np.mean(np.reshape(losses, (-1, 3)), axis=0)
+    assert max(plain, fast, default) < 0.47 and fast < plain + 0.02
 
 
 def fixed(method="ep", **options):

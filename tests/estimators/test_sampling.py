@@ -475,7 +475,7 @@ def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
     y, Z = (curve > 0).astype(int), np.linspace(-3, 3, 6)[:, None]
     given = dict(kernel=Width(), inducing=Z, noise=0.3, learn="kernel", device="cpu", random_state=0)
     model = quietly(support.classifier("ep", **given).fit, x, y)
-    length = dict(n_samples=150, warmup=300, chains=1, random_state=1)  # one parameter: steps adapt slowly
+    length = dict(n_samples=600, warmup=300, chains=1, random_state=1)  # one parameter: steps adapt slowly
     draws = quietly(model.sample_hyperparameters, x, y, over="kernel", **length)
     where = np.linspace(-3, 3, 41)
     kernels = [lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / np.exp(2 * l)) for l in where]

@@ -39,11 +39,16 @@ class Solver(NamedTuple):
 
 def solver(lower: Tensor) -> Solver:
     """Return a solver for L, in the precision of L."""
-    return Solver(inverse_lower(lower) if lower.is_cuda else lower, lower.is_cuda)
+    return Solver(inverse_lower(lower), True) if inverts(lower) else Solver(lower, False)
+
+
+def inverts(lower: Tensor) -> bool:
+    """Return whether solves with this factor use its inverse."""
+    return lower.is_cuda
 
 
 def inverse_lower(lower: Tensor) -> Tensor:
-    if lower.is_cuda:
+    if inverts(lower):
         return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
     return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)

@@ -10,12 +10,13 @@ The plan says how these rows are found (`options/policy.py` decides it by the ta
 What a time limit leaves out is decided here, from measured seconds.
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
-So is a part of the rows if a class is rare: if the weights of a pool then sum to w > 1, they are made to sum to w^¾. [57]
+A part of the rows may lack the errors that decide where a class is rare: weights then sum to at most what leave-one-out says. [57]
 Folds at the learnt hyper-parameters have fewer rows to predict from, which makes up for that. [decision 39]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -118,19 +119,18 @@ class Calibration(NamedTuple):
         notes: tuple[str, ...] = ()
         if self.plan.how == "folds":
             assert isinstance(self.table, Table)
-            found, notes = self._use_folds(self.table)
+            found, notes = self._use_folds(self.table, model, loo)
             if found is not None:
                 return found
         if loo is None or not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=notes)
         used = loo.sample()
         log_p = used.log_proba(model)
-        w = self._weigh_leave_one_out(used, log_p)
+        pool = Pool(self._weigh_leave_one_out(used, log_p))
         alone = self.reduce.world == 1
         sampled = alone and len(used.y) < self.table.n_rows
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
-        pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
         scaled = normalised(pool.weight * log_p)
         quality = used.estimate(model, scaled, self._class_prior, how, self.table.n_rows) if alone else None
         return Calibrated(pool, how, quality, notes)
@@ -146,7 +146,8 @@ class Calibration(NamedTuple):
         else:
             total, squares = self._add(np.array([loo.weight.sum(), np.square(loo.weight).sum()]))
             share = float(total / squares)
-        return fit_temperature(log_p, loo.y, share * loo.weight, self._add)
+        w = fit_temperature(log_p, loo.y, share * loo.weight, self._add)
+        return w**policy.LOO_EXPONENT if w > 1 else w
 
     def _share_of(self, table: Table) -> float:
         return effective_share(table.weight, find_twins(table))
@@ -184,13 +185,20 @@ class Calibration(NamedTuple):
         return Fitted([fit_member(member, table, columns) for member in shown], columns)
 
     def _calibrate(
-        self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
+        self,
+        held: Held,
+        members: tuple[Forest, ...],
+        how: str,
+        share: float,
+        kind: Rows = "held out",
+        most: float = math.inf,
     ) -> Calibrated:
-        """Fit a pool to held-out rows, and score it on them; `share`: how much of their weight counts as evidence."""
+        """Fit a pool to held-out rows, and score it on them.
+
+        `share`: how much of their weight counts as evidence; `most`: the largest sum of the pool's weights.
+        """
         found = held.weigh(share, 1 + len(members))
-        if kind == "seen" and self._lacks_rows(held) and found.sum() > 1:
-            found *= found.sum() ** (policy.LOO_EXPONENT - 1)
-        own, *weights = found.tolist()
+        own, *weights = (found * min(1.0, most / max(found.sum(), 1e-300))).tolist()
         kept = (member if w else member.without_trees() for member, w in zip(members, weights, strict=True))
         pool = Pool(own, tuple(kept), tuple(weights), self.gate if members else None)
         logs = [partial(held.parts.__getitem__, j) for j in range(1, 1 + len(members))]
@@ -200,13 +208,16 @@ class Calibration(NamedTuple):
             pool, how, estimate_quality(log_p, held.y, held.weight, self._class_prior, how, kind, rows)
         )
 
-    def _lacks_rows(self, held: Held) -> bool:
-        """Return whether a part of the rows was held out and a class is rare: that all went well there may be luck."""
-        assert isinstance(self.table, Table)
-        few = 2 * len(held.y) < self.table.n_rows
-        return few and bool(np.bincount(self.table.y).min() < policy.RARE_ROWS)
+    def _limit_weights(self, table: Table, held: Held, model: FittedModel, loo: LeaveOneOut | None) -> float:
+        """Return what leave-one-out says if a class is rare and only some rows were held out: no error there may be luck."""
+        if 2 * len(held.y) >= table.n_rows or np.bincount(table.y).min() >= policy.RARE_ROWS or loo is None:
+            return math.inf
+        used = loo.sample()
+        return self._weigh_leave_one_out(used, used.log_proba(model))
 
-    def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
+    def _use_folds(
+        self, table: Table, model: FittedModel, loo: LeaveOneOut | None
+    ) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
         k, wanted, members, reserve, notes = self._choose_folds(table)
         if not members and not self.plan.refits:
@@ -226,12 +237,12 @@ class Calibration(NamedTuple):
                 break
             rest, held = (table.select(m) for m in (fold != i, fold == i))
             try:
-                model = self.fit_part(rest, None if left is None else left - reserve)
+                part = self.fit_part(rest, None if left is None else left - reserve)
             except NotPositiveDefinite:
                 notes = (*notes, FAILED_PART)
                 continue
             logs = team.predict(rest, held.X)
-            found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
+            found.append(self._predict(part, held, np.flatnonzero(fold == i), logs))
             if len(found) == 1 < wanted and self.plan.least_weight and self.beside is None:
                 team.leave_out(found[0].weigh(share, 1 + len(members)) < self.plan.least_weight)
         if not found:
@@ -245,6 +256,7 @@ class Calibration(NamedTuple):
             self._describe(joined, len(found), k, wanted),
             share,
             "folds" if self.plan.relearns else "seen",
+            math.inf if self.plan.relearns else self._limit_weights(table, joined, model, loo),
         )
         return calibrated._replace(notes=notes), notes
 

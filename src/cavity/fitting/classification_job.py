@@ -205,6 +205,9 @@ def fix_hyperparameters(
         inducing=None if config.inducing is None else Z,
         noise=as_array(prior.noise),
         learn=frozenset(),
+        share={"both": "inducing", "kernel": None}.get(
+            str(config.share), config.share
+        ),  # a learnt kernel has a row per class
         max_epochs=plan.sweeps,
         tol=plan.tol,
     )

@@ -110,8 +110,10 @@ REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
 FOLD_SWEEPS, FOLD_TOL = 10, 1e-2  # of fits at known hyper-parameters, which only predict other rows [39, 57]
-LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone, or from some rows if a class is rare [57]
-RARE_ROWS = 10  # below which a class is rare
+LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out
+RARE_ROWS = (
+    10  # of a class: with fewer, a part of the rows does not make a pool sharper than leave-one-out does [57]
+)
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
 # With hundreds of classes so many log-probabilities, at least so many rows.
