@@ -71,7 +71,7 @@ def written(tmp_path_factory) -> tuple[Path, Path, int]:
     y = np.array(["<b>a</b>", "b", "c"])[(X[:, 0] + rng.normal(size=90) > 0).astype(int) + (X[:, 1] > 0.5)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = GPClassifier(n_inducing=6, max_epochs=4, random_state=0).fit(X, y)
+        clf = GPClassifier(effort="fast", n_inducing=6, max_epochs=4, random_state=0).fit(X, y)
     folder = tmp_path_factory.mktemp("browser")
     path = report.write_report(clf, folder / "report.html", X, y)
     P = clf.predict_proba(X)
