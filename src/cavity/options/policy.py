@@ -110,6 +110,7 @@ REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
 FOLD_SWEEPS, FOLD_TOL = 10, 1e-2  # of fits at known hyper-parameters, which only predict other rows [39, 57]
+FOLD_SWEEPS_CROWDED = 5  # the same with many classes [56]
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out
 RARE_ROWS = (
     10  # of a class: with fewer, a part of the rows does not make a pool sharper than leave-one-out does [57]
@@ -427,7 +428,7 @@ def plan_calibration(
         relearns=few or effort == "best" or config.spectral or not config.method.recommended,
         parts=parts,
         fits=fits if how == "folds" else 0,
-        sweeps=FOLD_SWEEPS,
+        sweeps=FOLD_SWEEPS_CROWDED if is_crowded(size.classes) else FOLD_SWEEPS,
         tol=FOLD_TOL,
         pools=members,
         trees=n_trees if trees else 0,

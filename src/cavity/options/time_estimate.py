@@ -3,7 +3,8 @@
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     fold      three steps on its rows, or the whole training again
-    trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows, a forest takes all threads
+    trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows if the first fold asks for it,
+              a forest takes all threads
 
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
 """
@@ -90,4 +91,5 @@ def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
     fits = plan.fits + 1
     forest = plan.trees * tree * (1 if plan.bootstrap else fits) / plan.threads
-    return WEIGHING_SECONDS + fits * plan.rounds * training.latent * boosted + forest
+    boostings = math.sqrt(fits) if plan.least_weight else fits  # one or all: the first fold decides
+    return WEIGHING_SECONDS + boostings * plan.rounds * training.latent * boosted + forest
