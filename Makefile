@@ -73,7 +73,7 @@ test-browser: $(VENV)/.test ## open the HTML report and the page of the server i
 	  get="$$as apt-get install -y --no-install-recommends chromium"; \
 	  $$get || { echo "==> Updating the package lists"; $$as apt-get update && $$get; }
 	@echo "==> Opening the report and the page of the server in a browser"
-	@$(PYTEST) -rs tests/report/test_browser.py tests/cli/test_serving_trial.py
+	@$(PYTEST) -rs --all tests/report/test_browser.py tests/cli/test_serving_trial.py
 
 test-cluster:           ## test the adapters to object stores, MLflow, Ray, Spark and AutoGluon, and several nodes, in an environment of its own
 	@$(MAKE) --no-print-directory VENV=.venv-cluster CONSTRAINTS=constraints-cluster.txt run-test-cluster

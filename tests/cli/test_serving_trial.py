@@ -211,6 +211,7 @@ def write_csv(table):
     return text.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
 def test_people_try_a_classifier_in_a_browser(birds, tmp_path):
     """Token, slider, list, dropped file, download; nothing is refused by the security policy."""
@@ -232,6 +233,7 @@ def test_people_try_a_classifier_in_a_browser(birds, tmp_path):
     assert "30 rows" in seen["said"] and seen["link"] == "rows-predictions.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
 def test_people_try_a_regressor_in_a_browser(houses, tmp_path):
     path, table = houses

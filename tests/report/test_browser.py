@@ -16,10 +16,13 @@ from cavity import GPClassifier, report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for found in map(shutil.which, NAMES) if found), None)
-pytestmark = pytest.mark.skipif(
-    BROWSER is None,
-    reason=f"no browser found (looked for {', '.join(NAMES)}): make test-browser installs one",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        BROWSER is None,
+        reason=f"no browser found (looked for {', '.join(NAMES)}): make test-browser installs one",
+    ),
+]
 ASK = """<script>
 var wrong = []; window.onerror = function (message) { wrong.push(message); };
 window.addEventListener("load", function () {
