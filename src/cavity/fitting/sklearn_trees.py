@@ -77,7 +77,7 @@ def grow_tree(
         builder = DepthFirstTreeBuilder(splitter, 2, 1, 0.0, np.iinfo(np.int32).max, 0.0)
         builder.build(tree, X, y[:, None].astype(np.float64), weight)
         return tree
-    except (ImportError, TypeError):
+    except (ImportError, TypeError, ValueError, AttributeError):
         from sklearn.tree import ExtraTreeClassifier
 
         return ExtraTreeClassifier(random_state=rng).fit(X, y, weight, check_input=False).tree_
