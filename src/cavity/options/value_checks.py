@@ -15,9 +15,8 @@ from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
 from cavity.training.callbacks import Callback
 
-Metadata = dict[
-    str, Callable[[str, Any], Any]
-]  # of a field of a dataclass: how the argument of its name is read
+# of a field of a dataclass: how the argument of its name is read
+Metadata = dict[str, Callable[[str, Any], Any]]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 

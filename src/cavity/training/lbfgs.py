@@ -47,9 +47,8 @@ class Rest(NamedTuple):
         return size < self.small_move and change / run.total <= self.tol
 
 
-Shortcut = Callable[
-    [State, Engine], State | None
-]  # from a state and the engine frozen there to the fixed point
+# from a state and the engine frozen there to the fixed point
+Shortcut = Callable[[State, Engine], State | None]
 
 
 class _Stop(Exception):
