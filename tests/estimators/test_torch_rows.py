@@ -1,21 +1,78 @@
-"""Rows, labels and weights may be torch tensors, of any device and number type; results are NumPy arrays."""
+"""Rows, labels and weights may be arrays of any library with DLPack, of any device and number type.
+
+Results are NumPy arrays, or with scikit-learn's array_api_dispatch arrays of the same library on the same device.
+"""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.datasets import load_iris
 
 from cavity import GPClassifier, GPRegressor
+from cavity.rows.foreign_arrays import to_host
 
 X, y = load_iris(return_X_y=True)
 WEIGHT = np.linspace(0.5, 1.5, 150)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+class Far:
+    """An array on a device that NumPy cannot read, as of CuPy: it has DLPack and a namespace, but no length and no `__array__`."""
+
+    def __init__(self, values, device="far:0"):
+        self.values, self.device = np.asarray(values), device
+        self.shape, self.dtype, self.ndim = self.values.shape, self.values.dtype, self.values.ndim
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("no implicit conversion to a NumPy array")
+
+    def __array_namespace__(self, api_version=None):
+        return FAR
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __getitem__(self, key):
+        return Far(self.values[key], self.device)
+
+
+def far(values, dtype=None, device=None):
+    return Far(np.asarray(values, dtype=dtype), device)
+
+
+FLOATS = {"float32": np.float32, "float64": np.float64}
+FAR = SimpleNamespace(
+    __name__="far",
+    asarray=far,
+    **FLOATS,
+    __array_namespace_info__=lambda: SimpleNamespace(dtypes=lambda **_: FLOATS),
+)
+
+
+def cupy(a):
+    return pytest.importorskip("cupy").asarray(a)
+
+
 KINDS = {
     "float64": lambda a: torch.tensor(a),
     "with a gradient": lambda a: torch.tensor(a, requires_grad=a.dtype.kind == "f"),
     "bfloat16": lambda a: torch.tensor(a).bfloat16() if a.dtype.kind == "f" else torch.tensor(a),
     "cuda": lambda a: torch.tensor(a).cuda(),
+    "cupy": cupy,
+    "another library": Far,
 }
+FOLLOW = {
+    "float64": "torch",
+    "cuda": "torch",
+    "cupy": "cupy",
+    "another library": "far",
+}  # namespaces of results
 
 
 def fit(kind, convert):
@@ -33,7 +90,7 @@ def test_tensors_give_what_their_numbers_give(kind, name):
         pytest.skip("there is no CUDA device")
 
     def as_numbers(a):
-        return KINDS[name](a).detach().cpu().double().numpy() if a.dtype.kind == "f" else a
+        return KINDS[name](a).double().numpy() if name == "bfloat16" and a.dtype.kind == "f" else a
 
     (gp, *rows), (plain, *numbers) = fit(kind, KINDS[name]), fit(kind, as_numbers)
     ask = "predict_proba" if kind is GPClassifier else "predict"
@@ -41,7 +98,47 @@ def test_tensors_give_what_their_numbers_give(kind, name):
     assert type(found) is np.ndarray
     np.testing.assert_array_equal(found, getattr(plain, ask)(numbers[0]))
     np.testing.assert_array_equal(gp.predict_novelty(rows[0]), plain.predict_novelty(numbers[0]))
-    if kind is GPClassifier:  # a regressor's score is scikit-learn's, which takes plain tensors only
-        assert gp.score(*rows) == plain.score(*numbers)
+    assert gp.score(*rows) == plain.score(*numbers)
     few, less = (tuple(a[:20] for a in given) for given in (rows, numbers))
     np.testing.assert_array_equal(gp.explain(*few).importance, plain.explain(*less).importance)
+
+
+@pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
+@pytest.mark.parametrize("name", FOLLOW)
+def test_with_dispatch_results_have_the_library_and_the_device_of_the_rows(kind, name, monkeypatch):
+    if name == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # which scikit-learn asks for
+    convert = KINDS[name]
+    with config_context(array_api_dispatch=True):
+        gp, rows, *_ = fit(kind, convert)
+        results = ask_everything(gp, rows)
+        score = gp.score(rows, convert(y))
+    expected = ask_everything(gp, X)
+    assert results.keys() == expected.keys()
+    for what, found in results.items():
+        assert type(found) is type(rows), what
+        assert found.device == rows.device, what
+        np.testing.assert_array_equal(to_host(found), expected[what], what)
+    assert score == gp.score(X, y)
+
+
+def ask_everything(gp, rows):
+    found = {"predict": gp.predict(rows), "novelty": gp.predict_novelty(rows)}
+    if isinstance(gp, GPRegressor):
+        found |= dict(zip(("mean", "std"), gp.predict(rows, return_std=True), strict=True))
+        found |= dict(zip(("joint mean", "cov"), gp.predict(rows, return_cov=True), strict=True))
+        found |= dict(zip(("low", "high"), gp.predict_interval(rows), strict=True))
+        return found | {"draws": gp.sample_y(rows, 3)}
+    found |= {"proba": gp.predict_proba(rows), "log proba": gp.predict_log_proba(rows)}
+    return found | gp.predict_uncertainty(rows)._asdict()
+
+
+def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    with config_context(array_api_dispatch=True):
+        gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(Far(X), names)
+        assert type(gp.predict(Far(X))) is np.ndarray
+        assert type(gp.predict_proba(Far(X))) is Far
+        assert type(gp.rank_for_labeling(Far(X), 5)) is np.ndarray

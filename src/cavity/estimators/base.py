@@ -31,6 +31,7 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
+from cavity.rows.foreign_arrays import Results
 from cavity.rows.tables import Request
 from cavity.rows.validation import Features
 from cavity.saving import model_file
@@ -133,7 +134,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 self.fit_warnings_ = job.train(self._store)
         return self
 
-    def _predict(self, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]) -> tuple[Any, ...]:
+    def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
         features = self._features()
         return predict_blocks(self._fitted, features, X, predict)
 
@@ -235,7 +236,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         novelty = find_novelty(self._result.novelty)
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
-        return np.asarray(found)
+        return found
 
     def sample_hyperparameters(
         self,

@@ -31,9 +31,16 @@ from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
+from cavity.prediction.model import (
+    as_array,
+    frequencies,
+    predict_labels,
+    predict_log_proba,
+    predict_moments,
+    predict_proba,
+)
 from cavity.prediction.pool import normalised
-from cavity.rows.arrow_tables import from_torch
+from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
@@ -229,7 +236,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
-            Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
+            Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
+            arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
             pyarrow dataset or table, an Iceberg table, with `target`; a callable that returns an iterator of batches (X, y) or
             (X, y, weight), or an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so
@@ -372,8 +380,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         mean, variance : ndarray of shape (n, C)
             (n, 1) for two classes.
         """
-        mean, var = self._predict(X, predict_moments)
-        return mean, var
+        return self._predict(X, predict_moments)
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
 
@@ -394,7 +401,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             Columns in the order of `classes_`.
         """
         (log_p,) = self._predict(X, predict_log_proba)
-        return np.asarray(log_p)
+        return log_p
 
     def predict_proba(self, X: Any) -> Array:
         """Predict class probabilities.
@@ -409,8 +416,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = self._predict(X, predict_log_proba)
-        return np.asarray(np.exp(log_p, out=log_p))
+        (P,) = self._predict(X, predict_proba)
+        return P
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each row.
@@ -429,7 +436,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "_fitted")
         (labels,) = self._predict(X, partial(predict_labels, classes=self.classes_))
-        return np.asarray(labels)
+        return labels
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
@@ -451,8 +458,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         features = self._features()
         source = find_source(Request(X, y, sample_weight, target, weight), features=features)
         if source is None:
-            check_labels(y, len(y) if hasattr(y, "__len__") else 0)
-            return float(super().score(X, from_torch(y), from_torch(sample_weight)))
+            y = to_host(y)
+            labels = check_labels(y, len(y) if hasattr(y, "__len__") else 0)
+            return float(super().score(to_host(X), labels, to_host(sample_weight)))
         return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
@@ -491,7 +499,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             Row numbers, the most informative first.
         """
         most = None if n is None else whole("n", n, 1)
-        return uncertainty.rank_rows(self.predict_uncertainty(X), most)
+        return uncertainty.rank_rows(self.predict_uncertainty(to_host(X)), most)
 
     @torch.inference_mode(False)
     def diagnose(

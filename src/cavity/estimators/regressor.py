@@ -23,6 +23,7 @@ from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array, as_tensor, frequencies
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.rows.foreign_arrays import follow, to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.tables import Request
 from cavity.rows.targets import read_targets_of_fit
@@ -194,11 +195,28 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             new = as_tensor(check_rows(X, features, lambda: as_array(self._fitted.prior.center)))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
             total = cov.cpu().numpy() + extra * np.eye(len(cov))
-            return shift + scale * mean.cpu().numpy(), scale**2 * total
+            return follow(X, (shift + scale * mean.cpu().numpy(), scale**2 * total))
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
-        mean, std = self._predict(X, targets)
-        return (mean, std) if return_std else mean
+        found = self._predict(X, targets)
+        return found if return_std else found[0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R², the share of the targets' variance that predicted means explain.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            Rows with the features of the fit.
+        y, sample_weight : array-like of shape (n,)
+            Targets, and weights or None.
+
+        Returns
+        -------
+        float
+            At most 1; 0 is as good as the mean of y.
+        """
+        return float(super().score(to_host(X), to_host(y), to_host(sample_weight)))
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
         """Predict intervals that hold a new y with probability `level`: mean ± z · std, noise included.
@@ -216,9 +234,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             Ends of the intervals.
         """
         half_level = 0.5 + 0.5 * read_level(level)
-        mean, std = self.predict(X, return_std=True)
+        mean, std = self.predict(to_host(X), return_std=True)
         half = ndtri(half_level) * std
-        return mean - half, mean + half
+        return follow(X, (mean - half, mean + half))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -237,8 +255,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_samples)
             Draws of f.
         """
-        mean, cov = self.predict(X, return_cov=True, noise=False)
-        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
+        mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
+        draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
+        return follow(X, (draws,))[0]
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
         table = read_targets_of_fit(request, self._features(), (0.0, 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.special import logsumexp
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, as_tensor, predict_latent, predict_log_proba
 from cavity.prediction.regression import target_noise
+from cavity.rows.foreign_arrays import follow
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -95,8 +97,7 @@ class ClassifierSamples(HyperSamples):
         ndarray of shape (n, C)
             Columns in the order of `classes`.
         """
-        (log_p,) = predict_blocks(self.models[0], self.features, X, lambda _, rows: (self._log_proba(rows),))
-        return np.asarray(log_p)
+        return self._predict(X, self._log_proba)
 
     def predict_proba(self, X: Any) -> Array:
         """Predict class probabilities, averaged over draws of the hyper-parameters.
@@ -111,7 +112,7 @@ class ClassifierSamples(HyperSamples):
         ndarray of shape (n, C)
             Columns in the order of `classes`.
         """
-        return np.exp(self.predict_log_proba(X))
+        return self._predict(X, lambda rows: np.exp(self._log_proba(rows)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each row.
@@ -126,7 +127,10 @@ class ClassifierSamples(HyperSamples):
         ndarray of shape (n,)
             Labels.
         """
-        return np.asarray(self.classes[self.predict_log_proba(X).argmax(1)])
+        return self._predict(X, lambda rows: self.classes[self._log_proba(rows).argmax(1)])
+
+    def _predict(self, X: Any, predict: Callable[[Array], NDArray[Any]]) -> NDArray[Any]:
+        return predict_blocks(self.models[0], self.features, X, lambda _, rows: (predict(rows),))[0]
 
     def _log_proba(self, rows: Array) -> Array:
         each = [predict_log_proba(model, rows)[0] for model in self.models]
@@ -168,8 +172,8 @@ class RegressorSamples(HyperSamples):
         means = np.stack([f.mean[:, 0].numpy() for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:
-            return mean
+            return follow(X, (mean,))[0]
         var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
         if noise:
             var = var + np.array([[target_noise(model)] for model in self.models])
-        return mean, scale * np.sqrt(var.mean(0) + means.var(0))
+        return follow(X, (mean, scale * np.sqrt(var.mean(0) + means.var(0))))

@@ -17,6 +17,7 @@ from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches, open_array
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.foreign_arrays import Results, follow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.validation import Features, check_rows
 
@@ -33,19 +34,19 @@ class Blocks(NamedTuple):
 
 
 def predict_blocks(
-    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]
-) -> tuple[Any, ...]:
-    """Join what `predict` returns for the model and each block of X; memory holds one block of anything else."""
+    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], Results]
+) -> Results:
+    """Join what `predict` returns for the model and each block of X, as arrays of X's kind; only one block is in memory."""
     blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.prior.center))
     found = _join(blocks, lambda rows: predict(model, rows))
     warn_notes(blocks.notes)
-    return found
+    return follow(X, found)
 
 
-def _join(blocks: Blocks, predict: Callable[[Array], tuple[Any, ...]]) -> tuple[Any, ...]:
+def _join(blocks: Blocks, predict: Callable[[Array], Results]) -> Results:
     if blocks.n_rows is None:
         parts = (predict(rows) for rows in blocks.rows)
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
     whole: tuple[Any, ...] = ()
     done = 0
     for rows in blocks.rows:
@@ -55,7 +56,7 @@ def _join(blocks: Blocks, predict: Callable[[Array], tuple[Any, ...]]) -> tuple[
         for to, of in zip(whole, part, strict=True):
             to[place] = of
         done = place.stop
-    return whole
+    return whole  # type: ignore[return-value]
 
 
 def accuracy(model: FittedModel, features: Features, source: Source, classes: NDArray[Any]) -> float:

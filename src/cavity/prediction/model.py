@@ -268,6 +268,11 @@ def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     return (apply_pool(model, f, log_probabilities(model, f).numpy(), rows),)
 
 
+def predict_proba(model: FittedModel, rows: Array) -> tuple[Array]:
+    """Return the class probabilities of rows in memory, [n C]."""
+    return (np.exp(*predict_log_proba(model, rows)),)
+
+
 def apply_pool(model: FittedModel, f: Normal | Joint, log_p: Array, rows: Array) -> Array:
     """Return log-probabilities with the temperature and the pool, given those of the Gaussian process at rows."""
     var = f.var.cpu().numpy() if model.pool.gate is not None else np.empty((len(rows), 0))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, missing_extra
+from cavity.rows.foreign_arrays import to_host
 
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
@@ -25,14 +26,6 @@ class Chunk(NamedTuple):
     table: Any  # pyarrow.Table
     first: int  # number of the first row, in file order
     where: str  # the file
-
-
-def from_torch(value: Any) -> Any:
-    """Return a torch tensor, of any device and number type, as a NumPy array; anything else as it is."""
-    if not hasattr(value, "detach"):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if "bfloat16" in str(value.dtype) else value).numpy()  # NumPy has no bfloat16
 
 
 def refuse_masked(value: Any, what: str) -> None:
@@ -107,9 +100,9 @@ def refuse_many_columns(X: Any) -> None:
 
 
 def to_dense(X: Any) -> Any:
-    """Return a tensor or a sparse table as a dense array, anything else unchanged."""
+    """Return an array of another library or a sparse table as a dense NumPy array, anything else unchanged."""
     if not is_sparse(X):
-        return from_torch(X)
+        return to_host(X)
     if is_large(X):
         raise BadInput(
             f"X is sparse with {X.shape[0]:,} rows and {X.shape[1]:,} columns, and all its rows are needed at once, but a dense "

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import from_torch, is_missing, refuse_masked
+from cavity.rows.arrow_tables import is_missing, refuse_masked
+from cavity.rows.foreign_arrays import to_host
 
 Array = NDArray[np.float64]
 
@@ -21,7 +22,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
     refuse_masked(y, "y")
-    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y), warn=True)
+    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else to_host(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     if y.dtype.kind == "O":
@@ -53,7 +54,7 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
 
     refuse_masked(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(_check_sample_weight(from_torch(sample_weight), X, dtype=np.float64))
+        weight = np.asarray(_check_sample_weight(to_host(sample_weight), X, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
     if (weight < 0).any():
@@ -109,7 +110,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     refuse_masked(y, "y")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y))
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else to_host(y))
     if y.ndim != 1 and y.shape != (n_rows, 1):
         raise BadInput(
             f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "

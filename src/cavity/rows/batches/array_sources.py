@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import from_torch, is_sparse, refuse_masked
+from cavity.rows.arrow_tables import is_sparse, refuse_masked
 from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.foreign_arrays import to_host
 
 
 class SparseRows:
@@ -175,6 +176,6 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
 def _to_array(value: Any, where: str) -> Any:
     refuse_masked(value, where)
     try:
-        return np.asarray(from_torch(value))
+        return np.asarray(to_host(value))
     except ValueError as error:
         raise BadInput(f"{where} is not a table: {error}") from error
