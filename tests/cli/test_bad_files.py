@@ -28,10 +28,17 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
-@pytest.mark.parametrize("kind", [*NO_TABLE, "folder"])
+@pytest.mark.parametrize("kind", [k for k in (*NO_TABLE, "folder") if k != "no_labels"])
 def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_path):
-    if command == "predict" and kind == "no_labels":
-        pytest.skip("predictions need no labels")
+    check_refused(command, kind, model, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_a_table_without_labels_is_refused_where_they_are_needed(command, model, tmp_path):
+    check_refused(command, "no_labels", model, tmp_path)
+
+
+def check_refused(command, kind, model, tmp_path):
     content, message = NO_TABLE.get(kind, (b"", "is a folder"))
     path, out = tmp_path / "bad.csv", tmp_path / ("out.html" if command == "report" else "out.csv")
     path.mkdir() if kind == "folder" else path.write_bytes(content)

@@ -86,11 +86,11 @@ class Estimate(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """Return a warning in a sentence: the model is no better than class frequencies. None if it is."""
+        """Return a warning in a sentence: the model is not better than class frequencies. None if it is."""
         if self.log_loss < self.baseline_log_loss:
             return None
         return (
-            f"the model is no better than class frequencies: its log loss on rows that it did not train on is "
+            f"the model is not better than class frequencies: its log loss on rows that it did not train on is "
             f"{format_loss(self.log_loss, self.standard_error)}, theirs {format_loss(self.baseline_log_loss)} (estimate_). "
             "Look for columns that say more about the labels, or for a mistake in how rows and labels were joined."
         )

@@ -23,7 +23,7 @@ class Novelty(NamedTuple):
         novelty(x) = 0.99 F(u(x)) + 0.01 (u(x) − u₁₀₀) / (1 − u₁₀₀)        u(x) = mean_c v_c(x) / v⁰_c
 
     F is the share of training rows with a smaller u. The second term counts beyond the last quantile u₁₀₀, up to where f is
-    known no better than before training, u = 1. A linear term of the kernel can make u₁₀₀ > 1; the end is then 2 u₁₀₀.
+    known as little as before training, u = 1. A linear term of the kernel can make u₁₀₀ > 1; the end is then 2 u₁₀₀.
     """
 
     scale: Array  # [C], 1 / (C v⁰_c)
