@@ -258,6 +258,17 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
         assert learnt.names == ("x",) and learnt.ignored_[0][:2] == (name, "row number")
 
 
+def test_many_names_say_that_a_column_counts_the_rows():
+    names = ["Unnamed: 0.1", "level_0", "rownames", "row.names", "...1", "PassengerId", "customerID", "user-id", "Sample ID"]
+    names += ["idx", "obs", "Record", "No.", "S.No", "sample_number", "#"]
+    number = np.random.default_rng(0).permutation(60)
+    columns = {"x": np.arange(60) % 7, "y": np.arange(60) % 2}
+    for name in names:
+        assert Preparation(target="y").fit({name: number, **columns}).names == ("x",), name
+    for name in ("paid", "grid", "PAID", "humid", "step", "rank", "day", "sample"):
+        assert name in Preparation(target="y").fit({name: number, **columns}).names
+
+
 @pytest.mark.parametrize("share", [1.0, 0.75, 0.2])
 @pytest.mark.parametrize("first", [0, 1, 5000])
 def test_shuffled_and_sampled_row_numbers_are_left_out(share, first):

@@ -11,7 +11,10 @@ from cavity.rows.arrow_tables import is_frame, list_names
 from cavity.rows.batches.source import Array
 
 # usual names of a column of row numbers; it is ignored if its cells are row numbers, too
-ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
+ROW_NUMBER = re.compile(
+    r"(?i:unnamed: ?\d+(\.\d+)?|level_0|\.{3}\d+|[#№]|(.*[\W_])?(id|idx|index)|row|obs|observation|record|case|line|"
+    r"((row|obs|observation|record|case|line|sample|serial|s|sl)[ _.]?)?(id|number|num|no|nr|names?)\.?)|.*[a-z]I[dD]"
+)
 MOST_SHUFFLED = 10_000_000  # rows; of more, only row numbers in order are recognised, which need no memory
 # n measured whole numbers within a span S are all different with a probability of about exp(−n²/2S): below .001
 REPEATS = 14
