@@ -259,7 +259,17 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
 
 
 def test_many_names_say_that_a_column_counts_the_rows():
-    names = ["Unnamed: 0.1", "level_0", "rownames", "row.names", "...1", "PassengerId", "customerID", "user-id", "Sample ID"]
+    names = [
+        "Unnamed: 0.1",
+        "level_0",
+        "rownames",
+        "row.names",
+        "...1",
+        "PassengerId",
+        "customerID",
+        "user-id",
+        "Sample ID",
+    ]
     names += ["idx", "obs", "Record", "No.", "S.No", "sample_number", "#"]
     number = np.random.default_rng(0).permutation(60)
     columns = {"x": np.arange(60) % 7, "y": np.arange(60) % 2}

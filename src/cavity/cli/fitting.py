@@ -228,7 +228,11 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
             f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
             f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
             f"  {estimate.trust}",
-            *(["  Logistic regression is at least as good, and simpler: compare both on new rows."] if worse else []),
+            *(
+                ["  Logistic regression is at least as good, and simpler: compare both on new rows."]
+                if worse
+                else []
+            ),
         ]
     )
 

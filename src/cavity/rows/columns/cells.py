@@ -23,8 +23,13 @@ _UNIT = r"[$€£¥%]"  # does not change the value
 
 
 def _make_pattern(decimal: str, thousands: str) -> str:
-    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68 and 12 % and € 5."""
-    body = rf"([0-9]{{1,3}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+)([{decimal}][0-9]*)?|[{decimal}][0-9]+"
+    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68 and 12 % and € 5.
+
+    Thousands do not begin with 0: 0,344 has a decimal comma.
+    """
+    body = (
+        rf"([1-9][0-9]{{0,2}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+)([{decimal}][0-9]*)?|[{decimal}][0-9]+"
+    )
     return rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$|^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
 
 
