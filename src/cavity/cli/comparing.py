@@ -113,5 +113,5 @@ def _format(scores: dict[str, Comparison], names: tuple[str, str], rows: int) ->
         said = "may be noise" if better is None else f"{names[better]} is better"
         if key == "error":  # people read accuracies
             text, first, second, size = "accuracy", 1 - first, 1 - second, -size
-        lines.append([text, f"{first:.4f}", f"{second:.4f}", f"{size:+.4f} ± {error:.4f}", said])
+        lines.append([text, f"{first:.4f}", f"{second:.4f}", f"{size:+z.4f} ± {error:.4f}", said])
     return format_grid(lines)
