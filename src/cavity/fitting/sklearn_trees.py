@@ -117,13 +117,20 @@ def make_forest(model: Any, columns: NDArray[np.int64] | None = None) -> Forest:
 
 def _from_forest(trees: list[Any], columns: NDArray[np.int64], n_classes: int) -> Forest:
     each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
-    value = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    nodes = _join_nodes(each, value / value.sum(1, keepdims=True), columns)
+    nodes = _join_nodes(each, np.concatenate([_leaf_frequencies(tree) for tree in trees]), columns)
     return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(n_classes), boosted=False)
 
 
+def _leaf_frequencies(tree: Any) -> NDArray[np.float32]:
+    value = tree.value[tree.children_left < 0, 0]
+    return np.asarray(value / value.sum(1, keepdims=True), np.float32)
+
+
 def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64]) -> Nodes:
-    """Number the nodes of all trees, each given as features, thresholds, left and right children, and which are leaves."""
+    """Number the nodes of all trees, each given as features, thresholds, left and right children, and which are leaves.
+
+    `value` has the rows of the leaves.
+    """
     root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
     feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
     is_leaf = is_leaf.astype(bool)
@@ -156,7 +163,7 @@ def _from_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
     predictors = [(k, tree.nodes) for stage in model._predictors for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
-    value = np.concatenate([nodes["value"] for _, nodes in predictors])[:, None]
+    value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool)] for _, nodes in predictors])[:, None]
     column = np.array([k for k, _ in predictors], np.int32)
     start = np.asarray(model._baseline_prediction, np.float64).reshape(-1)
     return _join_nodes(each, value, columns).make_forest(column, start, boosted=True)

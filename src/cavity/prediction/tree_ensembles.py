@@ -111,7 +111,7 @@ class Nodes(NamedTuple):
     threshold: NDArray[Any]  # [nodes]
     left: NDArray[Any]  # [nodes]
     right: NDArray[Any]  # [nodes]
-    value: NDArray[Any]  # [nodes K]
+    value: NDArray[Any]  # [leaves K], in the order of nodes
     root: NDArray[Any]  # [trees], ascending
 
     def make_forest(self, column: NDArray[np.int32], start: Array, boosted: bool) -> Forest:
@@ -119,7 +119,8 @@ class Nodes(NamedTuple):
         node, child, root = self._arrange()
         is_leaf = child == np.arange(len(child))
         threshold = np.where(is_leaf, np.inf, self.threshold[node])
-        place, value = _find_distinct(self.value[node[is_leaf]].astype(np.float32))
+        number = np.cumsum(self.left == np.arange(len(self.left))) - 1  # of a leaf among the leaves
+        place, value = _find_distinct(self.value[number[node[is_leaf]]].astype(np.float32, copy=False))
         leaf = np.zeros(len(node), np.int64)
         leaf[is_leaf] = place
         feature = np.where(is_leaf, 0, self.feature[node])
@@ -152,10 +153,13 @@ class Nodes(NamedTuple):
 
 def _find_distinct(value: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Return each row's index in the distinct rows, and these."""
-    key = (value * np.random.default_rng(0).random(value.shape[1])).sum(1)  # np.unique is faster for numbers
+    draw, size = np.random.default_rng(0).random(value.shape[1]), max(1, VALUES // value.shape[1])
+    blocks = [slice(i, i + size) for i in range(0, len(value), size)]
+    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])  # np.unique is faster for numbers
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    same = np.array_equal(value[first][place], value)
-    return (place, value[first]) if same else (np.arange(len(value)), value)
+    found = value[first]
+    same = all(np.array_equal(found[place[block]], value[block]) for block in blocks)
+    return (place, found) if same else (np.arange(len(value)), value)
 
 
 def _round_down(threshold: Array) -> NDArray[np.float32]:

@@ -63,6 +63,7 @@ def _restore_trees(tensors: Arrays, prefix: str, boosted: bool) -> Forest:
         return forest._replace(threshold=threshold)
     # files before format 4 have both children, and a value per node
     column, start = of.pop("column"), of.pop("start")
+    of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
     forest = Nodes(**of).make_forest(column, start, boosted)
     if not (forest.child >= np.arange(len(forest.child))).all():
         raise BadFile("the trees of the pool do not fit together.")
