@@ -1,6 +1,8 @@
 """Frames with mixed columns and missing cells: fitted and predicted as they are, by every method of the estimators."""
 
+import enum
 import re
+import uuid
 import warnings
 
 import numpy as np
@@ -112,6 +114,25 @@ FOREIGN = {
     k: (pd.DataFrame({"a": SIZE}).assign(z=pd.Series(v, dtype=object)), "column 'z' has lists")
     for k, v in LISTS.items()
 }
+
+
+TABLES = {
+    "1e308": (pd.DataFrame({"a": SIZE / np.abs(SIZE).max() * 1e308}), "column 'a' has numbers too large"),
+    "many digits": (
+        pd.DataFrame({"a": pd.Series([10**400, 1] * (N // 2), dtype=object)}),
+        "column 'a' has a whole number",
+    ),
+    "a lazy frame": (pl.LazyFrame({"a": SIZE}), "X is a LazyFrame"),
+    "records": ([{"a": 1.0}] * N, "X is a list of dicts"),
+    "a structured array": (np.array([(1.0,)] * N, dtype=[("a", float)]), "a structured array"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_must_be_converted_are_refused(name):
+    table, words = TABLES[name]
+    with pytest.raises(BadInput, match=words):
+        model().fit(table, Y)
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -244,3 +265,42 @@ def test_missing_cells_that_are_learnt_from_beat_dropping_their_rows():
                 log_p = clf.predict_log_proba(X[~train])
             found.append(-log_p[np.arange((~train).sum()), y[~train]].mean())
     assert np.mean(learnt) < 0.8 * np.mean(dropped)
+
+
+SIDE = enum.Enum("SIDE", "left right")
+CELLS = {
+    "bins": pd.cut(SIZE, 4),
+    "intervals": pd.arrays.IntervalArray.from_breaks(np.arange(N + 1) // 20 * 1.0 + np.arange(N + 1)),
+    "months": pd.period_range("2020-01", periods=N, freq="M"),
+    "members": [SIDE.left, SIDE.right] * (N // 2),
+    "identifiers": [uuid.UUID(int=i) for i in range(N)],
+}
+
+
+@pytest.mark.parametrize("beside", [{}, {"colour": COLOUR}], ids=["alone", "beside text"])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_of_pandas_and_python_objects_are_categories_dates_or_ignored(name, beside):
+    frame = pd.DataFrame({"size": SIZE, name: CELLS[name], **beside})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of columns that are ignored
+        clf = model().fit(frame, Y)
+        assert set(clf.predict(frame)) <= {"yes", "no"}
+    kinds = {"bins": "Category", "members": "Category", "months": "Date"}
+    found = {column.name: type(column).__name__ for column in clf.preparation_.columns_}
+    assert found.get(name) == kinds.get(name)
+
+
+def test_a_dict_of_columns_is_a_table():
+    columns = {"size": list(SIZE), "colour": list(COLOUR)}
+    clf = model().fit(columns, Y)
+    np.testing.assert_array_equal(
+        clf.predict_proba(columns), model().fit(pd.DataFrame(columns), Y).predict_proba(pd.DataFrame(columns))
+    )
+    assert clf.score(columns, Y) > 0.5
+
+
+def test_labels_in_arrow_may_lack_cells_and_are_refused():
+    with pytest.raises(BadInput, match="y contains NaN or"):
+        model().fit(FRAME, pa.array([None, *Y[1:]]))
+    with pytest.raises(BadInput, match="y contains NaN or"):
+        model().fit(FRAME, pa.chunked_array([pa.array([None, *range(1, N)])]))

@@ -163,7 +163,9 @@ def _from_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
     predictors = [(k, tree.nodes) for stage in model._predictors for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
-    value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool)] for _, nodes in predictors])[:, None]
+    value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool)] for _, nodes in predictors])[
+        :, None
+    ]
     column = np.array([k for k, _ in predictors], np.int32)
     start = np.asarray(model._baseline_prediction, np.float64).reshape(-1)
     return _join_nodes(each, value, columns).make_forest(column, start, boosted=True)

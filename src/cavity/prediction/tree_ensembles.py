@@ -155,7 +155,9 @@ def _find_distinct(value: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArra
     """Return each row's index in the distinct rows, and these."""
     draw, size = np.random.default_rng(0).random(value.shape[1]), max(1, VALUES // value.shape[1])
     blocks = [slice(i, i + size) for i in range(0, len(value), size)]
-    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])  # np.unique is faster for numbers
+    key = np.concatenate(
+        [(value[block] * draw).sum(1) for block in blocks]
+    )  # np.unique is faster for numbers
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     found = value[first]
     same = all(np.array_equal(found[place[block]], value[block]) for block in blocks)

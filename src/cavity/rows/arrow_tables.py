@@ -46,7 +46,7 @@ def is_missing(value: Any) -> bool:
 
 def is_frame(X: Any) -> bool:
     """Return whether X is a data frame or an Arrow table: it has named columns."""
-    return hasattr(X, "columns") and hasattr(X, "shape")
+    return hasattr(X, "shape") and hasattr(X, "columns")
 
 
 def is_arrow(X: Any) -> bool:
@@ -60,8 +60,14 @@ def list_names(X: Any) -> list[Any]:
 
 
 def refuse_foreign(X: Any) -> None:
-    """Refuse masked cells, two columns of one name, and complex numbers."""
+    """Refuse tables that must be converted, masked cells, two columns of one name, and complex numbers."""
     refuse_masked(X, "X")
+    if type(X).__name__ == "LazyFrame":
+        raise BadInput("X is a LazyFrame, whose rows are not computed yet: give X.collect().")
+    if getattr(getattr(X, "dtype", None), "names", None) or (
+        isinstance(X, list) and X and isinstance(X[0], dict)
+    ):
+        raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
     if isinstance(X, np.ndarray):
         if X.dtype.kind == "c":
             refuse_complex(int(np.atleast_2d(X).imag.any(0).argmax()))
@@ -204,24 +210,37 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _from_pandas(frame: Any) -> Any:
-    """Convert a pandas frame; a column of objects of several types becomes text."""
+    """Convert a pandas frame; a column of objects of several types or of intervals becomes text, one of periods dates."""
     arrow = import_pyarrow()
     try:
-        return arrow.Table.from_pandas(frame, preserve_index=False)
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+        if not any(map(_is_spanned, frame.dtypes)):
+            return arrow.Table.from_pandas(frame, preserve_index=False)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
         if not frame.columns.is_unique:
             raise
-        columns = {str(name): frame[name] for name in frame.columns}
-        return arrow.table(
-            {n: _to_column(c, n) if c.dtype == object else arrow.array(c) for n, c in columns.items()}
-        )
+    columns = {str(name): frame[name] for name in frame.columns}
+    for name, column in columns.items():
+        if str(column.dtype).startswith("period"):
+            columns[name] = column.dt.to_timestamp()
+    return arrow.table({name: _to_column(column, name) for name, column in columns.items()})
+
+
+def _is_spanned(dtype: Any) -> bool:
+    """Return whether cells of this dtype of pandas are intervals or periods, perhaps as categories."""
+    kind = getattr(getattr(dtype, "categories", None), "dtype", dtype)
+    return str(kind).startswith(("interval", "period"))
 
 
 def _to_column(values: Any, name: str) -> Any:
     arrow = import_pyarrow()
     try:
-        return arrow.array(values, from_pandas=True)
+        if not _is_spanned(getattr(values, "dtype", None)):
+            return arrow.array(values, from_pandas=True)
+    except OverflowError:
+        raise BadInput(
+            f"column {name!r} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
+        ) from None
     except (arrow.ArrowInvalid, arrow.ArrowTypeError):
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             refuse_complex(name)
-        return arrow.array([None if is_missing(v) else str(v) for v in values])
+    return arrow.array([None if is_missing(v) else str(v) for v in values])

@@ -88,7 +88,8 @@ def is_batches(X: Any) -> bool:
     """Return whether X can be called or iterated, and is not itself a table."""
     if isinstance(X, list | tuple):
         return bool(X) and isinstance(X[0], tuple) and len(X[0]) in (2, 3) and np.ndim(X[0][0]) == 2
-    return (callable(X) or hasattr(X, "__iter__")) and not hasattr(X, "shape") and not hasattr(X, "columns")
+    is_table = isinstance(X, dict) or hasattr(X, "shape") or hasattr(X, "columns")
+    return (callable(X) or hasattr(X, "__iter__")) and not is_table
 
 
 def _refuse(what: str, **arguments: Any) -> None:

@@ -15,6 +15,7 @@ from cavity.rows.arrow_tables import (
     classify_type,
     is_arrow,
     is_frame,
+    is_missing,
     refuse_foreign,
     refuse_many_columns,
     to_dense,
@@ -28,7 +29,17 @@ from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
 
 NESTED = (list, tuple, dict, set, np.ndarray)
-MIXED = ("categor", "enum", "str", "utf8", "date", "time", "duration")  # in names of types
+MIXED = (
+    "categor",
+    "enum",
+    "str",
+    "utf8",
+    "date",
+    "time",
+    "duration",
+    "interval",
+    "period",
+)  # in names of types
 
 
 class Features(NamedTuple):
@@ -54,7 +65,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     refuse_many_columns(X)
     X = to_dense(X)
     refuse_foreign(X)
-    if not check_table(X, owner) and not has_row_numbers(X):
+    if not isinstance(X, dict) and not check_table(X, owner) and not has_row_numbers(X):
         reader = _reader(owner)
         rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)
@@ -187,10 +198,10 @@ def is_number(value: Any) -> bool:
     if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
         return False
     if not np.isscalar(value):
-        return True  # None and NA; nested cells have a message of their own
+        return is_missing(value) or isinstance(value, NESTED)  # nested cells have a message of their own
     try:
         float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return False
     return True
 

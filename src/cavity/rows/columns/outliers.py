@@ -17,6 +17,7 @@ from cavity.rows.batches.source import Array
 FAR = 1e5
 LEAST_CELLS = 10  # that differ from the median; fewer do not say what is usual
 SAMPLE_ROWS = 10_000  # that median and usual distance are computed from
+MAX_SPREAD = 1e304  # of a column; products of it with a number of columns or classes are finite
 MAX_NAMES = 5  # columns that a message names
 
 
@@ -43,7 +44,7 @@ def limit_outliers(X: Array, names: Sequence[str] | None) -> Array:
             X[:, j] = limited
             found.append(f"column {_name(j, names)}: {changed} cell{'s' if changed > 1 else ''}")
     with np.errstate(over="ignore"):
-        wide = np.flatnonzero(~np.isfinite(X.max(0) - X.min(0)))
+        wide = np.flatnonzero(X.max(0) - X.min(0) > MAX_SPREAD)
     if len(wide):
         raise BadInput(
             f"column {_name(int(wide[0]), names)} has numbers too large for their spread to be computed: use other units."
