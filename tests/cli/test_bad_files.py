@@ -103,6 +103,27 @@ def test_a_result_never_replaces_what_it_is_made_from(command, model, tmp_path, 
     assert (tmp_path / name).read_bytes() == before
 
 
+MISNAMED = {
+    "fit": ["rows.csv", "--target", "y", "--out", "other.csv"],
+    "report": ["m.cavity", "rows.csv", "--out", "other.cavity"],
+    "export": ["m.cavity", "--onnx", "other.csv"],
+    "predict": ["m.cavity", "rows.csv", "--out", "other.cavity"],
+}
+
+
+@pytest.mark.parametrize("command", MISNAMED)
+def test_a_result_has_not_the_name_of_a_file_of_another_kind(command, model, tmp_path, monkeypatch):
+    """`--out titanic.csv` replaced a table by a model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "m.cavity").write_bytes(model.read_bytes())
+    other = tmp_path / MISNAMED[command][-1]
+    other.write_text("another file")
+    result = run(command, *MISNAMED[command])
+    assert result.exit_code == 2 and f"{other.name}: the name must end in " in result.output
+    assert other.read_text() == "another file"
+
+
 def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_path):
     parts = tmp_path / "parts"
     parts.mkdir()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cavity.common.object_stores import Location, as_path, check_bucket
 from cavity.errors import BadInput, BadOption
+from cavity.rows.files.table_files import FILE_KINDS
+
+
+NOT_TABLES = (".cavity", ".html", ".onnx")
 
 
 def check_out(
     out: str | Path, *inputs: str | Path | None, flag: str = "--out", example: str = "model.cavity"
 ) -> None:
-    """Refuse an output that cannot be written, or that is one of the files that the command reads.
+    """Refuse an output that cannot be written, has the name of another kind of file, or is one that the command reads.
 
     `example` is a file name that the message may suggest.
     """
@@ -28,6 +32,9 @@ def check_out(
     for given in inputs:
         if given is not None and _would_replace(path, as_path(given)):
             raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
+    wanted, found = (PurePath(str(name)).suffix.lower() for name in (example, out))
+    if wanted in NOT_TABLES and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
+        raise BadOption(f"{flag} {path}: the name must end in {wanted}.")
 
 
 def _would_replace(out: Location, given: Location) -> bool:
