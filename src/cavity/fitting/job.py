@@ -146,13 +146,12 @@ class Session(NamedTuple, Generic[AnyConfig]):
         return begin
 
 
-def open_session(config: AnyConfig, request: Request, earlier: Continuation | None) -> Session[AnyConfig]:
+def open_session(
+    config: AnyConfig, time_limit: float | None, earlier: Continuation | None
+) -> Session[AnyConfig]:
     """Draw the seed of a fit, after checking what its ranks can do."""
     distributed.warn_unjoined()
-    reduce, budget = (
-        distributed.current(),
-        Budget(time.perf_counter(), request.time_limit, config.max_seconds),
-    )
+    reduce, budget = distributed.current(), Budget(time.perf_counter(), time_limit, config.max_seconds)
     config.check_ranks(reduce.world)
     check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)

@@ -43,7 +43,7 @@ Keep = Callable[[FittedModel], TrainingRows | None]  # returns what predictions 
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
     config = replace(config, max_seconds=policy.share_time(request.time_limit, config.max_seconds, False))
-    session = open_session(config, request, earlier)
+    session = open_session(config, request.time_limit, earlier)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     given: Table | Streamed
