@@ -14,11 +14,11 @@ import torch
 from cavity.distributed import run_together
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
-from cavity.fitting.job import Job, Session, check_rows, open_session, start_job
+from cavity.fitting.job import Job, Session, check_rows, start_job
 from cavity.fitting.leave_one_out import find_leave_one_out, find_twins, prior_variances
 from cavity.fitting.members import TreesBeside, make_members
 from cavity.fitting.partial_fit import keep_growing
-from cavity.fitting.results import Continuation, Result, common_result
+from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
@@ -39,10 +39,10 @@ class HeldOut(NamedTuple):
     stopping: tuple[Callback, ...] = ()
 
 
-def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
+def prepare_classification(session: Session[ClassifierConfig], request: Request) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    session = open_session(config, request.time_limit, earlier)
-    weight, owner, reduce = config.class_weight, config.owner, session.reduce
+    config, reduce = session.config, session.reduce
+    weight, owner = config.class_weight, config.owner
 
     def read() -> LabelledTable | Source:
         source = find_source(request, reads_whole_table=config.reads_whole_table)
@@ -55,7 +55,8 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     check_rows(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session, out = session.on_best_device(TableSize.of(rows.table, rows.features.n)), HeldOut()
+    session = session.on_best_device(TableSize.of(rows.table, rows.features.n))
+    out = HeldOut()
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
         out = HeldOut(held, (monitoring.make_early_stopping(held, config.patience),))

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Columns, distinct_rows
 from cavity.distributed import run_together
 from cavity.fitting import build, runs
-from cavity.fitting.job import Job, check_rows, open_session, start_job
+from cavity.fitting.job import Job, Session, check_rows, start_job
 from cavity.fitting.leave_one_out import find_usual_rows
-from cavity.fitting.results import Continuation, Result, common_result
+from cavity.fitting.results import Result, common_result
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Kernel, inducing
 from cavity.likelihoods import Gaussian
@@ -40,10 +40,11 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 Keep = Callable[[FittedModel], TrainingRows | None]  # returns what predictions need of the training rows
 
 
-def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
+def prepare_regression(session: Session[RegressorConfig], request: Request) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    config = replace(config, max_seconds=policy.share_time(request.time_limit, config.max_seconds, False))
-    session = open_session(config, request.time_limit, earlier)
+    seconds = policy.share_time(request.time_limit, session.config.max_seconds, False)
+    config = replace(session.config, max_seconds=seconds)
+    session = session._replace(config=config)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     given: Table | Streamed

@@ -12,7 +12,7 @@ from cavity.common.column_statistics import from_moments
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
-from cavity.rows.arrow_tables import is_large, is_sparse, refuse_many_columns
+from cavity.rows.arrow_tables import is_large, is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.shuffle import shard_range
@@ -41,9 +41,10 @@ def find_source(
     """
     X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
-    if features is None:
-        refuse_many_columns(X)
-    if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
+    files = path != "" or is_table(X)
+    arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)
+    batches = y is None and not files and is_batches(X)
+    if arrays:
         _refuse("this source", target=target, weight=weight)
         labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
         return Arrays(X, labels, sample_weight)
@@ -51,8 +52,7 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
-    files = path != "" or is_table(X)
-    if y is None and not files and is_batches(X):
+    if batches:
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
     if path or (files and y is None):

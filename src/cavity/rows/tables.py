@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput
 from cavity.kernels import inducing
+from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.source import Data, TensorOptions
@@ -28,7 +29,6 @@ from cavity.rows.validation import Features, check_rows, prepared_features, read
 
 Array = NDArray[np.float64]
 
-ADVICE = "give one pair, eval_set=(X_val, y_val)."
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
@@ -42,6 +42,11 @@ class Request(NamedTuple):
     weight: Any = None
     eval_set: Any = None
     time_limit: Any = None
+
+    def with_arrays(self) -> Request:
+        """Return the same with labels and weights as arrays if they are tensors; masked ones are refused."""
+        y, weight = to_plain(self.y, "y"), to_plain(self.sample_weight, "sample_weight")
+        return self._replace(y=y, sample_weight=weight)
 
 
 class Facts(Protocol):
@@ -223,7 +228,7 @@ def read_table_of_fit(
     request: Request, class_weight: Any, features: Features, classes: NDArray[Any]
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows = check_rows(request.X, features)
+    request, rows = request.with_arrays(), check_rows(request.X, features)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
     rows, weight = limit_outliers(rows[present], features.names), weight[present]
@@ -234,24 +239,10 @@ def read_table_of_fit(
     return Table(rows, encoded, weight, len(classes))
 
 
-def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
-    """Return X and y of `(X, y)` or `[(X, y)]`."""
-    found = eval_set
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, tuple | list):
-        raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
-    if len(found) != 2:
-        raise BadOption(f"eval_set has {len(found)} parts instead of 2: {ADVICE}")
-    if all(isinstance(part, tuple) for part in found):
-        raise BadOption(f"eval_set has {len(found)} pairs, but one set decides when training stops: {ADVICE}")
-    return found[0], found[1]
-
-
-def read_eval_labels(pair: tuple[Any, Any], features: Features, classes: NDArray[Any]) -> Table:
+def read_eval_labels(request: Request, features: Features, classes: NDArray[Any]) -> Table:
     with name_eval_set():
-        rows = check_rows(pair[0], features)
-        labels = check_labels(pair[1], len(rows))
+        rows = check_rows(request.X, features)
+        labels = check_labels(request.y, len(rows))
     return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
 
 

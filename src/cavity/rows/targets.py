@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -32,14 +31,15 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
 
 def read_targets_of_fit(request: Request, features: Features, units: tuple[float, float]) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows, values, weight = _read_values(request, check_rows(request.X, features), features)
+    rows = check_rows(request.X, features)
+    rows, values, weight = _read_values(request.with_arrays(), rows, features)
     return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
 
 
-def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Table:
+def read_eval_targets(request: Request, features: Features, units: tuple[float, float]) -> Table:
     """Read validation rows with targets, in the units of the fit."""
     with name_eval_set():
-        return read_targets_of_fit(Request(*pair), features, units)
+        return read_targets_of_fit(request, features, units)
 
 
 def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:

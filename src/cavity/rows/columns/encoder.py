@@ -76,9 +76,11 @@ class ColumnEncoder:
         ndarray of shape (n, len(names))
             The features.
         """
-        chunk = self._to_chunk(data)
+        return self._encode(self._to_chunk(data), Counter() if notes is None else notes)
+
+    def _encode(self, chunk: Chunk, notes: Counter[str]) -> Array:
         check_columns(self, chunk.table.column_names)
-        context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
+        context = EncodingContext(chunk.first, self.unseen, notes)
         parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
@@ -185,11 +187,10 @@ def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
     return ColumnEncoder()._store([Unchanged(name) for name in names], None, (), names)
 
 
-def encode_table(encoder: ColumnEncoder, X: Any, notes: Counter[str]) -> Array:
+def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Array:
     """Encode a whole table, and count the cells of columns that the training rows did not have."""
-    chunk = encoder._to_chunk(X)
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
-    return encoder.encode(chunk, notes)
+    return encoder._encode(chunk, notes)
 
 
 def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
