@@ -18,8 +18,8 @@ from cavity.rows.columns.column_kinds import (
     Date,
     Number,
     simplify,
-    suggest_column,
 )
+from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
 from cavity.rows.frames import Prepared

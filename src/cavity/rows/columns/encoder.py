@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.cells import EncodingContext
 from cavity.rows.columns.column_json import read_column, read_field, store_column
-from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged, suggest_column
+from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 
 UNSEEN = ("ignore", "error")
@@ -203,6 +204,16 @@ def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
         raise BadInput(
             f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
         )
+
+
+def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
+    """Suggest the column that a wrong name may mean, or list the columns."""
+    folded = {known.casefold(): known for known in reversed(names)}
+    near = get_close_matches(name.casefold(), folded, 1)
+    if near:
+        return f"did you mean {folded[near[0]]!r}?"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"the columns are {', '.join(map(repr, names[:most]))}{more}."
 
 
 def note_new_columns(encoder: ColumnEncoder, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:
