@@ -30,8 +30,8 @@ from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, make_training_rows, predict_moments, target_noise
 from cavity.rows.labels import check_targets
-from cavity.rows.sources import Streamed, find_source
-from cavity.rows.tables import Array, Request, Start, Table
+from cavity.rows.sources import find_source
+from cavity.rows.tables import Array, Facts, Request, Start, Table
 from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
@@ -47,7 +47,7 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
     session = session._replace(config=config)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
-    given: Table | Streamed
+    given: Facts
     if source is None:
         merge, normalize = config.method.merges_rows, config.normalize_y
         given, features = run_together(reduce, lambda: read_targets(request, config.owner, merge, normalize))
@@ -122,7 +122,7 @@ def _select_active_set(config: RegressorConfig, selection: str, table: Table, be
 def choose_points(
     config: RegressorConfig,
     candidates: inducing.Candidates,
-    table: Table | Streamed,
+    table: Facts,
     size: TableSize,
     rng: np.random.Generator,
 ) -> Array:

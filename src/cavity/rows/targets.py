@@ -14,8 +14,8 @@ from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
-from cavity.rows.sources import Streamed, features_of_source, survey_ranks
-from cavity.rows.tables import Array, Request, Table, name_eval_set
+from cavity.rows.sources import features_of_source, survey_ranks
+from cavity.rows.tables import Array, Request, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
