@@ -23,7 +23,6 @@ class File(NamedTuple):
 
     fragment: Any
     name: str
-    schema: Any
     kinds: dict[str, str]  # type of each column to read
     groups: tuple[int, ...]  # number of rows of each row group
 
@@ -65,7 +64,7 @@ class Fragments:
                 f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
                 "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
             )
-        return File(fragment, name, schema, kinds, groups)
+        return File(fragment, name, kinds, groups)
 
     def parts(self, least: int = 1) -> list[range]:
         """Return the rows of each row group, in file order; cuts large ones to get at least about `least` parts."""
