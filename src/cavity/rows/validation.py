@@ -49,9 +49,10 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
     from cavity.rows.columns.preparation import Preparation
 
-    prepare = Preparation().fit(X, y)
+    chunk = to_chunk(X)
+    prepare = Preparation().fit(chunk, y)
     warn_unused(prepare)
-    return prepare.encode(X), prepared_features(owner, prepare)
+    return prepare.encode(chunk), prepared_features(owner, prepare)
 
 
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
