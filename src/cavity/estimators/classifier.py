@@ -33,7 +33,6 @@ from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 from cavity.prediction.pool import normalised
-from cavity.rows.arrow_tables import from_torch
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
@@ -449,10 +448,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             Accuracy.
         """
         features = self._features()
-        source = find_source(Request(X, y, sample_weight, target, weight), features=features)
+        request = Request(X, y, sample_weight, target, weight).with_arrays()
+        source = find_source(request, features=features)
         if source is None:
-            check_labels(y, len(y) if hasattr(y, "__len__") else 0)
-            return float(super().score(X, from_torch(y), from_torch(sample_weight)))
+            check_labels(request.y, len(y) if hasattr(y, "__len__") else 0)
+            return float(super().score(X, request.y, request.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import from_torch, is_missing, refuse_masked
+from cavity.rows.arrow_tables import is_missing
 
 Array = NDArray[np.float64]
 
@@ -20,8 +20,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
-    refuse_masked(y, "y")
-    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y), warn=True)
+    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     if y.dtype.kind == "O":
@@ -51,9 +50,8 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     """Return weights [N], not negative and not all zero."""
     from sklearn.utils.validation import _check_sample_weight
 
-    refuse_masked(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(_check_sample_weight(from_torch(sample_weight), X, dtype=np.float64))
+        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
     if (weight < 0).any():
@@ -106,10 +104,9 @@ def check_targets(y: Any, n_rows: int) -> Array:
 
     if y is None:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
-    refuse_masked(y, "y")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y))
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if y.ndim != 1 and y.shape != (n_rows, 1):
         raise BadInput(
             f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
