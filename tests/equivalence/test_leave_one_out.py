@@ -8,6 +8,7 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.fitting.classification_job import prepare_classification
+from cavity.fitting.job import open_session
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
@@ -30,7 +31,7 @@ def trained(method, C, weight=None, **options):
     clf = GPClassifier(
         method, **nest(kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, **options)
     )
-    job = prepare_classification(clf._config(), Request(X, y, weight), None)
+    job = prepare_classification(open_session(clf._config(), None, None), Request(X, y, weight))
     job.train(clf._store)
     return clf, job.run, X, y
 

@@ -16,7 +16,7 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.target_labels import read_labels, read_targets
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared

@@ -9,7 +9,6 @@ from cavity.common.object_stores import Location, as_path, check_bucket
 from cavity.errors import BadInput, BadOption
 from cavity.rows.files.table_files import FILE_KINDS
 
-
 NOT_TABLES = (".cavity", ".html", ".onnx")
 
 

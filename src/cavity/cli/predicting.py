@@ -23,8 +23,7 @@ from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
-from cavity.rows.columns.column_kinds import suggest_column
-from cavity.rows.columns.encoder import note_new_columns
+from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.array_reader import read_array_record
 

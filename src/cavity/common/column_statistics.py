@@ -1,4 +1,4 @@
-"""Column statistics for the starting values: one pass over (weighted) rows, in the user's units."""
+"""Column statistics for the starting values, in one pass over (weighted) rows in the user's units; which rows are equal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
 Triple = tuple[Any, Any, Any]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 ORDER_ROWS = 10_000  # rows that the order of columns is found from
 RANGE = 4.0  # a column's spread is at least its range divided by this
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
 USUAL, BEYOND = 0.99, 2.0  # rows reach BEYOND times this quantile of their squared distances from the centre
 
 
@@ -206,3 +208,23 @@ def merge_spread(a: Triple, b: Triple) -> Triple:
     with np.errstate(over="ignore", invalid="ignore"):
         gap = b[1] - a[1]
         return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * gap**2
+
+
+def hash_rows(X: NDArray[np.float64]) -> Words:
+    """Return one word per row, which depends on its numbers alone."""
+    columns = fold_bits(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
+    steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
+    words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
+    return words
+
+
+def mix_bits(x: Words) -> Words:
+    """Mix the bits of every word (the last steps of splitmix64)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def fold_bits(bits: Words) -> Words:
+    """Bring the upper bits down: the lower ones of whole numbers are zero."""
+    return bits ^ (bits >> np.uint64(32))

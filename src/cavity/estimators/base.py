@@ -21,7 +21,7 @@ from cavity.explain.partial_dependence import PartialDependence, compute_partial
 from cavity.explain.permutation_importance import Draws, Importance, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked, draw_samples
-from cavity.fitting.job import Job, read_request
+from cavity.fitting.job import Job, open_session, read_request
 from cavity.fitting.results import Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
@@ -126,10 +126,10 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     def _fit(self, prepare: Callable[..., Job], request: Request) -> Self:
         """Train the job that `prepare` makes, and store its result."""
         config = self._config()
-        request = read_request(config, request)
+        read = read_request(config, request)
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare(config, request, earlier)
+            job = prepare(open_session(config, read.time_limit, earlier), read)
             with tell_callbacks(self, job, request):
                 self.fit_warnings_ = job.train(self._store)
         return self

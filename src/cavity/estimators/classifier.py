@@ -456,11 +456,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             Accuracy.
         """
         features = self._features()
-        source = find_source(Request(X, y, sample_weight, target, weight), features=features)
+        request = Request(X, y, sample_weight, target, weight).with_arrays()
+        source = find_source(request, features=features)
         if source is None:
-            y = to_host(y)
+            y = request.y
             labels = check_labels(y, len(y) if hasattr(y, "__len__") else 0)
-            return float(super().score(to_host(X), labels, to_host(sample_weight)))
+            return float(super().score(to_host(X), labels, request.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:

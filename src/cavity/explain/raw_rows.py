@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
-from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk, to_dense
+from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
 from cavity.rows.columns.cells import EncodingContext, to_text
 from cavity.rows.columns.column_kinds import (
     Category,
@@ -18,8 +18,8 @@ from cavity.rows.columns.column_kinds import (
     Date,
     Number,
     simplify,
-    suggest_column,
 )
+from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
 from cavity.rows.frames import Prepared
@@ -110,7 +110,7 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any form that predictions take, except sources that are read in pieces."""
     names, owner = find_columns(features)
-    X, prepare = to_dense(X), features.preparation
+    prepare = features.preparation
     if isinstance(X, RawRows):
         return X
     if prepare is None or isinstance(X, Prepared):
@@ -119,8 +119,6 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
         rows = check_rows(X, features, lambda: as_array(model.prior.center))
         return RawRows(rows, names, owner, (None,) * len(names), None)
     rows = check_rows(X, features)
-    if not hasattr(X, "columns") and not isinstance(X, dict):
-        X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
     known = {column.name: column for column in prepare.columns_}
     columns = tuple(known.get(name) for name in names)
     return RawRows(rows, names, owner, columns, to_chunk(X, list(names)).table)

@@ -35,7 +35,7 @@ from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options, policy
-from cavity.rows.batches.source import Data
+from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
 

@@ -14,16 +14,17 @@ import torch
 from cavity.distributed import run_together
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
-from cavity.fitting.job import Job, Session, check_rows, open_session, start_job
+from cavity.fitting.job import Job, Session, check_rows, start_job
 from cavity.fitting.leave_one_out import find_leave_one_out, find_twins, prior_variances
 from cavity.fitting.members import TreesBeside, make_members
 from cavity.fitting.partial_fit import keep_growing
-from cavity.fitting.results import Continuation, Result, common_result
+from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
+from cavity.rows.batches.source import Source
 from cavity.rows.sources import find_source, read_source
 from cavity.rows.tables import LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
@@ -38,41 +39,31 @@ class HeldOut(NamedTuple):
     stopping: tuple[Callback, ...] = ()
 
 
-def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
+def prepare_classification(session: Session[ClassifierConfig], request: Request) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    session = open_session(config, request, earlier)
-    rows = read_rows(session, request)
-    check_rows(rows.table, rows.features, rows.classes, session.reduce)
+    config, reduce = session.config, session.reduce
+    weight, owner = config.class_weight, config.owner
+
+    def read() -> LabelledTable | Source:
+        source = find_source(request, reads_whole_table=config.reads_whole_table)
+        return read_table(request, weight, owner, groups=reduce.world == 1) if source is None else source
+
+    rows = run_together(reduce, read)
+    if not isinstance(rows, LabelledTable):
+        config.check_source(rows.numbered)
+        rows = read_source(rows, weight, owner, session.seed, reduce)
+    check_rows(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
     session = session.on_best_device(TableSize.of(rows.table, rows.features.n))
-    rows, held = hold_rows_out(session, request, rows)
-    return ClassifierFits(session, rows, held).prepare()
-
-
-def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledTable:
-    config, reduce = session.config, session.reduce
-    source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
-    if source is not None:
-        config.check_source(source.numbered)
-        return read_source(source, config.class_weight, config.owner, session.seed, reduce)
-    return run_together(
-        reduce, lambda: read_table(request, config.class_weight, config.owner, groups=reduce.world == 1)
-    )
-
-
-def hold_rows_out(
-    session: Session[ClassifierConfig], request: Request, rows: LabelledTable
-) -> tuple[LabelledTable, HeldOut]:
-    """Return the rows to train on, and those of `eval_set` or of a large table that are held out."""
-    config = session.config
+    out = HeldOut()
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
-        return rows, HeldOut(held, (monitoring.make_early_stopping(held, config.patience),))
-    if isinstance(rows.table, Table) and policy.holds_out(config, rows.table.n_rows):
+        out = HeldOut(held, (monitoring.make_early_stopping(held, config.patience),))
+    elif isinstance(rows.table, Table) and policy.holds_out(session.config, rows.table.n_rows):
         table, held = hold_out_for_calibration(rows.table, session.seed)
-        return rows._replace(table=table), HeldOut(held)
-    return rows, HeldOut()
+        rows, out = rows._replace(table=table), HeldOut(held)
+    return ClassifierFits(session, rows, out).prepare()
 
 
 @dataclass

@@ -26,6 +26,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options, Plan, policy
 from cavity.options.plan import TableSize
 from cavity.options.time_estimate import add_estimate
+from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.tables import Array, Facts, Request, Start, share_lengthscales
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
@@ -146,13 +147,12 @@ class Session(NamedTuple, Generic[AnyConfig]):
         return begin
 
 
-def open_session(config: AnyConfig, request: Request, earlier: Continuation | None) -> Session[AnyConfig]:
+def open_session(
+    config: AnyConfig, time_limit: float | None, earlier: Continuation | None
+) -> Session[AnyConfig]:
     """Draw the seed of a fit, after checking what its ranks can do."""
     distributed.warn_unjoined()
-    reduce, budget = (
-        distributed.current(),
-        Budget(time.perf_counter(), request.time_limit, config.max_seconds),
-    )
+    reduce, budget = distributed.current(), Budget(time.perf_counter(), time_limit, config.max_seconds)
     config.check_ranks(reduce.world)
     check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
@@ -160,9 +160,10 @@ def open_session(config: AnyConfig, request: Request, earlier: Continuation | No
 
 
 def read_request(config: Config, request: Request) -> Request:
-    """Check the arguments of `fit` that need no rows: `eval_set` becomes a pair, `time_limit` a number."""
+    """Check the arguments of `fit` before any row: tensors become arrays, `eval_set` a request, `time_limit` a number."""
     pair, limit = monitoring.read_eval_set(config, request.eval_set), read_limit(request.time_limit)
-    return request._replace(eval_set=pair, time_limit=limit)
+    refuse_many_columns(request.X)
+    return request.with_arrays()._replace(eval_set=pair, time_limit=limit)
 
 
 def start_job(

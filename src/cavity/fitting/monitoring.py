@@ -18,13 +18,14 @@ from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
-from cavity.rows.tables import Facts, Table, unpack_pair
+from cavity.rows.tables import Facts, Request, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
 
 # Which model a run fits; how it is trained may change.
 MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")
+ADVICE = "give one pair, eval_set=(X_val, y_val)."
 
 
 def find_checkpoint(config: Config, reduce: Local) -> Location | None:
@@ -120,16 +121,23 @@ def restore_best(run: Run) -> None:
             callback.end(run)
 
 
-def read_eval_set(config: Config, eval_set: Any) -> tuple[Any, Any] | None:
-    """Return X and y of `eval_set`; refuse what is not a pair, and a second set of validation rows."""
+def read_eval_set(config: Config, eval_set: Any) -> Request | None:
+    """Return X and y of `(X, y)` or `[(X, y)]`; refuse what is not a pair, and a second set of validation rows."""
     if eval_set is None:
         return None
-    pair = unpack_pair(eval_set)
+    pair = eval_set[0] if isinstance(eval_set, list) and len(eval_set) == 1 else eval_set
+    if not isinstance(pair, tuple | list):
+        raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
+    if len(pair) != 2:
+        raise BadOption(f"eval_set has {len(pair)} parts instead of 2: {ADVICE}")
+    if all(isinstance(part, tuple) for part in pair):
+        raise BadOption(f"eval_set has {len(pair)} pairs, but one set decides when training stops: {ADVICE}")
     if getattr(config, "validation_fraction", None) is not None:
         raise BadOption(
             "eval_set= and validation_fraction= both give validation rows: leave one of them out."
         )
-    return pair
+    with name_eval_set():
+        return Request(*pair).with_arrays()
 
 
 def make_early_stopping(held: Table, patience: int) -> EarlyStopping:

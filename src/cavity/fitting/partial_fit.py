@@ -21,6 +21,7 @@ from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.options import ClassifierConfig, Config, Method, Options, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import to_device
+from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, Request, Table, share_lengthscales
@@ -118,7 +119,9 @@ def _read_table(
     config: ClassifierConfig, request: Request, classes: Any, earlier: Result | None
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
+    request = request.with_arrays()
     if earlier is None:
+        refuse_many_columns(request.X)
         rows, features = read_rows(request.X, config.owner, request.y)
     else:
         rows, features = check_rows(request.X, earlier.features), earlier.features

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Columns, distinct_rows
 from cavity.distributed import run_together
 from cavity.fitting import build, runs
-from cavity.fitting.job import Job, check_rows, open_session, start_job
+from cavity.fitting.job import Job, Session, check_rows, start_job
 from cavity.fitting.leave_one_out import find_usual_rows
-from cavity.fitting.results import Continuation, Result, common_result
+from cavity.fitting.results import Result, common_result
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Kernel, inducing
 from cavity.likelihoods import Gaussian
@@ -30,8 +30,8 @@ from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, make_training_rows, predict_moments, target_noise
 from cavity.rows.labels import check_targets
-from cavity.rows.sources import Streamed, find_source
-from cavity.rows.tables import Array, Request, Start, Table
+from cavity.rows.sources import find_source
+from cavity.rows.tables import Array, Facts, Request, Start, Table
 from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
@@ -40,13 +40,14 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 Keep = Callable[[FittedModel], TrainingRows | None]  # returns what predictions need of the training rows
 
 
-def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
+def prepare_regression(session: Session[RegressorConfig], request: Request) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    config = replace(config, max_seconds=policy.share_time(request.time_limit, config.max_seconds, False))
-    session = open_session(config, request, earlier)
+    seconds = policy.share_time(request.time_limit, session.config.max_seconds, False)
+    config = replace(session.config, max_seconds=seconds)
+    session = session._replace(config=config)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
-    given: Table | Streamed
+    given: Facts
     if source is None:
         merge, normalize = config.method.merges_rows, config.normalize_y
         given, features = run_together(reduce, lambda: read_targets(request, config.owner, merge, normalize))
@@ -121,7 +122,7 @@ def _select_active_set(config: RegressorConfig, selection: str, table: Table, be
 def choose_points(
     config: RegressorConfig,
     candidates: inducing.Candidates,
-    table: Table | Streamed,
+    table: Facts,
     size: TableSize,
     rng: np.random.Generator,
 ) -> Array:

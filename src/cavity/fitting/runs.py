@@ -11,7 +11,7 @@ from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
 from cavity.options import Options
-from cavity.rows.batches.source import Data
+from cavity.rows.batches.stream import Data
 from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings

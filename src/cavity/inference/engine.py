@@ -47,7 +47,7 @@ from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.prior import Prior, Projection
 from cavity.likelihoods import Latents, Likelihood, Moments
 from cavity.rows.batches.in_memory import Batch
-from cavity.rows.batches.source import Data, Whole
+from cavity.rows.batches.stream import Data, Whole
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 
@@ -171,7 +171,7 @@ class Engine:
         return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
-        self, state: State, batch: Batch | Whole, reduce: Local, optimiser: Optimiser | None, full: bool
+        self, state: State, batch: Whole, reduce: Local, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info]:
         """Update the batch's sites once and, with an optimiser, take one step of the hyper-parameters.
 

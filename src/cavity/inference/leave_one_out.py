@@ -14,7 +14,7 @@ from cavity.inference.posterior import Normal, Posterior, marginals, posterior
 from cavity.inference.sites import Share, Site, remove
 from cavity.inference.state import State
 from cavity.rows.batches.in_memory import Batch
-from cavity.rows.batches.source import Whole
+from cavity.rows.batches.stream import Whole
 
 
 @torch.no_grad()

@@ -1,4 +1,7 @@
-"""Tables of any kind: frames, tensors, masked and sparse arrays, and all as Arrow tables. Libraries are loaded when needed."""
+"""Tables of any kind, frames, tensors, sparse arrays: whether a model can read them, and all as Arrow tables.
+
+Libraries are loaded when needed. Errors name the column and say what to do.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,18 @@ from cavity.rows.foreign_arrays import to_host
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
 MAX_COLUMNS = 5_000  # of a sparse table that a model is fitted to
+NESTED = (list, tuple, dict, set, np.ndarray)
+MIXED = (
+    "categor",
+    "enum",
+    "str",
+    "utf8",
+    "date",
+    "time",
+    "duration",
+    "interval",
+    "period",
+)  # in names of types
 
 
 class Chunk(NamedTuple):
@@ -28,14 +43,18 @@ class Chunk(NamedTuple):
     where: str  # the file
 
 
-def refuse_masked(value: Any, what: str) -> None:
-    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
+def to_plain(value: Any, what: str) -> Any:
+    """Return an array of another library, such as torch or CuPy, as a NumPy array; anything else as it is.
+
+    Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask.
+    """
     masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
     if masked:
         raise BadInput(
             f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
             f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
         )
+    return to_host(value)
 
 
 def is_missing(value: Any) -> bool:
@@ -60,8 +79,7 @@ def list_names(X: Any) -> list[Any]:
 
 
 def refuse_foreign(X: Any) -> None:
-    """Refuse tables that must be converted, masked cells, two columns of one name, and complex numbers."""
-    refuse_masked(X, "X")
+    """Refuse tables that must be converted, two columns of one name, and complex numbers."""
     if type(X).__name__ == "LazyFrame":
         raise BadInput("X is a LazyFrame, whose rows are not computed yet: give X.collect().")
     if getattr(getattr(X, "dtype", None), "names", None) or (
@@ -106,9 +124,9 @@ def refuse_many_columns(X: Any) -> None:
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, anything else unchanged."""
+    """Return an array of another library or a sparse table as a dense NumPy array, anything else unchanged; refuse masked cells."""
     if not is_sparse(X):
-        return to_host(X)
+        return to_plain(X, "X")
     if is_large(X):
         raise BadInput(
             f"X is sparse with {X.shape[0]:,} rows and {X.shape[1]:,} columns, and all its rows are needed at once, but a dense "
@@ -116,6 +134,91 @@ def to_dense(X: Any) -> Any:
             "method that reads rows in batches (the default of GPClassifier, 'svi' of GPRegressor)."
         )
     return X.toarray()
+
+
+def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
+    """Refuse what no model can read. Return whether X is a frame with mixed columns, which must be prepared.
+
+    `numbers_only`: the model was fitted on numbers and cannot prepare anything.
+    """
+    refuse_foreign(X)
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and 0 in shape:
+        what = "sample" if shape[0] == 0 else "feature"
+        raise BadInput(
+            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
+            "check how rows and columns were selected."
+        )
+    if not is_frame(X):
+        _refuse_text(X, estimator)
+        return False
+    if is_arrow(X):
+        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
+    else:
+        kinds = {name: _find_kind(X[name]) for name in X.columns}
+    mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
+    if nested and (numbers_only or not mixed):
+        raise BadInput(
+            f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
+            "or drop the column."
+        )
+    if mixed and numbers_only:
+        raise BadInput(
+            f"{_name_columns(mixed)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
+            "numbers, or fit it on a frame with such columns."
+        )
+    return bool(mixed)
+
+
+def _find_kind(column: Any) -> str:
+    kind = str(getattr(column, "dtype", "")).lower()
+    if kind == "object":
+        if not all(map(is_number, column)):
+            return "mixed"
+        return "nested" if any(isinstance(cell, NESTED) for cell in column) else "number"
+    if kind.startswith(("list", "array", "struct")):
+        return "nested"
+    return "mixed" if any(word in kind for word in MIXED) else "number"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
+    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
+        return False
+    if not np.isscalar(value):
+        return is_missing(value) or isinstance(value, NESTED)  # nested cells have a message of their own
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _refuse_text(X: Any, estimator: str) -> None:
+    array = to_object_array(X) if isinstance(X, list | tuple) else X
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
+        return
+    bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
+    if bad:
+        example = next(v for v in array[:, bad[0]] if not is_number(v))
+        raise BadInput(
+            f"{_name_columns(bad)}: categories, dates or text, not numbers (could not convert string to float: "
+            f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
+        )
+
+
+def _name_columns(names: list[Any]) -> str:
+    return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
+
+
+def _converts(array: NDArray[Any]) -> bool:
+    if array.dtype.kind in "mM":
+        return False
+    try:
+        array.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def import_pyarrow(part: str = "") -> Any:
@@ -163,7 +266,7 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     """Convert a table of any kind to a chunk; `names` are those of an array's columns."""
     if isinstance(data, Chunk):
         return data
-    arrow = import_pyarrow()
+    arrow, data = import_pyarrow(), to_dense(data)
     if not is_frame(data) and (isinstance(data, list | tuple) or hasattr(data, "__array__")):
         data = data if isinstance(data, np.ndarray) else to_object_array(data)
     try:

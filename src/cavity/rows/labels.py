@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import is_arrow, is_missing, refuse_masked
-from cavity.rows.foreign_arrays import to_host
+from cavity.rows.arrow_tables import is_arrow, is_missing
 
 Array = NDArray[np.float64]
 
@@ -21,7 +20,6 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
-    refuse_masked(y, "y")
     y = column_or_1d(_to_array(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
@@ -36,7 +34,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 def _to_array(y: Any) -> Any:
     if is_arrow(y):
         return y.to_numpy(zero_copy_only=False)
-    return y.to_numpy() if hasattr(y, "to_numpy") else to_host(y)
+    return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
 def _refuse_odd_labels(y: NDArray[Any]) -> None:
@@ -58,9 +56,8 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     """Return weights [N], not negative and not all zero."""
     from sklearn.utils.validation import _check_sample_weight
 
-    refuse_masked(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(_check_sample_weight(to_host(sample_weight), X, dtype=np.float64))
+        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
     if (weight < 0).any():
@@ -113,7 +110,6 @@ def check_targets(y: Any, n_rows: int) -> Array:
 
     if y is None:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
-    refuse_masked(y, "y")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
     y = np.asarray(_to_array(y))

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from cavity.common.column_statistics import from_moments
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
-from cavity.kernels import inducing
-from cavity.rows.arrow_tables import is_large, is_sparse, refuse_many_columns
+from cavity.rows.arrow_tables import is_large, is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
-from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
+from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.shuffle import shard_range
-from cavity.rows.batches.source import Source, TensorOptions
+from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
-from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
-from cavity.rows.tables import Array, LabelledTable, Request, Start, Table
+from cavity.rows.tables import LabelledTable, Request, Streamed
 from cavity.rows.validation import Features, prepared_features
 
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
@@ -41,9 +38,10 @@ def find_source(
     """
     X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
-    if features is None:
-        refuse_many_columns(X)
-    if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
+    files = path != "" or is_table(X)
+    arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)
+    batches = y is None and not files and is_batches(X)
+    if arrays:
         _refuse("this source", target=target, weight=weight)
         labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
         return Arrays(X, labels, sample_weight)
@@ -51,8 +49,7 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
-    files = path != "" or is_table(X)
-    if y is None and not files and is_batches(X):
+    if batches:
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
     if path or (files and y is None):
@@ -99,85 +96,6 @@ def _refuse(what: str, **arguments: Any) -> None:
                 f"{name}= has no meaning for {what}; target= and weight= name columns of Parquet and Arrow files, y and "
                 "sample_weight belong to arrays and .npy files."
             )
-
-
-class Streamed(NamedTuple):
-    """A source after its survey: what the engine needs to know about its rows, and the rows when asked."""
-
-    source: Source
-    summary: Summary
-    factor: Array  # [C], factors of class_weight
-    units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
-
-    @property
-    def n_rows(self) -> int:
-        return self.summary.n_rows
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.summary.classes)
-
-    @property
-    def n_latent(self) -> int:
-        return 1 if self.n_classes == 2 else self.n_classes
-
-    @property
-    def class_totals(self) -> Array:
-        return self.summary.moments.weight * self.factor
-
-    @property
-    def lightest(self) -> float:
-        return float((self.summary.moments.lightest * self.factor).min())
-
-    @property
-    def heaviest(self) -> float:
-        return float((self.summary.moments.heaviest * self.factor).max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
-
-    def start(self, rng: np.random.Generator) -> Start:
-        """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
-        sample = self._sample()
-        if self.summary.complete:
-            return sample.start(rng)
-        center, var = self._center_and_var()
-        low, high = self.summary.low, self.summary.high
-        columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        rows = sample.X, sample.y, sample.weight
-        return Start(columns, inducing.candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X)))
-
-    def _sample(self) -> Table:
-        """Return the sampled rows, each weighted by the rows of its class that it stands for."""
-        rows, moments = self.summary.sample, self.summary.moments
-        kept = np.bincount(rows.y, minlength=self.n_classes)
-        weight = np.asarray(rows.weight) * (self.factor * moments.rows / kept)[rows.y]
-        return Table(rows.X, rows.y, weight, self.n_classes)
-
-    def _center_and_var(self) -> tuple[Array, Array]:
-        """Return mean and variance of the columns: Σ_c within and between classes."""
-        moments, total = self.summary.moments, self.class_totals
-        share = (total / total.sum())[:, None]
-        center = (share * moments.mean).sum(0)
-        within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
-        return center, within + (share * (moments.mean - center) ** 2).sum(0)
-
-    def content(self) -> str:
-        return f"{self.summary.content:016x}"
-
-    def rows(self, config: TensorOptions) -> Stream:
-        summary, where = self.summary, (config.dtype, config.device)
-        content = Content(summary.classes, summary.sections)
-        return Stream(
-            self.source,
-            summary.classes,
-            self.factor,
-            self.n_rows,
-            len(summary.low),
-            *where,
-            content,
-            self.units,
-        )
 
 
 def features_of_source(source: Source, owner: str, n: int) -> Features:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import distinct_rows, order_columns
-from cavity.rows.batches.checksums import hash_rows
+from cavity.common.column_statistics import distinct_rows, hash_rows, order_columns
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

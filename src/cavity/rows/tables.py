@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
-from cavity.errors import BadInput, BadOption
+from cavity.common.column_statistics import Columns, distinct_rows, from_moments, share_units, summarize
+from cavity.errors import BadInput
 from cavity.kernels import inducing
+from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
+from cavity.rows.batches.checksums import Content
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import Data, TensorOptions
-from cavity.rows.batches.stream import Stream
+from cavity.rows.batches.source import Source, TensorOptions
+from cavity.rows.batches.source_survey import Summary
+from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
@@ -28,7 +31,6 @@ from cavity.rows.validation import Features, check_rows, prepared_features, read
 
 Array = NDArray[np.float64]
 
-ADVICE = "give one pair, eval_set=(X_val, y_val)."
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
@@ -43,43 +45,10 @@ class Request(NamedTuple):
     eval_set: Any = None
     time_limit: Any = None
 
-
-class Facts(Protocol):
-    """What the engine needs to know about the training rows. Their weights are positive."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def n_classes(self) -> int: ...
-
-    @property
-    def n_latent(self) -> int:
-        """Number of latent functions: one per class, a single one for two classes."""
-        ...
-
-    @property
-    def class_totals(self) -> Array:
-        """Sum of weights of each class, [C]."""
-        ...
-
-    @property
-    def lightest(self) -> float: ...
-
-    @property
-    def heaviest(self) -> float: ...
-
-    def sample(self) -> tuple[Any, ...]:
-        """Arrays that tell this table from others."""
-        ...
-
-    def content(self) -> str:
-        """Digest of every row."""
-        ...
-
-    def start(self, rng: np.random.Generator) -> Start: ...
-
-    def rows(self, config: TensorOptions) -> Data: ...
+    def with_arrays(self) -> Request:
+        """Return the same with labels and weights as arrays if they are tensors; masked ones are refused."""
+        y, weight = to_plain(self.y, "y"), to_plain(self.sample_weight, "sample_weight")
+        return self._replace(y=y, sample_weight=weight)
 
 
 class Start(NamedTuple):
@@ -101,15 +70,6 @@ def share_lengthscales(begin: Start, features: Features, rng: np.random.Generato
     return Start(columns, begin.pool._replace(U=U, distance=columns.distance))
 
 
-class LabelledTable(NamedTuple):
-    """A table with class labels, its features and the classes that its numbers stand for."""
-
-    table: Facts
-    features: Features
-    classes: NDArray[Any]
-    numbered: bool = True  # a row has the same number in every pass
-
-
 @dataclass(frozen=True)
 class Table:
     """Rows in memory with encoded labels, 0..C−1, or with real targets in units of their spread, (y − shift)/scale."""
@@ -128,12 +88,14 @@ class Table:
 
     @property
     def n_latent(self) -> int:
+        """Number of latent functions: one per class, a single one for two classes."""
         if self.member is not None:
             return int(self.member.max()) + 1
         return self.n_classes if self.n_classes > 2 else 1
 
     @property
     def class_totals(self) -> Array:
+        """Sum of weights of each class, [C]."""
         return np.bincount(self._classes, weights=self.weight, minlength=self.n_classes).astype(np.float64)
 
     @property
@@ -156,9 +118,11 @@ class Table:
         return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
 
     def sample(self) -> tuple[Any, ...]:
+        """Return arrays that tell this table from others."""
         return self.X, self.y, self.weight
 
     def content(self) -> str:
+        """Return a digest of every row."""
         hasher = hashlib.sha256()
         for array in self.sample():
             hasher.update(np.ascontiguousarray(array).data)
@@ -187,6 +151,89 @@ class Table:
         columns = summarize(distinct, weight, rng)
         pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)
+
+
+class Streamed(NamedTuple):
+    """A source after its survey: what the engine needs to know about its rows, and the rows when asked."""
+
+    source: Source
+    summary: Summary
+    factor: Array  # [C], factors of class_weight
+    units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
+
+    @property
+    def n_rows(self) -> int:
+        return self.summary.n_rows
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.summary.classes)
+
+    @property
+    def n_latent(self) -> int:
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    @property
+    def class_totals(self) -> Array:
+        return self.summary.moments.weight * self.factor
+
+    @property
+    def lightest(self) -> float:
+        return float((self.summary.moments.lightest * self.factor).min())
+
+    @property
+    def heaviest(self) -> float:
+        return float((self.summary.moments.heaviest * self.factor).max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
+
+    def start(self, rng: np.random.Generator) -> Start:
+        """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
+        sample = self._sample()
+        if self.summary.complete:
+            return sample.start(rng)
+        center, var = self._center_and_var()
+        low, high = self.summary.low, self.summary.high
+        columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
+        rows = sample.X, sample.y, sample.weight
+        return Start(columns, inducing.candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X)))
+
+    def _sample(self) -> Table:
+        """Return the sampled rows, each weighted by the rows of its class that it stands for."""
+        rows, moments = self.summary.sample, self.summary.moments
+        kept = np.bincount(rows.y, minlength=self.n_classes)
+        weight = np.asarray(rows.weight) * (self.factor * moments.rows / kept)[rows.y]
+        return Table(rows.X, rows.y, weight, self.n_classes)
+
+    def _center_and_var(self) -> tuple[Array, Array]:
+        """Return mean and variance of the columns: Σ_c within and between classes."""
+        moments, total = self.summary.moments, self.class_totals
+        share = (total / total.sum())[:, None]
+        center = (share * moments.mean).sum(0)
+        within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
+        return center, within + (share * (moments.mean - center) ** 2).sum(0)
+
+    def content(self) -> str:
+        return f"{self.summary.content:016x}"
+
+    def rows(self, config: TensorOptions) -> Stream:
+        summary, place = self.summary, (config.dtype, config.device)
+        size, content = (self.n_rows, len(summary.low)), Content(summary.classes, summary.sections)
+        return Stream(self.source, summary.classes, self.factor, *size, *place, content, self.units)
+
+
+# What the engine needs to know about the training rows, in memory or not
+Facts = Table | Streamed
+
+
+class LabelledTable(NamedTuple):
+    """A table with class labels, its features and the classes that its numbers stand for."""
+
+    table: Facts
+    features: Features
+    classes: NDArray[Any]
+    numbered: bool = True  # a row has the same number in every pass
 
 
 def has_room(device: torch.device, size: int) -> bool:
@@ -223,7 +270,7 @@ def read_table_of_fit(
     request: Request, class_weight: Any, features: Features, classes: NDArray[Any]
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows = check_rows(request.X, features)
+    request, rows = request.with_arrays(), check_rows(request.X, features)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
     rows, weight = limit_outliers(rows[present], features.names), weight[present]
@@ -234,24 +281,10 @@ def read_table_of_fit(
     return Table(rows, encoded, weight, len(classes))
 
 
-def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
-    """Return X and y of `(X, y)` or `[(X, y)]`."""
-    found = eval_set
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, tuple | list):
-        raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
-    if len(found) != 2:
-        raise BadOption(f"eval_set has {len(found)} parts instead of 2: {ADVICE}")
-    if all(isinstance(part, tuple) for part in found):
-        raise BadOption(f"eval_set has {len(found)} pairs, but one set decides when training stops: {ADVICE}")
-    return found[0], found[1]
-
-
-def read_eval_labels(pair: tuple[Any, Any], features: Features, classes: NDArray[Any]) -> Table:
+def read_eval_labels(request: Request, features: Features, classes: NDArray[Any]) -> Table:
     with name_eval_set():
-        rows = check_rows(pair[0], features)
-        labels = check_labels(pair[1], len(rows))
+        rows = check_rows(request.X, features)
+        labels = check_labels(request.y, len(rows))
     return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
 
 

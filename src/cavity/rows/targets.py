@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
-from cavity.rows.sources import Streamed, features_of_source, survey_ranks
-from cavity.rows.tables import Array, Request, Table, name_eval_set
+from cavity.rows.sources import features_of_source, survey_ranks
+from cavity.rows.tables import Array, Request, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
@@ -32,14 +31,15 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
 
 def read_targets_of_fit(request: Request, features: Features, units: tuple[float, float]) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows, values, weight = _read_values(request, check_rows(request.X, features), features)
+    rows = check_rows(request.X, features)
+    rows, values, weight = _read_values(request.with_arrays(), rows, features)
     return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
 
 
-def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Table:
+def read_eval_targets(request: Request, features: Features, units: tuple[float, float]) -> Table:
     """Read validation rows with targets, in the units of the fit."""
     with name_eval_set():
-        return read_targets_of_fit(Request(*pair), features, units)
+        return read_targets_of_fit(request, features, units)
 
 
 def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:

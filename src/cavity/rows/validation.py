@@ -8,38 +8,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import (
-    classify_type,
-    is_arrow,
-    is_frame,
-    is_missing,
-    refuse_foreign,
-    refuse_many_columns,
-    to_dense,
-    to_object_array,
-)
+from cavity.rows.arrow_tables import check_table, is_frame, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
-
-NESTED = (list, tuple, dict, set, np.ndarray)
-MIXED = (
-    "categor",
-    "enum",
-    "str",
-    "utf8",
-    "date",
-    "time",
-    "duration",
-    "interval",
-    "period",
-)  # in names of types
 
 
 class Features(NamedTuple):
@@ -62,9 +39,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
-    refuse_many_columns(X)
     X = to_dense(X)
-    refuse_foreign(X)
     if not isinstance(X, dict) and not check_table(X, owner) and not has_row_numbers(X):
         reader = _reader(owner)
         rows = _convert(X, reader)
@@ -74,9 +49,10 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
     from cavity.rows.columns.preparation import Preparation
 
-    prepare = Preparation().fit(X, y)
+    chunk = to_chunk(X)
+    prepare = Preparation().fit(chunk, y)
     warn_unused(prepare)
-    return prepare.encode(X), prepared_features(owner, prepare)
+    return prepare.encode(chunk), prepared_features(owner, prepare)
 
 
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
@@ -84,14 +60,14 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    X, prepare, reader = to_dense(X), features.preparation, _reader(features.owner)
+    prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)
     elif isinstance(X, Prepared):  # perhaps before the fit found groups
         X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
     else:
-        refuse_foreign(X)
+        X = to_dense(X)
         check_table(X, features.owner, numbers_only=True)
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
@@ -120,7 +96,7 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
 def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     """Encode new rows as features; one warning counts what the training rows did not have."""
     notes: Counter[str] = Counter()
-    rows = encode_table(prepare, X, notes)
+    rows = encode_table(prepare, to_chunk(X, prepare.feature_names_in_.tolist()), notes)
     if not is_frame(X) and not isinstance(X, dict):
         warnings.warn(
             f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
@@ -147,87 +123,3 @@ def _refuse_missing(X: Array, names: Any, estimator: str) -> None:
             f"make_pipeline(SimpleImputer(add_indicator=True), {estimator}()), drop these rows, or fit on a data frame with "
             "missing cells."
         )
-
-
-def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
-    """Refuse what no model can read. Return whether X is a frame with mixed columns, which must be prepared.
-
-    `numbers_only`: the model was fitted on numbers and cannot prepare anything.
-    """
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and 0 in shape:
-        what = "sample" if shape[0] == 0 else "feature"
-        raise BadInput(
-            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
-            "check how rows and columns were selected."
-        )
-    if not is_frame(X):
-        _refuse_text(X, estimator)
-        return False
-    if is_arrow(X):
-        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
-    else:
-        kinds = {name: _find_kind(X[name]) for name in X.columns}
-    mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
-    if nested and (numbers_only or not mixed):
-        raise BadInput(
-            f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
-            "or drop the column."
-        )
-    if mixed and numbers_only:
-        raise BadInput(
-            f"{_name_columns(mixed)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
-            "numbers, or fit it on a frame with such columns."
-        )
-    return bool(mixed)
-
-
-def _find_kind(column: Any) -> str:
-    kind = str(getattr(column, "dtype", "")).lower()
-    if kind == "object":
-        if not all(map(is_number, column)):
-            return "mixed"
-        return "nested" if any(isinstance(cell, NESTED) for cell in column) else "number"
-    if kind.startswith(("list", "array", "struct")):
-        return "nested"
-    return "mixed" if any(word in kind for word in MIXED) else "number"
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
-    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
-        return False
-    if not np.isscalar(value):
-        return is_missing(value) or isinstance(value, NESTED)  # nested cells have a message of their own
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (OverflowError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _refuse_text(X: Any, estimator: str) -> None:
-    array = to_object_array(X) if isinstance(X, list | tuple) else X
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
-        return
-    bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
-    if bad:
-        example = next(v for v in array[:, bad[0]] if not is_number(v))
-        raise BadInput(
-            f"{_name_columns(bad)}: categories, dates or text, not numbers (could not convert string to float: "
-            f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
-        )
-
-
-def _name_columns(names: list[Any]) -> str:
-    return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
-
-
-def _converts(array: NDArray[Any]) -> bool:
-    if array.dtype.kind in "mM":
-        return False
-    try:
-        array.astype(np.float64, copy=False)
-    except (TypeError, ValueError):
-        return False
-    return True

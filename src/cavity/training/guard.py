@@ -10,8 +10,7 @@ from torch import Tensor
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
-from cavity.rows.batches.in_memory import Batch
-from cavity.rows.batches.source import Whole
+from cavity.rows.batches.stream import Whole
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2
@@ -31,7 +30,7 @@ class Guard:
     undo: list[tuple[Tensor, Sites]] = field(default_factory=list)  # rows written since `good`
 
     def advance(
-        self, state: State, batch: Batch | Whole, optimiser: Optimiser | None, full: bool
+        self, state: State, batch: Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
         """Return the state after a step; or, without info, the state from which to try again."""
         damping, rate = state.damping, state.rate

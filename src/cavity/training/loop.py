@@ -17,7 +17,7 @@ from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import posterior
 from cavity.rows.batches.in_memory import Batch
-from cavity.rows.batches.source import Data, Whole
+from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import (
     batch_epochs_converged,
@@ -40,7 +40,7 @@ PROMISE = "promised_gain"  # in the history
 OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
 # rows, rule for the hyper-parameters, whether these are all rows
-Step = tuple[Batch | Whole, Optimiser | None, bool]
+Step = tuple[Whole, Optimiser | None, bool]
 
 
 class Outcome(NamedTuple):
@@ -209,7 +209,7 @@ class Run:
                 break
         return self._outcome()
 
-    def _take(self, batch: Batch | Whole, optimiser: Optimiser | None, full: bool) -> float:
+    def _take(self, batch: Whole, optimiser: Optimiser | None, full: bool) -> float:
         """Take a step, again after a repair, and return its seconds."""
         info, begun = None, time.perf_counter()
         while info is None:

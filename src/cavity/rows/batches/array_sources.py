@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import is_sparse, refuse_masked
+from cavity.rows.arrow_tables import is_sparse, to_plain
 from cavity.rows.batches.source import Array, Names, Piece
-from cavity.rows.foreign_arrays import to_host
 
 
 class SparseRows:
@@ -102,7 +101,6 @@ def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
 
 def open_array(value: Any, what: str) -> Any:
     """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
-    refuse_masked(value, what)
     if is_sparse(value):
         return SparseRows(value)
     if not isinstance(value, str | os.PathLike):
@@ -174,8 +172,8 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
 
 
 def _to_array(value: Any, where: str) -> Any:
-    refuse_masked(value, where)
+    value = to_plain(value, where)
     try:
-        return np.asarray(to_host(value))
+        return np.asarray(value)
     except ValueError as error:
         raise BadInput(f"{where} is not a table: {error}") from error

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import GOLDEN, Words, fold_bits, hash_rows, mix_bits
 from cavity.errors import BadInput
-from cavity.rows.batches.shuffle import GOLDEN, Words
 from cavity.rows.batches.source import Piece
 
 MASK = (1 << 64) - 1
@@ -36,28 +36,10 @@ def sum_rows(piece: Piece, labels: Words) -> int:
     rows = mix_bits(hash_rows(piece.X) + piece.index.astype(np.uint64) * GOLDEN)
     rows = mix_bits(rows ^ labels)
     if piece.weight is not None:
-        rows = mix_bits(rows + _fold(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64)))
+        rows = mix_bits(
+            rows + fold_bits(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64))
+        )
     return int(rows.sum(dtype=np.uint64))
-
-
-def hash_rows(X: NDArray[np.float64]) -> Words:
-    """Return one word per row, which depends on its numbers alone."""
-    columns = _fold(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
-    steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
-    words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
-    return words
-
-
-def mix_bits(x: Words) -> Words:
-    """Mix the bits of every word (the last steps of splitmix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _fold(bits: Words) -> Words:
-    """Bring the upper bits down: the lower ones of whole numbers are zero."""
-    return bits ^ (bits >> np.uint64(32))
 
 
 class Content:

@@ -38,6 +38,7 @@ class Rows(NamedTuple):
     mine: range | None = None  # None: all
 
     def shard(self, rank: int, world: int) -> Rows:
+        """Return the rows of one rank, numbered from 0. Which rows form a batch does not depend on the number of ranks."""
         return self._replace(mine=shard_range(len(self.y), rank, world))
 
     @property
@@ -45,6 +46,7 @@ class Rows(NamedTuple):
         return len(self.y if self.mine is None else self.mine)
 
     def n_batches(self, size: int) -> int:
+        """Return the number of batches per pass, including batches that are empty on this rank."""
         return -(-len(self.y) // size)
 
     def whole(self) -> Batch:

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import GOLDEN, Words
+
 if TYPE_CHECKING:
     import torch
 
 SHUFFLE_ROWS = 100_000
 SHUFFLE_BYTES = 128 << 20
 ROUNDS = 4
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
 SHIFT = np.uint64(32)  # the upper half of a product depends on all bits of its factors
-
-Words = NDArray[np.uint64]
 
 
 class Encoded(NamedTuple):

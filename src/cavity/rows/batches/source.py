@@ -17,8 +17,6 @@ from cavity.rows.labels import read_numbers
 if TYPE_CHECKING:
     import torch
 
-    from cavity.rows.batches.in_memory import Batch
-
 Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
 T = TypeVar("T")
@@ -66,31 +64,6 @@ class Source(Protocol):
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all rows in order, in pieces of at most `size`."""
         ...
-
-
-class Whole(Protocol):
-    """Table that is read in pieces."""
-
-    def split(self, size: int) -> Iterator[Batch]: ...
-
-
-class Data(Protocol):
-    """Rows for training: encoded labels, positive weights, tensors on the device."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def n_batches(self, size: int) -> int:
-        """Return the number of batches per pass, including batches that are empty on this rank."""
-        ...
-
-    def shard(self, rank: int, world: int) -> Data:
-        """Return the rows of one rank, numbered from 0. Which rows form a batch does not depend on the number of ranks."""
-        ...
-
-    def whole(self) -> Whole: ...
-
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]: ...
 
 
 def append_target(piece: Piece) -> Piece:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import Content, PassSum
-from cavity.rows.batches.in_memory import Batch, shuffle_rows
+from cavity.rows.batches.in_memory import Batch, Rows, shuffle_rows
 from cavity.rows.batches.shuffle import (
     Buffer,
     Encoded,
@@ -176,6 +176,11 @@ class Stream(NamedTuple):
         for batch in prefetch(_make_tensors(rows, on_gpu)):
             index, *others = (t.to(self.device, non_blocking=on_gpu) for t in batch)
             yield Batch(index - self.keep.start, *others)
+
+
+# Rows for training: encoded labels, positive weights, tensors on the device. The second is all of them, read in pieces.
+Data = Rows | Stream
+Whole = Batch | Stream
 
 
 def _shuffle_parts(

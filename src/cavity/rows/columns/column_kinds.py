@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,13 +183,3 @@ def simplify(column: Column, cells: Any, first: int) -> Any:
     style = None if isinstance(column, Unchanged) else column.style
     value, lacks = to_numbers(cells, column.name, first, style)
     return import_pyarrow().array(value, mask=lacks)
-
-
-def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
-    """Suggest the column that a wrong name may mean, or list the columns."""
-    folded = {known.casefold(): known for known in reversed(names)}
-    near = get_close_matches(name.casefold(), folded, 1)
-    if near:
-        return f"did you mean {folded[near[0]]!r}?"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"the columns are {', '.join(map(repr, names[:most]))}{more}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.cells import EncodingContext
 from cavity.rows.columns.column_json import read_column, read_field, store_column
-from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged, suggest_column
+from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 
 UNSEEN = ("ignore", "error")
@@ -76,9 +77,11 @@ class ColumnEncoder:
         ndarray of shape (n, len(names))
             The features.
         """
-        chunk = self._to_chunk(data)
+        return self._encode(self._to_chunk(data), Counter() if notes is None else notes)
+
+    def _encode(self, chunk: Chunk, notes: Counter[str]) -> Array:
         check_columns(self, chunk.table.column_names)
-        context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
+        context = EncodingContext(chunk.first, self.unseen, notes)
         parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
@@ -185,11 +188,10 @@ def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
     return ColumnEncoder()._store([Unchanged(name) for name in names], None, (), names)
 
 
-def encode_table(encoder: ColumnEncoder, X: Any, notes: Counter[str]) -> Array:
+def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Array:
     """Encode a whole table, and count the cells of columns that the training rows did not have."""
-    chunk = encoder._to_chunk(X)
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
-    return encoder.encode(chunk, notes)
+    return encoder._encode(chunk, notes)
 
 
 def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
@@ -202,6 +204,16 @@ def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
         raise BadInput(
             f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
         )
+
+
+def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
+    """Suggest the column that a wrong name may mean, or list the columns."""
+    folded = {known.casefold(): known for known in reversed(names)}
+    near = get_close_matches(name.casefold(), folded, 1)
+    if near:
+        return f"did you mean {folded[near[0]]!r}?"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"the columns are {', '.join(map(repr, names[:most]))}{more}."
 
 
 def note_new_columns(encoder: ColumnEncoder, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:

@@ -16,8 +16,9 @@ from cavity.rows.columns.cells import (
     to_numbers,
     to_text,
 )
-from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target, suggest_column
+from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target
 from cavity.rows.columns.dates import format_day
+from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
 from cavity.rows.columns.target_labels import TargetSummary

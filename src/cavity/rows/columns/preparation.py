@@ -155,7 +155,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        return encode_table(self, X, Counter() if notes is None else notes)
+        return encode_table(self, self._to_chunk(X), Counter() if notes is None else notes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

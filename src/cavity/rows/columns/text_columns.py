@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.arrow_tables import import_pyarrow, to_plain
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
 from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
-from cavity.rows.foreign_arrays import to_host
 from cavity.rows.splitting import choose_folds
 
 Places = NDArray[np.int64]
@@ -90,7 +89,7 @@ class Sample:
 def to_label_cells(y: Any, n: int) -> Any | None:
     """Return labels as an Arrow array; None if there are none, or not one per row: the fit itself refuses these."""
     try:
-        labels = np.asarray(to_host(y)).reshape(-1)
+        labels = np.asarray(to_plain(y, "y")).reshape(-1)
     except ValueError:  # lists of different lengths
         return None
     labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels

@@ -52,23 +52,22 @@ class Arrow:
     ) -> None:
         files = open_dataset(data)
         self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
-        if model is not None:
-            prepare = model.preparation
-        elif learn and target is not None:
-            prepare = _learn_preparation(files, list_features(files.schema, target, weight), target)
+        prepare = prepare if model is None else model.preparation
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
-        self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         if labelled:
             _check_named(files.schema, target, weight)
-        others = list_features(files.schema, target, weight)
-        inputs = others if model is None else _find_columns(files.schema, others, model)
+        inputs = others = list_features(files.schema, target, weight)
+        if learn:
+            prepare = _learn_preparation(files, others, target)
+        elif model is not None:
+            inputs = _find_columns(files.schema, others, model)
+        self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         self.names = inputs if prepare is None else prepare.names
         more = [name for name in (self.target, weight) if name is not None]
-        self.fragments = Fragments(files, [*(inputs if prepare is None else prepare.inputs), *more])
-        if prepare is None:
-            self._check_types()
-        elif model is not None:
+        columns = inputs if prepare is None else prepare.inputs
+        self.fragments = Fragments(files, [*columns, *more], numbers=inputs if prepare is None else ())
+        if prepare is not None and model is not None:
             note_new_columns(prepare, others, self.n_rows, self.notes)
 
     @property
@@ -98,17 +97,6 @@ class Arrow:
         else:
             X = self.prepare.encode(chunk, self.notes)
         return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
-
-    def _check_types(self) -> None:
-        for file in self.fragments.files:
-            bad = [f for f in file.schema if f.name in self.names and classify_type(f.type) != "number"]
-            if bad:
-                named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
-                raise BadInput(
-                    f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass "
-                    "prepare=cavity.Preparation().fit(...), encode the columns before you write the files (e.g. with a "
-                    "OneHotEncoder), or remove them."
-                )
 
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
@@ -163,10 +151,9 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
         return None
     from cavity.rows.columns.preparation import Preparation
 
-    labels = [target] if target in dataset.schema.names else []  # else refused below
-    tables = (chunk.table for chunk in Fragments(dataset, [*names, *labels]).chunks(CHUNK_ROWS))
+    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(CHUNK_ROWS))
     prepare = Preparation().fit_batches(
-        (table.select(names), to_labels(table.column(target)) if labels else None) for table in tables
+        (table.select(names), to_labels(table.column(target))) for table in tables
     )
     warn_unused(prepare)
     return prepare

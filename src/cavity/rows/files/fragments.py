@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
+from cavity.rows.arrow_tables import Chunk, classify_type, import_pyarrow, release_memory
 from cavity.rows.batches.source import intersect
 from cavity.rows.files.iceberg import IcebergFile
 from cavity.rows.files.text_files import explain_errors
@@ -23,7 +23,6 @@ class File(NamedTuple):
 
     fragment: Any
     name: str
-    schema: Any
     kinds: dict[str, str]  # type of each column to read
     groups: tuple[int, ...]  # number of rows of each row group
 
@@ -37,10 +36,10 @@ class Opened(NamedTuple):
 
 
 class Fragments:
-    """Some columns of a dataset's files. The files must not change while this object is in use."""
+    """Some columns of a dataset's files; some must be numeric. The files must not change while this object is in use."""
 
-    def __init__(self, dataset: Any, columns: Sequence[str]) -> None:
-        self.columns = list(columns)
+    def __init__(self, dataset: Any, columns: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        self.columns, self.numbers = list(columns), frozenset(numbers)
         self.files = [self._describe_file(fragment, i) for i, fragment in enumerate(dataset.get_fragments())]
 
     @property
@@ -58,7 +57,14 @@ class Fragments:
                 f"{name} has no column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent))}, "
                 "which other files have. Write all files with the same columns."
             )
-        return File(fragment, name, schema, kinds, groups)
+        odd = [f for f in schema if f.name in self.numbers and classify_type(f.type) != "number"]
+        if odd:
+            named = ", ".join(f"{f.name!r} ({f.type})" for f in odd)
+            raise BadInput(
+                f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
+                "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
+            )
+        return File(fragment, name, kinds, groups)
 
     def parts(self, least: int = 1) -> list[range]:
         """Return the rows of each row group, in file order; cuts large ones to get at least about `least` parts."""
