@@ -242,6 +242,7 @@ def test_every_answer_names_the_model(birds):
     health = client.get("/health").json()
     assert health["model"] == expected and health["version"] == cavity.__version__
     assert set(health["versions"]) == {"python", "torch", "numpy"}
+    assert (asked := client.head("/health")).status_code == 200 and not asked.content
     assert client.post("/predict", json={"rows": [BIRD]}).json()["model"] == expected
     for got in (client.get("/schema"), client.get("/nowhere"), post(client, b"{"), post(client, b"", {})):
         assert got.headers["cavity-model"] == expected

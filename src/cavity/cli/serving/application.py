@@ -84,6 +84,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     model, limits, names = service.model, service.limits, service.reader.names
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
 
+    @app.head("/health", include_in_schema=False)  # as load balancers ask
     @app.get("/health")
     async def health() -> Health:
         """Say that the server is running, and which model it serves. Needs no token."""
