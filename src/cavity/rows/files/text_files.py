@@ -134,7 +134,7 @@ class Csv(TableFile):
         with self._open() as stream:
             content, end, odd = b"", 0, False
             while end == len(content) or (odd and len(content) <= MAX_QUOTED_BYTES):
-                more = stream.read(1 << 20)
+                more = stream.read(max(1 << 20, len(content)))  # twice as much each time: a match starts anew
                 content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
                 end = RECORD.match(content).end()  # type: ignore[union-attr]  # it matches the empty text, too
                 odd = content[end : end + 1] == b'"'  # a quote that is not closed yet
