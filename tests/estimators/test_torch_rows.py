@@ -11,7 +11,7 @@ import torch
 from sklearn import config_context
 from sklearn.datasets import load_iris
 
-from cavity import GPClassifier, GPRegressor
+from cavity import GPClassifier, GPRegressor, report
 from cavity.rows.foreign_arrays import to_host
 
 X, y = load_iris(return_X_y=True)
@@ -142,3 +142,13 @@ def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
         assert type(gp.predict(Far(X))) is np.ndarray
         assert type(gp.predict_proba(Far(X))) is Far
         assert type(gp.rank_for_labeling(Far(X), 5)) is np.ndarray
+        scored = report.nll(gp.predict_proba(Far(X)), Far(y)), report.conformal(gp.predict_proba(Far(X)), y)
+    assert scored[0] == report.nll(gp.predict_proba(X), y)
+    assert scored[1].sets(Far(gp.predict_proba(X))).shape == (150, 3)
+
+
+def test_a_report_reads_rows_of_another_library(tmp_path):
+    gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(X, y)
+    for name, rows in {"far": (Far(X), Far(y)), "near": (X, y)}.items():
+        report.write_report(gp, tmp_path / name, *rows)
+    assert (tmp_path / "far").read_bytes() == (tmp_path / "near").read_bytes()

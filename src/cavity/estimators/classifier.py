@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
@@ -349,7 +350,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Parameters
         ----------
         n : int or None
-            Return only the first n.
+            Return only the first n. With fewer rows it returns all of them and warns.
         return_scores : bool
             Return the probabilities, too.
 
@@ -364,6 +365,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         log_p, loo = self.loo_log_proba_, self._result.loo
         assert loo is not None
         own = log_p[np.arange(len(loo.y)), loo.y]
+        if most is not None and most > len(own):
+            warnings.warn(
+                f"n={n}, but there are {len(own)} training rows: all are returned.", UserWarning, stacklevel=2
+            )
         order = np.argsort(own, kind="stable")[:most]
         return (loo.rows[order], np.exp(own[order])) if return_scores else loo.rows[order]
 

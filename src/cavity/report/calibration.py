@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.common.scoring import BINS, Reliability, bin_rows, score_rows
 from cavity.errors import BadInput
+from cavity.rows.foreign_arrays import to_host
 
 Array = NDArray[np.float64]
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
@@ -124,7 +125,7 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS, labels: Any = N
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDArray[np.int64]]:
     """Check probabilities and true classes, and return them as arrays: classes as columns of P."""
     names = labels if labels is not None else getattr(P, "columns", None)
-    P, y = np.asarray(P, dtype=np.float64), np.asarray(y)
+    P, y = np.asarray(to_host(P), dtype=np.float64), np.asarray(to_host(y))
     if P.ndim != 2 or y.shape != P.shape[:1] or not len(y):
         raise BadInput(
             f"P has shape {P.shape} and y has shape {y.shape}; they must be (n, C) and (n,), with n > 0."

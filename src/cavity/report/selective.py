@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
 from cavity.report.calibration import Array, check_probabilities
+from cavity.rows.foreign_arrays import to_host
 
 
 class Rejection(NamedTuple):
@@ -102,7 +103,7 @@ class Conformal(NamedTuple):
         ndarray of bool of shape (n, C)
             Whether each class is in the set of the row. A set may have several classes, or none.
         """
-        P = np.asarray(P, dtype=np.float64)
+        P = np.asarray(to_host(P), dtype=np.float64)
         if P.ndim != 2 or P.shape[1] != len(self.least):
             raise BadInput(
                 f"P has shape {P.shape}; these sets are for {len(self.least)} classes, (n, {len(self.least)})."
