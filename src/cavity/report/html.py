@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common import tensor_files
+from cavity.common import object_stores
 from cavity.errors import BadInput
 from cavity.estimators.base import GPEstimator
 from cavity.report import sections
@@ -88,7 +88,7 @@ def write_report(
         rows=sections.list_rows(found, row_numbers),
         **_describe(found),
     )
-    tensor_files.write_bytes(path, page.encode())
+    object_stores.write_bytes(path, page.encode())
     return Path(path)
 
 
