@@ -10,8 +10,6 @@ from cavity import BadInput, BadOption, CavityError, GPClassifier, Training
 from cavity.options import nest
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(

@@ -8,8 +8,6 @@ from cavity import BadOption, CavityError, GPClassifier, kernels
 from cavity.methods import REP
 from cavity.options import nest
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(

@@ -15,7 +15,6 @@ from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear, Matern52
 from cavity.options import nest
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NAMES = ["height", "weight", "age"]
 
 
