@@ -17,11 +17,6 @@ def model(method="ep", **options):
     )
 
 
-@pytest.fixture
-def three(make_table):
-    return make_table(3)
-
-
 def says(error, *words):
     for word in words:
         assert word in str(error.value), f"{word!r} is not in {error.value}"

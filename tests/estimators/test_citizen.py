@@ -24,11 +24,6 @@ def model(method="ep", **options):
     )
 
 
-@pytest.fixture
-def three(make_table):
-    return make_table(3)
-
-
 # ---------------------------------------------------------------- machinery
 
 
