@@ -9,7 +9,6 @@ from cavity import GPClassifier, GPRegressor
 
 X, y = load_iris(return_X_y=True)
 WEIGHT = np.linspace(0.5, 1.5, 150)
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 KINDS = {
     "float64": lambda a: torch.tensor(a),
     "with a gradient": lambda a: torch.tensor(a, requires_grad=a.dtype.kind == "f"),
