@@ -25,7 +25,7 @@ from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import LabelledTable, Request, Table, read_eval_labels, read_table
+from cavity.rows.tables import Facts, LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
 from cavity.training.progress import announce
@@ -45,7 +45,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session = session.on_best_device(TableSize.of(rows.table, rows.features.n))
+    session = session.on_best_device(TableSize.of(choose_rows(session, rows.table), rows.features.n))
     rows, held = hold_rows_out(session, request, rows)
     return ClassifierFits(session, rows, held).prepare()
 
@@ -59,6 +59,12 @@ def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledT
     return run_together(
         reduce, lambda: read_table(request, config.class_weight, config.owner, groups=reduce.world == 1)
     )
+
+
+def choose_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
+    """Return the rows to train on: as given, or equal ones merged by method="auto" in one process."""
+    auto = session.config.method.recommended and session.reduce.world == 1
+    return policy.merge_rows(table) if auto and isinstance(table, Table) else table
 
 
 def hold_rows_out(
@@ -114,7 +120,8 @@ class ClassifierFits:
 
     def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
         """Return how a model with at most M inducing points is trained."""
-        size = TableSize.of(self.rows.table, self.rows.features.n, self.rows.numbered)
+        trained = choose_rows(self.session, self.rows.table)
+        size = TableSize.of(trained, self.rows.features.n, self.rows.numbered)
         return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
@@ -224,13 +231,14 @@ def prepare_table(
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
-    begin = session.start_values(table, features)
-    M = policy.count_points(config, TableSize.of(table, features.n, numbered))
+    trained = choose_rows(session, table)
+    begin = session.start_values(trained, features)
+    M = policy.count_points(config, TableSize.of(trained, features.n, numbered))
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin.columns, table)
-        loo = find_leave_one_out(run, table, every_row)
+        loo = find_leave_one_out(run, table, trained, every_row)
         left_out = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
         found = common_result(
             run, begin.columns, features, runs.label_evidence(run), config.warm_start, begin.pool, left_out
@@ -242,7 +250,15 @@ def prepare_table(
         )
 
     job = start_job(
-        session, table, features, begin, Z, make_result, classes=classes, numbered=numbered, stopping=stopping
+        session,
+        trained,
+        features,
+        begin,
+        Z,
+        make_result,
+        classes=classes,
+        numbered=numbered,
+        stopping=stopping,
     )
-    job.lightest = table.lightest
+    job.lightest = trained.lightest
     return job
