@@ -5,8 +5,9 @@ import pytest
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
+from cavity.fitting.classification_job import prepare_classification
 from cavity.options import policy
-from cavity.rows.tables import Table
+from cavity.rows.tables import Request, Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))
@@ -47,7 +48,10 @@ def unmerged(monkeypatch):
 
 @pytest.mark.parametrize("make", [cells, twins])
 @pytest.mark.parametrize("effort, C", [("fast", 2), ("fast", 3), ("balanced", 3)])
-def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(make, effort, C, unmerged):
+def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(
+    make, effort, C, unmerged, monkeypatch
+):
+    monkeypatch.setattr(policy, "BOOSTING_CELLS", 0)
     X, y = make(120, C)
     merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
     assert merged.plan_.training.distinct == len(np.unique(np.column_stack([X, y]), axis=0)) < 96
@@ -120,3 +124,15 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
     np.testing.assert_allclose(again.loo_log_proba_, first.loo_log_proba_[order], atol=1e-6)
     with pytest.raises(BadFile):
         fit(X[:250], y[:250], max_epochs=3, training=kept)
+
+
+@pytest.mark.parametrize("effort, rounds", [("balanced", 0), ("best", 100)])
+def test_boosting_is_no_member_where_a_single_tree_has_a_leaf_for_every_distinct_row(effort, rounds):
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(300, 6)).astype(float)
+    y, plans = rng.integers(2, size=300), []
+    for columns in (4, 6):  # 16 and 64 distinct rows
+        clf = GPClassifier(effort=effort, max_epochs=1, n_inducing=5, random_state=0)
+        job = prepare_classification(clf._config(), Request(X[:, :columns], y), None)
+        plans.append(job.plan.calibration)
+    assert plans[0].trees and [plan.rounds for plan in plans] == [rounds, rounds or 50]

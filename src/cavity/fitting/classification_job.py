@@ -67,6 +67,11 @@ def choose_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
     return policy.merge_rows(table) if auto and isinstance(table, Table) else table
 
 
+def count_cells(trained: Facts) -> int | None:
+    """Return the number of distinct rows, labels aside; None if equal ones are not merged."""
+    return len(trained.distinct[0]) if isinstance(trained, Table) and trained.place is not None else None
+
+
 def hold_rows_out(
     session: Session[ClassifierConfig], request: Request, rows: LabelledTable
 ) -> tuple[LabelledTable, HeldOut]:
@@ -138,6 +143,7 @@ class ClassifierFits:
             held=held,
             threads=torch.get_num_threads(),
             alone=self.session.reduce.world == 1 and (held is not None or self.session.budget.limit is None),
+            cells=count_cells(choose_rows(self.session, table)),
         )
 
     def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:

@@ -138,6 +138,9 @@ POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows tak
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
 # a tree per class.
 BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
+BOOSTING_CELLS = (
+    31  # distinct rows, the leaves of a boosted tree: with so few, boosting says what a forest says [60]
+)
 GATE_ROWS = 500  # training rows that say how well f is known near them
 
 # Time. [40]
@@ -406,13 +409,14 @@ def plan_calibration(
     held: str | None,
     threads: int = 1,
     alone: bool = False,
+    cells: int | None = None,
 ) -> CalibrationPlan:
     """Plan which rows calibrate the model and what is pooled with it.
 
     `alike`: rows weigh the same and differ from each other. Otherwise a bootstrapped forest draws heavy rows into nearly every
     tree, and knows a row by its twin. `held`: where rows come from that the fit does not see, "held out" or "eval_set".
     `threads`: that torch may use, as a forest then may. `alone`: nothing keeps trees from growing while the Gaussian process
-    trains on a GPU.
+    trains on a GPU. `cells`: distinct rows, labels aside, where equal ones are merged.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
@@ -430,6 +434,8 @@ def plan_calibration(
     if size.rows <= FOLD_ROWS and effort != "best":
         n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
+    if cells is not None and effort != "best":
+        boosts = boosts and cells > BOOSTING_CELLS
     return CalibrationPlan(
         how=how,
         temperature=temperature,
