@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
@@ -136,3 +137,15 @@ def test_boosting_is_no_member_where_a_single_tree_has_a_leaf_for_every_distinct
         job = prepare_classification(clf._config(), Request(X[:, :columns], y), None)
         plans.append(job.plan.calibration)
     assert plans[0].trees and [plan.rounds for plan in plans] == [rounds, rounds or 50]
+
+
+@pytest.mark.parametrize(
+    "refit_rows, rows", [(50_000, 2020), (5_000, 3367)], ids=["a part", "held out of the only fit"]
+)
+def test_cells_of_large_tables_are_not_held_out_as_a_whole(refit_rows, rows, monkeypatch):
+    monkeypatch.setattr(policy, "REFIT_ROWS", refit_rows)
+    X, y = cells(14_100, 2, seed=3)
+    train, new = slice(10_100), slice(10_100, None)
+    clf = GPClassifier(random_state=0).fit(X[train], y[train])
+    loss = log_loss(y[new], clf.predict_proba(X[new]))
+    assert abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - rows) < 3

@@ -5,6 +5,7 @@ Labels calibrate the model and estimate its quality; variances say how usual a r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -164,13 +165,14 @@ def find_twins(table: Facts) -> Numbers | None:
 
 def has_cells(table: Table) -> bool:
     """Return whether a table has few distinct rows, each with many cases of different labels, as one of a few categories has."""
-    if table.n_rows > CANDIDATES:
+    if table.lightest != table.heaviest:
+        table = replace(table, weight=np.ones(table.n_rows))
+    first, place = table.equal_rows
+    if table.n_rows <= MOST_REPEATS * len(first):
         return False
-    place = table.distinct[1]
-    count = np.zeros((place.max() + 1, table.n_classes), dtype=np.int64)
-    np.add.at(count, (place, table.y), 1)
-    if table.n_rows <= MOST_REPEATS * np.count_nonzero(count):
-        return False
+    cell = table.merged.distinct[1]
+    count = np.zeros((cell.max() + 1, table.n_classes), dtype=np.int64)
+    count[cell, table.merged.y] = np.bincount(place)
     rows, labels = count.sum(1), np.count_nonzero(count, axis=1)
     return bool(rows[labels > 1].sum() > MIXED * rows[rows > 1].sum())
 
