@@ -67,9 +67,11 @@ def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(
     np.testing.assert_array_equal(np.sort(merged.suspect_labels()), np.arange(120))
 
 
-def test_a_table_repeated_k_times_is_the_table_with_weights_k():
+@pytest.mark.parametrize("k, weight", [(3, 1.0), (2, 0.5)])
+def test_a_table_repeated_k_times_is_the_table_with_k_times_the_weights(k, weight):
     X, y = twins(60, 3)
-    repeated, weighted = fit(np.tile(X, (3, 1)), np.tile(y, 3)), fit(X, y, np.full(60, 3.0))
+    repeated = fit(np.tile(X, (k, 1)), np.tile(y, k), np.full(60 * k, weight))
+    weighted = fit(X, y, np.full(60, k * weight))
     assert repeated.plan_.training.distinct == weighted.plan_.training.distinct
     np.testing.assert_array_equal(repeated.predict_proba(NEW), weighted.predict_proba(NEW))
     assert repeated.temperature_ == pytest.approx(weighted.temperature_, rel=1e-6)
