@@ -51,7 +51,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
 @pytest.mark.parametrize(
     "where",
     [
-        "cavity.common.tensor_files.os.fsync",
+        "cavity.common.object_stores.os.fsync",
         "cavity.fitting.results.extract_model",
         "cavity.fitting.leave_one_out.estimate_quality",
     ],

@@ -3,11 +3,9 @@
 import doctest
 import importlib
 import re
-import warnings
 from pathlib import Path
 
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity.errors import MissingExtra
@@ -28,9 +26,7 @@ def test_examples_run(name):
         module = importlib.import_module(name)
     except MissingExtra as missing:
         pytest.skip(str(missing))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("name", [*REGISTERED_KERNELS, *REGISTERED_LIKELIHOODS])

@@ -312,7 +312,6 @@ def test_the_library_s_shapes_are_those_that_are_read_without_torch():
 # --- from end to end -------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""

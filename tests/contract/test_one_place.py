@@ -22,8 +22,6 @@ from cavity.rows.files.table_files import FILE_KINDS, TableFile
 from cli.running import run
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def assert_same_elsewhere(clf, X, folder):
     """The loaded model predicts the same to the last bit, the ONNX graph to 1e-6."""

@@ -19,8 +19,6 @@ from cavity.methods import EP, SEP, VI, Laplace, PowerEP
 from registered import CLASSIFIERS, make_likelihood
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def method_for(likelihood: Likelihood) -> object:
     """EP where the likelihood has moments, Laplace where these are at a point, variational inference otherwise."""

@@ -43,7 +43,6 @@ def test_the_values_of_the_table_are_accepted(name: str, value: str) -> None:
     assert config.arguments[name] == value
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_with_every_switch_set_nothing_is_chosen() -> None:
     z = np.random.default_rng(0).standard_normal((60, 2))
     X, y = np.exp(4 * z), np.arange(60) % 3
@@ -57,7 +56,6 @@ def test_with_every_switch_set_nothing_is_chosen() -> None:
     assert clf.n_epochs_ == 3 and clf.inducing_points_.shape[1] == 7
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_switch_turns_off_one_stage() -> None:
     X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
     common = {"n_inducing": 5, "max_epochs": 2, "random_state": 0}

@@ -9,10 +9,7 @@ from cavity.kernels import RBF
 from cavity.options import nest
 from support import classifier, toy
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-]
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 METHODS = {
     "ep": {},
     "sep": {},

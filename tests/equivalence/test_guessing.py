@@ -10,7 +10,6 @@ from cavity.options import nest
 from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE, method_names
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 METHODS = [kind() for kind in method_names("classification").values()]
 METHODS += [REP(sites="tied"), VI(likelihood="softmax")]
 N = 30

@@ -17,8 +17,6 @@ from cavity.options import nest
 from cavity.rows.tables import Request
 from support import slow
 
-few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def problem(C, n=40, seed=0):
     rng = np.random.default_rng(seed)
@@ -54,7 +52,6 @@ def by_matrices(run, row, site_of_row):
     return torch.stack(mean), torch.stack(var)
 
 
-@few
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("C", [2, 4])
 @pytest.mark.parametrize("method", [EP(), REP(epsilon=0.05), PowerEP(0.5)], ids=["ep", "rep", "pep"])
@@ -87,7 +84,6 @@ def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
         torch.testing.assert_close(var, all_rows.var[chosen], rtol=1e-12, atol=1e-12)
 
 
-@few
 @pytest.mark.parametrize(
     "method", [EP(), slow(GFITC()), slow(SEP()), slow(VI())], ids=["ep", "gfitc", "sep", "vi"]
 )
@@ -114,7 +110,6 @@ def test_it_is_near_to_refits_without_the_row(method):
     assert np.abs(near - exact).mean() < 0.05
 
 
-@few
 def test_a_weighted_row_is_its_repetitions():
     X, y = problem(3)
     options = dict(kernel=RBF(lengthscale=1.5), inducing=X[:6], learn=(), tol=1e-10, max_epochs=500)
@@ -124,7 +119,6 @@ def test_a_weighted_row_is_its_repetitions():
     np.testing.assert_allclose(weighted.repeat(weight, 0), repeated, atol=1e-7)
 
 
-@few
 def test_flipped_labels_are_suspect():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 2))
@@ -139,7 +133,6 @@ def test_flipped_labels_are_suspect():
         assert len(clf.suspect_labels(1000)) == 300
 
 
-@few
 def test_rows_do_not_outlive_the_process(tmp_path):
     import pickle
 

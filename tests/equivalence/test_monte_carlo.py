@@ -22,7 +22,6 @@ from reference.gibbs import (
 from reference.kernels import rbf
 from support import classifier, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, ELL, VAR = 0.4, 1.2, 1.5
 NEW = np.random.default_rng(9).normal(size=(6, 2))
 # the closed form of EP and SEP counts the noise of the own class once for each rival: their latent values are too sure by it

@@ -8,7 +8,6 @@ from cavity import GPClassifier
 from cavity.common.column_statistics import distinct_rows, order_columns
 from support import slow
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NAMES = dict(zip("abcd", "zyxw", strict=True))
 
 

@@ -9,7 +9,6 @@ from reference import kernels as written_out
 from reference.problems import hyper_parameters
 from support import classifier, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NEW = np.random.default_rng(99).normal(size=(8, 2))
 EPS = float(np.finfo(np.float32).eps)  # 1.2e-7
 METHODS = {

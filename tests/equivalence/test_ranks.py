@@ -17,7 +17,7 @@ from cavity.options import nest
 from reference.kernels import rbf
 from support import classifier
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
+pytestmark = pytest.mark.slow
 N, NOISE, VARIANCE = 12, 0.5, 2.0
 
 

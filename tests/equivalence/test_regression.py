@@ -21,7 +21,6 @@ from reference import kernels as written_out
 from reference import sparse_regression as explicit
 from support import Machine, assert_gradient, central_differences, offered, regressor, slow
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))

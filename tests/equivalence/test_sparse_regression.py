@@ -13,7 +13,6 @@ from reference import kernels as written_out
 from reference import sparse_regression as explicit
 from support import regressor
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
 RNG = np.random.default_rng(0)
 X = distinct_rows(RNG.normal(size=(31, 2)))[0]

@@ -1,12 +1,9 @@
 """Sparse-spectrum features: their limit is the kernel, and with them every model is a linear one on explicit features."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor, Training
@@ -32,12 +29,6 @@ def features(frequencies, variance, X):
     """φ(x), (N, 2H), of one latent function, written out."""
     angle = X @ frequencies.T
     return np.sqrt(variance / len(frequencies)) * np.hstack([np.cos(angle), np.sin(angle)])
-
-
-def at_rest(model, *data):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # tol=0 is never reached
-        return model.fit(*data)
 
 
 def classifier(C, method="ep", **options):
@@ -72,7 +63,7 @@ def test_products_of_features_approach_the_kernel_at_monte_carlos_rate(kernel):
 def test_the_projection_has_these_features_and_no_residual_but_the_noise(shared):
     X, y = toy(20, 3)
     kernel = RBF([0.8, 1.7], 1.5) if shared == "both" else RBF([[0.8, 1.7]] * 3, [0.5, 1.5, 2.0])
-    model = at_rest(classifier(3, kernel=kernel, noise=0.3, share=shared, learn=(), max_epochs=3), X, y)
+    model = classifier(3, kernel=kernel, noise=0.3, share=shared, learn=(), max_epochs=3).fit(X, y)
     prior = model._fitted.prior
     a, r = (t.detach().numpy() for t in prior.project(torch.tensor(X), torch.zeros(()))[:2])
     for c in range(3):
@@ -96,7 +87,7 @@ def test_regression_is_bayesian_linear_regression_on_the_features(kernel, weight
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=25)
     weight = rng.uniform(0.3, 3, 25) if weighted else np.ones(25)
     options = dict(noise=0.05, learn=(), normalize_y=False, random_state=4, inducing="spectrum", n_inducing=8)
-    model = at_rest(GPRegressor("vi", **nest(kernel=kernel([0.8, 1.7], 1.3), **options)), X, y, weight)
+    model = GPRegressor("vi", **nest(kernel=kernel([0.8, 1.7], 1.3), **options)).fit(X, y, weight)
     phi, new = (features(model.frequencies_, 1.3, rows) for rows in (X, NEW))
     cov = np.linalg.inv(np.eye(8) + (phi.T * weight / 0.05) @ phi)
     mean = new @ cov @ phi.T @ (weight * y / 0.05)
@@ -117,8 +108,8 @@ def test_learning_frequencies_raises_the_evidence_and_finds_the_period():
     x = np.sort(rng.uniform(0, 10, 60))[:, None]
     y = np.cos(2.8 * x[:, 0]) + 0.05 * rng.normal(size=60)
     options = dict(kernel=RBF(0.5), noise=0.01, inducing="spectrum", n_inducing=10, random_state=0)
-    fixed = at_rest(GPRegressor("vi", **nest(learn=(), **options)), x, y)
-    learnt = at_rest(GPRegressor("vi", **nest(learn="frequencies", **options)), x, y)
+    fixed = GPRegressor("vi", **nest(learn=(), **options)).fit(x, y)
+    learnt = GPRegressor("vi", **nest(learn="frequencies", **options)).fit(x, y)
     assert np.abs(np.abs(fixed.frequencies_) - 2.8).min() > 0.1
     assert learnt.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 10
     assert np.abs(np.abs(learnt.frequencies_) - 2.8).min() < 0.02
@@ -133,7 +124,7 @@ def test_learning_frequencies_raises_the_evidence_and_finds_the_period():
 @pytest.mark.parametrize("C", [2, 3])
 def test_classification_is_a_linear_kernel_on_the_features(C, method):
     X, y = toy(18, C)
-    model = at_rest(classifier(C, method, learn=(), tol=0.0, max_epochs=160, damping=0.9), X, y)
+    model = classifier(C, method, learn=(), tol=0.0, max_epochs=160, damping=0.9).fit(X, y)
     omega, variance = model.frequencies_, model.kernel_.variance
     written = lambda rows: np.hstack([features(w, v, rows) for w, v in zip(omega, variance, strict=True)])
     latents = len(omega)
@@ -174,7 +165,7 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
 def test_every_other_method_learns_with_features(C, method):
     X, y = toy(60, C, seed=1)
     options = dict(kernel=None, noise=0.1, n_inducing=12, max_epochs=25, tol=1.0)
-    model = at_rest(classifier(C, method, **options), X, y)
+    model = classifier(C, method, **options).fit(X, y)
     P = model.predict_proba(X)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
     assert model.score(X, y) > np.bincount(y).max() / len(y) + 0.15
@@ -195,7 +186,7 @@ def test_more_rows_by_partial_fit():
 @pytest.mark.parametrize("kernel", [None, Matern32()])
 def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     X, y = toy(30, 3)
-    model = at_rest(classifier(3, kernel=kernel, noise=0.1, learn=learn, max_epochs=5), X, y)
+    model = classifier(3, kernel=kernel, noise=0.1, learn=learn, max_epochs=5).fit(X, y)
     model.save(tmp_path / "model")
     again = cavity.load(tmp_path / "model")
     assert describe_rows_inside(again._fitted, None) == "none"  # frequencies are not rows
@@ -207,14 +198,14 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
 
 def test_clones_are_the_same_model_and_seeds_make_it():
     X, y = toy(30, 3)
-    model = at_rest(classifier(3, max_epochs=3), X, y)
-    start = at_rest(clone(model).set_params(training__learn=()), X, y)
+    model = classifier(3, max_epochs=3).fit(X, y)
+    start = clone(model).set_params(training__learn=()).fit(X, y)
     scale = model.kernel_.lengthscale[:, None], start.kernel_.lengthscale[:, None]
     np.testing.assert_allclose(model.frequencies_ * scale[0], start.frequencies_ * scale[1], rtol=1e-12)
-    twin, other = (at_rest(m, X, y) for m in (clone(model), clone(model).set_params(random_state=1)))
+    twin, other = (m.fit(X, y) for m in (clone(model), clone(model).set_params(random_state=1)))
     np.testing.assert_array_equal(twin.predict_proba(NEW), model.predict_proba(NEW))
     assert np.abs(other.predict_proba(NEW) - model.predict_proba(NEW)).max() > 1e-4
-    points = at_rest(model.set_params(inducing="auto"), X, y)
+    points = model.set_params(inducing="auto").fit(X, y)
     assert not hasattr(points, "frequencies_") and points.inducing_points_.shape == (3, 6, 2)
 
 
@@ -241,7 +232,7 @@ def test_what_has_no_meaning_with_features_is_refused(model, words):
 def test_a_graph_of_features_is_refused_and_a_picture_shows_no_points(tmp_path):
     figure, collections = (pytest.importorskip(f"matplotlib.{name}") for name in ("figure", "collections"))
     X, y = toy(30, 2)
-    model = at_rest(classifier(2, kernel=None, noise=0.1, max_epochs=3), X, y)
+    model = classifier(2, kernel=None, noise=0.1, max_epochs=3).fit(X, y)
     ax = cavity.plots.decision_regions(model, X, y, figure.Figure().subplots(), grid=20)
     marks = [c for c in ax.collections if isinstance(c, collections.PathCollection)]
     assert [len(m.get_offsets()) for m in marks] == [len(X)]

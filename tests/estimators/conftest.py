@@ -35,3 +35,8 @@ def make_table():
 @pytest.fixture(params=["ep", "sep"])
 def method(request):
     return request.param
+
+
+@pytest.fixture
+def three(make_table):
+    return make_table(3)

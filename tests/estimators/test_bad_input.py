@@ -10,18 +10,11 @@ from cavity import BadInput, BadOption, CavityError, GPClassifier, Training
 from cavity.options import nest
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(
         method, **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options)
     )
-
-
-@pytest.fixture
-def three(make_table):
-    return make_table(3)
 
 
 def says(error, *words):

@@ -4,28 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import BadOption, CavityError, GPClassifier, kernels
+from cavity import BadOption, CavityError, kernels
 from cavity.methods import REP
-from cavity.options import nest
-
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def model(method="ep", **options):
-    return GPClassifier(
-        method, **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options)
-    )
-
-
-@pytest.fixture
-def three(make_table):
-    return make_table(3)
-
-
-def says(error, *words):
-    for word in words:
-        assert word in str(error.value), f"{word!r} is not in {error.value}"
-
+from estimators.test_bad_input import model, says
 
 UNKNOWN = [
     ("method", "svgp", "'auto', 'ep', 'sep', 'pep', 'rep', 'gfitc', 'vi', 'laplace'"),

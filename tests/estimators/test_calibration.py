@@ -26,8 +26,6 @@ from cavity.training import loop
 from support import slow
 
 FIXED = " at the learnt hyper-parameters"
-few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-pytestmark = few
 
 
 @pytest.fixture(scope="module")

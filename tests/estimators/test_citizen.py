@@ -15,7 +15,6 @@ from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear, Matern52
 from cavity.options import nest
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NAMES = ["height", "weight", "age"]
 
 
@@ -23,11 +22,6 @@ def model(method="ep", **options):
     return GPClassifier(
         method, **nest(**{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options)
     )
-
-
-@pytest.fixture
-def three(make_table):
-    return make_table(3)
 
 
 # ---------------------------------------------------------------- machinery

@@ -15,8 +15,6 @@ from cavity.kernels import RBF, Deep
 from cavity.options import nest
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def network(outputs=2):
     generator = torch.Generator().manual_seed(0)

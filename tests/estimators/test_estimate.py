@@ -15,8 +15,6 @@ from cavity.options import nest
 from cavity.prediction.estimate import estimate_quality, format_loss
 from support import slow
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 @pytest.fixture(scope="module")
 def table():

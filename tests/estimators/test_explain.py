@@ -12,7 +12,6 @@ from cavity.explain.permutation_importance import permutation_importance as find
 from cavity.rows.validation import Features
 
 N = 600
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def make_table():

@@ -9,7 +9,6 @@ from cavity import BadInput, GPClassifier, GPRegressor, Training
 from cavity.kernels import RBF, Linear, Matern32
 from support import classifier, slow, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 FAR = (1e20, 1e155, 1e300, 1.7e308)
 
 

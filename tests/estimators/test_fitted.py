@@ -14,8 +14,6 @@ from cavity.common.column_statistics import Columns
 from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
 from cavity.options import nest
 
-few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(
@@ -47,7 +45,6 @@ def numbers(value, seen=None):
 # ---------------------------------------------------------------- attributes
 
 
-@few
 @pytest.mark.parametrize("share", [None, "kernel", "inducing", "both"])
 @pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"])
 def test_attributes_have_the_documented_shapes(table, method, share, learn):
@@ -68,7 +65,6 @@ def test_attributes_have_the_documented_shapes(table, method, share, learn):
     assert (fitted.predict_latent(new)[1] > fitted.noise_).all()  # the noise is part of the variance
 
 
-@few
 def test_learn_says_what_moves(table, method):
     X, y, _ = table
     start = {"kernel": RBF(lengthscale=[1.0, 4.0, 0.5], variance=1.5), "noise": 0.3, "inducing": X[:8]}
@@ -87,7 +83,6 @@ def test_learn_says_what_moves(table, method):
     np.testing.assert_array_equal(model(method, learn=(), **start).fit(X, y).noise_, fitted.noise_ * 0 + 0.3)
 
 
-@few
 def test_the_relevance_of_a_sum_weighs_its_parts_by_their_variance():
     columns = Columns(np.zeros(2), np.array([2.0, 1.0]), 1.0)
     rbf, linear = RBF(np.array([[1.0, 4.0]]), 3.0), Linear(np.array([[8.0, 0.5]]), 1.0)
@@ -109,7 +104,6 @@ def test_relevance_finds_the_column_that_matters():
 # ---------------------------------------------------------------- what is kept
 
 
-@few
 @pytest.mark.parametrize("kernel", [None, Matern52() + RationalQuadratic()], ids=["rbf", "sum"])
 def test_a_fitted_model_holds_no_rows(make_table, method, kernel):
     """O(CM(M+D)) CPU numbers, whatever N is; the pickle, which would show hidden storage, agrees.
@@ -129,7 +123,6 @@ def test_a_fitted_model_holds_no_rows(make_table, method, kernel):
     assert abs(sizes[1] - sizes[0]) < 200  # digits of numbers in the history, a longer name
 
 
-@few
 def test_only_warm_start_keeps_row_sites(make_table):
     X, y, _ = make_table(3, rows=200)
     kept = lambda **o: pickle.loads(pickle.dumps(model(**o).fit(X, y)))
@@ -139,7 +132,6 @@ def test_only_warm_start_keeps_row_sites(make_table):
     assert not any(200 in shape for shape in shapes(method="sep", warm_start=True))
 
 
-@few
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_pickle_predicts_the_same_bits(table, method, dtype):
     X, y, new = table
@@ -155,7 +147,6 @@ def test_a_pickle_predicts_the_same_bits(table, method, dtype):
 # ---------------------------------------------------------------- what is left alone
 
 
-@few
 def test_nothing_global_is_touched(table, method):
     X, y, new = table
     torch.manual_seed(1)
@@ -180,7 +171,6 @@ def test_nothing_global_is_touched(table, method):
     np.testing.assert_array_equal(np.random.get_state()[1], before[1])
 
 
-@few
 def test_a_foreign_default_dtype_changes_nothing(table):
     X, y, new = table
     expected = model(dtype="float32").fit(X, y).predict_proba(new), model().fit(X, y).predict_proba(new)
@@ -193,7 +183,6 @@ def test_a_foreign_default_dtype_changes_nothing(table):
         np.testing.assert_array_equal(a, b)
 
 
-@few
 @pytest.mark.parametrize("options", [{}, {"batch_size": 20}], ids=["full", "mini-batches"])
 def test_two_threads_are_two_turns(make_table, method, options):
     tables = [make_table(3, seed=s) for s in range(3)]
@@ -210,7 +199,6 @@ def test_two_threads_are_two_turns(make_table, method, options):
         assert evidence == expected[1]
 
 
-@few
 @pytest.mark.parametrize(
     "options", [{}, {"batch_size": 20}, {"inducing": "random"}, {"inducing": "greedy"}], ids=str
 )

@@ -20,7 +20,6 @@ from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 RNG = np.random.default_rng(0)
 N = 80
 COLOUR, SIZE = RNG.choice(["red", "green", "blue"], N), RNG.normal(size=N)

@@ -16,8 +16,6 @@ from cavity.fitting import time_budget
 from cavity.options import nest
 from cavity.rows.tables import Table
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 @pytest.fixture(scope="module")
 def table():

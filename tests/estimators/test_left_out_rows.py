@@ -13,8 +13,6 @@ from cavity.options import nest
 from cavity.prediction.pool import fit_temperature
 from support import slow, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def blobs(n, seed):
     """Three overlapping classes with unit noise."""

@@ -9,8 +9,6 @@ import pytest
 from cavity import GPClassifier, Training
 from cavity.inference import Engine
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ep", "sep"])

@@ -9,8 +9,6 @@ from cavity import GPClassifier
 from cavity.common.scoring import average
 from support import slow
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def draw_levels(seed, N=1000, levels=500):
     """Two classes by a number and by a level with an effect of its own; frequencies fall as those of words do."""

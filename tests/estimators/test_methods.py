@@ -16,10 +16,7 @@ from cavity.options import nest
 from cavity.options.method import method_names
 from support import classifier, slow
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")
 
 LEARN = ("kernel", "noise", "inducing")
 METHODS = {

@@ -7,7 +7,6 @@ from cavity import GPClassifier
 from cavity.common.scoring import average
 from support import slow
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHARES = 0.004, 0.012, 0.04, 0.06, 0.15  # of the rows, by class; the first class has the rest
 SMOOTH = {"axis": 0.0, "linear": 0.0, "mixed": 0.35, "smooth": 1.0}  # share of rules that are curved
 

@@ -23,7 +23,6 @@ def above_zero(monkeypatch):
     monkeypatch.setattr(Run, "evidence", lambda self: 2149.69)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
     X, y = toy(40, 3)
     with pytest.warns(RuntimeWarning, match="log_marginal_likelihood_ is NaN"):
@@ -40,7 +39,6 @@ def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
     assert "too early" in dict(model_card.describe_model(clf))["Log Z_q"]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_densities_may_be_above_zero(above_zero):
     X, _ = toy(40, 3)
     assert (

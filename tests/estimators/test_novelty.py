@@ -10,7 +10,6 @@ from cavity.kernels import RBF, Linear
 from cavity.prediction.novelty import INSIDE, make_novelty
 from support import classifier, slow, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 N, NEW = 200, 2000
 # Of the greatest distance between the distributions of novelty at N training rows and at NEW others: its 99.9 % quantile
 # under equal distributions is 1.95 √(1/N + 1/NEW); the most unusual training row has 0.99, not 1.

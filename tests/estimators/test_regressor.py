@@ -17,10 +17,7 @@ from cavity.kernels import RBF
 from cavity.options.method import method_names
 from support import regressor, slow
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")
 METHODS = list(method_names("regression"))
 SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 VARIANTS = [

@@ -7,7 +7,6 @@ import pytest
 from cavity import GPClassifier, GPRegressor
 from cavity.kernels import RBF
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 LEVELS = list("abcdefgh")
 
 

@@ -12,8 +12,6 @@ from cavity import GPClassifier, __version__
 from cavity.options import nest
 from support import slow
 
-few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(method, **nest(**{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options))
@@ -22,7 +20,6 @@ def model(method="ep", **options):
 # ---------------------------------------------------------------- warm start
 
 
-@few
 def test_a_warm_start_goes_on(table, method):
     """Two fits of 20 epochs climb on from where the first ended; a cold second fit begins anew."""
     X, y, _ = table
@@ -35,7 +32,6 @@ def test_a_warm_start_goes_on(table, method):
     assert again[0] > first[-3] and again[-1] > first[-1]
 
 
-@few
 def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
     """What does not fit any more (rows, classes, columns) is left behind."""
     fitted = model(method, warm_start=True).fit(*make_table(3)[:2])
@@ -48,7 +44,6 @@ def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
 # ---------------------------------------------------------------- reports
 
 
-@few
 def test_history_has_a_row_an_epoch(table, method):
     X, y, _ = table
     for options in ({}, {"batch_size": 20}, {"learn": ()}):
@@ -63,7 +58,6 @@ def test_history_has_a_row_an_epoch(table, method):
             assert all(isinstance(value, int | float) for value in row.values())
 
 
-@few
 @pytest.mark.parametrize("weight", [1.0, 1e3])
 @pytest.mark.parametrize("n_inducing", [8, 60])
 def test_training_does_not_stop_while_the_objective_climbs(make_table, method, weight, n_inducing):
@@ -97,7 +91,6 @@ def test_a_fit_that_settles_does_not_warn(make_table, method):
     assert max(best[-10:]) - max(best[:-10]) < 0.02 * len(y)
 
 
-@few
 def test_verbose_shows_a_bar_with_objective_rate_and_time_left(table, capsys):
     X, y, _ = table
     model().fit(X, y)
@@ -109,7 +102,6 @@ def test_verbose_shows_a_bar_with_objective_rate_and_time_left(table, capsys):
     assert "objective=" in shown and "rate=0.01" in shown
 
 
-@few
 def test_messages_go_to_the_logger(table, caplog):
     X, y, _ = table
     with caplog.at_level(logging.DEBUG):

@@ -52,7 +52,6 @@ def make(kind=GPClassifier, **options):
 
 
 @pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_epoch_is_a_task_of_the_fit_and_a_callback_can_stop_it(kind):
     log = Log()
     clf = make(kind).set_callbacks(log).fit(X, y)
@@ -67,7 +66,6 @@ def test_every_epoch_is_a_task_of_the_fit_and_a_callback_can_stop_it(kind):
 @pytest.mark.parametrize(
     "batches", [{}, {"method": "sep", "batch_size": 50}, {"method": "ep", "batch_size": 50}]
 )
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_scoring_monitor_sees_each_epoch_and_changes_nothing(batches):
     monitor = callback.ScoringMonitor(scoring="neg_log_loss")
     clf, plain = make(**batches).set_callbacks(monitor).fit(X, y), make(**batches).fit(X, y)
@@ -79,7 +77,6 @@ def test_a_scoring_monitor_sees_each_epoch_and_changes_nothing(batches):
     assert scores.nunique() == len(scores) and (scores > -log_loss(y, np.full((150, 3), 1 / 3))).all()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_callbacks_of_a_pipeline_reach_the_model_and_a_failing_fit_tears_them_down():
     log = Everywhere()
     pipeline = make_pipeline(StandardScaler(), make()).set_callbacks(log).fit(X, y)

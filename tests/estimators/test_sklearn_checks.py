@@ -6,7 +6,6 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from cavity.kernels import Linear, Matern52
 from support import classifier
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHORT = {"n_inducing": 10, "max_epochs": 5, "tol": 0.01}
 SHORTEST = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 METHODS = [

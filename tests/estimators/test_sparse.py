@@ -18,7 +18,6 @@ from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
 FORMATS = [sp.csr_array, sp.csc_matrix, sp.coo_array]
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def draw(N=300, D=8, seed=0):

@@ -16,7 +16,6 @@ from cavity.rows.foreign_arrays import to_host
 
 X, y = load_iris(return_X_y=True)
 WEIGHT = np.linspace(0.5, 1.5, 150)
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 class Far:

@@ -17,7 +17,6 @@ FEW = {"n_inducing": 4, "max_epochs": 2, "random_state": 0, "device": "cpu"}
 OTHER = {"tol": 0.5, "learn": ["kernel"], "noise": np.array([0.2]), "dtype": "float32", "share": None}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_grid_search_reaches_the_arguments_of_training() -> None:
     search = GridSearchCV(GPClassifier("ep", **FEW), {"training__tol": [0.5, 1.0]}, cv=2).fit(X, y)
     assert search.best_params_["training__tol"] in (0.5, 1.0)
@@ -58,7 +57,6 @@ def test_flat_and_nested_arguments_are_the_same(kind) -> None:
     assert not {*inspect.signature(kind).parameters} & {*Training.parameter_names()}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_files_keep_training_except_where_it_writes(tmp_path) -> None:
     training = Training(**OTHER, checkpoint=tmp_path / "run", resume=True)
     clf = GPClassifier("ep", training=training, **FEW).fit(X, y)

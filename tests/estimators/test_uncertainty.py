@@ -10,7 +10,6 @@ from cavity.prediction.uncertainty import Uncertainty, rank_rows
 from reference.information import monte_carlo
 from support import classifier, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SOBOL = 0.004  # nats, beside the error of the Monte Carlo
 MODELS = {
     "ep": {"method": "ep"},

@@ -10,8 +10,6 @@ from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQu
 from cavity.likelihoods import ProbitPairs
 from cavity.options import nest
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 KERNELS = {
     "rbf": RBF(),
     "matern12": Matern12(),

@@ -10,8 +10,6 @@ from cavity.kernels import RBF, Matern52
 from cavity.options import nest
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def model(method="ep", **options):
     return GPClassifier(method, **nest(**{"n_inducing": 10, "max_epochs": 5, "random_state": 0} | options))

@@ -9,10 +9,6 @@ from cavity import GPClassifier, Training
 from experiments import curves
 from experiments.sets import Split
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"
-)  # few epochs are enough here
-
 
 @pytest.fixture
 def data() -> Split:

@@ -16,7 +16,6 @@ from reference import kernels as written_out
 from reference.problems import hyper_parameters
 from support import classifier, toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 METHODS = [
     {"method": "ep"},
     {"method": "sep"},

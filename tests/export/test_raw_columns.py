@@ -14,7 +14,6 @@ from cavity.errors import BadOption
 from cavity.rows.columns.dates import find_season, find_weekdays, find_years
 from cavity.rows.frames import Prepared
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}
 
 

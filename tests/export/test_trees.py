@@ -13,8 +13,6 @@ from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Gra
 from cavity.export.trees import add_trees
 from cavity.fitting.sklearn_trees import make_forest
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 def make_rows(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Classes by thresholds, which trees find and a smooth function does not."""

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from cavity.saving import schema
 from cavity.saving.array_reader import read_array_record
 from cavity.saving.model_file import describe
 from saved.make_models import FOLDER
-from saved.test_damage import CLASSIFIER, REGRESSOR, Sample, replaced
+from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
 from support import toy
 
 EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
@@ -53,22 +54,26 @@ def fitted(kind: str, path) -> Sample:
 
 
 def forgeries(sample):
-    """Yield what was changed and the file: one number, or all numbers, of each tensor; each number of the JSON."""
+    """Yield what was changed and a function that makes the file: one or all numbers of a tensor, each number of the JSON."""
     for name, tensor in sample.tensors.items():
         if name.startswith("arguments.") or not tensor.numel():
             continue
         for value in EVIL if tensor.is_floating_point() else (-1, 0, 1, 2**31 - 1):
             for part in (slice(None), -1) if tensor.numel() > 1 else (slice(None),):
-                new = tensor.clone()
-                new.view(-1)[part] = torch.tensor(value, dtype=torch.float64).to(tensor.dtype)
-                yield f"{name}[{part}] = {value}", sample.file(tensors=sample.tensors | {name: new})
+                yield f"{name}[{part}] = {value}", partial(forge, sample, name, part, value)
     for path in sample.places:
         old = sample.meta
         for key in path:
             old = old[key]
         if isinstance(old, int | float) and path[0] not in QUIET:
             for value in EVIL:
-                yield f"{path} = {value}", sample.file(replaced(sample.meta, path, value, False))
+                yield f"{path} = {value}", partial(sample.changed, *path, to=value)
+
+
+def forge(sample, name, part, value):
+    new = sample.tensors[name].clone()
+    new.view(-1)[part] = torch.tensor(value, dtype=torch.float64).to(new.dtype)
+    return sample.file(tensors=sample.tensors | {name: new})
 
 
 def predict_in_numpy(record, X):
@@ -121,8 +126,8 @@ def check_forgeries(kind, path, every):
     bad = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for what, content in itertools.islice(forgeries(sample), 0, None, every):
-            path.write_bytes(content)
+        for what, make in itertools.islice(forgeries(sample), 0, None, every):
+            path.write_bytes(make())
             problem = find_nonsense(path, X)
             if problem is not None:
                 bad[what] = problem

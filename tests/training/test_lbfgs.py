@@ -8,8 +8,6 @@ from cavity.callbacks import Callback
 from cavity.training import lbfgs
 from support import toy
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
 
 class Keep(Callback):
     """Keeps the run."""

@@ -31,7 +31,6 @@ def with_random_sites(run):
     return state._replace(damping=torch.ones_like(run.state.damping))
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 CASES = pytest.mark.parametrize(("C", "share"), [(2, None), (3, None), (4, "kernel"), (4, "prior")])
 
 

@@ -14,7 +14,6 @@ from cavity.fitting.classification_job import ClassifierFits
 from cavity.rows.tables import Table
 from cavity.training.callbacks import Callback
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 R = np.random.default_rng(3)
 X = R.normal(size=(200, 4))
 Y = (np.hypot(X[:, 0], X[:, 1]) > 1.1).astype(int) + (X[:, 2] > 1)

@@ -13,10 +13,6 @@ from cavity.kernels import RBF, Constant, Linear, Sum
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.options import nest
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"
-)  # few epochs are enough here
-
 deviations = st.floats(0.1, 3.0)
 spreads = st.builds(Spread, deviations, deviations, deviations, deviations)
 

@@ -32,6 +32,20 @@ def describe_model(path: str | Path) -> dict[str, Any]:
 def info(model: str, terminal: Terminal) -> None:
     found = describe_model(model)
     terminal.print_result(found)
+    terminal.say(format_pairs(_list_facts(found), indent=0))
+    if found["columns"] is not None:
+        terminal.say("columns")
+        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
+    ranked = found.get("importance") or found["relevance"]  # older files have no importance
+    if ranked is not None:
+        order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
+        unit = "nats" if found.get("importance") else "share by lengthscale"
+        terminal.say(f"most important columns ({unit})")
+        named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
+        terminal.say(format_pairs(named))
+
+
+def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     classes = found["classes"]
     evidence = format_evidence(found["log_marginal_likelihood"])
     spectral = found["features"] is not None
@@ -62,14 +76,4 @@ def info(model: str, terminal: Terminal) -> None:
         lost = trained.get("unlabelled")
         unused = f" ({lost} rows without a label were not used)" if lost else ""
         rows.append(("target", found["target"] + unused))
-    terminal.say(format_pairs(rows, indent=0))
-    if found["columns"] is not None:
-        terminal.say("columns")
-        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
-    ranked = found.get("importance") or found["relevance"]  # older files have no importance
-    if ranked is not None:
-        order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
-        unit = "nats" if found.get("importance") else "share by lengthscale"
-        terminal.say(f"most important columns ({unit})")
-        named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
-        terminal.say(format_pairs(named))
+    return rows

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
+import stat
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from cavity.errors import BadInput, missing_extra
+from cavity.errors import BadFile, BadInput, CavityError, missing_extra
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 HADOOP_S3 = re.compile(r"s3[an]://")  # as Spark writes s3://
 BUCKETS = ("s3", "gcs", "abfs")  # file systems whose paths begin with a bucket or container
 COPY_BYTES = 4 << 20
+STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
 
 
 Location: TypeAlias = str | Path  # a URI, or a path of this machine: see as_path
@@ -104,14 +109,79 @@ def read_bytes(file: Location) -> bytes:
         return bytes(stream.read())
 
 
-def write_bytes(file: Location, data: bytes) -> None:
-    """Write a file. Object stores show it only when it is complete, disks as it grows. Raises OSError if that fails."""
-    if isinstance(file, Path):
-        file.write_bytes(data)
-        return
-    filesystem, path = locate(file)
-    with filesystem.open_output_stream(path, compression=None) as stream:
-        stream.write(data)
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file: whatever happens, the path holds either the complete old file or the complete new one. Raises BadFile.
+
+    A store replaces an object only by a complete one. On a disk the bytes are written to a temporary file of a unique name, which
+    is flushed and renamed. The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one
+    path: the last one to finish wins, and a reader always finds a complete file.
+    """
+    try:
+        if isinstance(path, str) and is_uri(path):
+            filesystem, name = locate(path)
+            with filesystem.open_output_stream(name, compression=None) as stream:
+                stream.write(data)
+        else:
+            _replace_file(Path(os.path.realpath(path)), data)
+    except CavityError:
+        raise
+    except (OSError, ValueError) as error:  # a name may contain a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(
+            f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."
+        ) from error
+
+
+def _replace_file(target: Path, data: bytes) -> None:
+    mode = _mode_of(target)
+    _sweep(target)
+    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
+            if mode is not None:
+                part.chmod(mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Return the permissions of the file that is replaced; None for a new file."""
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found):
+        raise OSError(None, "it exists and is not a regular file")
+    return stat.S_IMODE(found)
+
+
+def _sweep(target: Path) -> None:
+    """Remove unfinished files of this target that processes left behind when they were killed."""
+    # earlier versions: a process id
+    ours = re.compile(rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part")
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if age > STALE_SECONDS:
+                        Path(entry.path).unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the new name to disk; some systems cannot, and the new file is in place anyway."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def add_ending(path: Location, ending: str) -> Location:

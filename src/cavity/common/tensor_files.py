@@ -9,14 +9,10 @@ import hashlib
 import json
 import math
 import os
-import re
-import secrets
-import stat
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -32,7 +28,6 @@ FORMAT = 4  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
 _DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
-_STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
 _MOSTLY_HOLES = 1 / 16  # least share of a file on the disk; triangular factors may compress to a half
 _HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
 _MOST_TENSORS = 20_000
@@ -122,7 +117,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
     except (BadFile, SafetensorError, RuntimeError, ValueError, OverflowError) as error:
         raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
-    write_bytes(path, data)
+    object_stores.write_bytes(path, data)
 
 
 def digest(tensors: dict[str, Tensor], head: str) -> str:
@@ -144,77 +139,6 @@ def _hash(head: str, entries: dict[str, Entry], read: Callable[[str], Iterable[A
         for raw in read(name):
             hasher.update(raw)
     return hasher.hexdigest()
-
-
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write to a temporary file of a unique name, flush it to disk, rename it, and flush the folder.
-
-    The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
-    one to finish wins, and a reader always finds a complete file.
-    """
-    if is_uri(path):  # a store replaces an object only by a complete one
-        try:
-            object_stores.write_bytes(str(path), data)
-        except OSError as error:
-            raise BadFile(f"{path} could not be written ({error}); an old file is intact.") from error
-        return
-    part: Path | None = None
-    try:
-        target = Path(os.path.realpath(path))
-        mode = _mode_of(target)
-        _sweep(target)
-        part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
-            if mode is not None:
-                part.chmod(mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except (OSError, ValueError) as error:  # a name may contain a null byte
-        reason = getattr(error, "strerror", None) or error
-        raise BadFile(
-            f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."
-        ) from error
-    finally:
-        if part is not None:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-    _flush_folder(target.parent)
-
-
-def _mode_of(target: Path) -> int | None:
-    """Return the permissions of the file that is replaced; None for a new file."""
-    try:
-        found = target.stat().st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(found):
-        raise OSError(None, "it exists and is not a regular file")
-    return stat.S_IMODE(found)
-
-
-def _sweep(target: Path) -> None:
-    """Remove unfinished files of this target that processes left behind when they were killed."""
-    # earlier versions: a process id
-    ours = re.compile(rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part")
-    with suppress(OSError), os.scandir(target.parent) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                    age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                    if age > _STALE_SECONDS:
-                        Path(entry.path).unlink()
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush the new name to disk; some systems cannot, and the new file is in place anyway."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def read(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.estimators.base import GPEstimator
 from cavity.fitting.results import Result
 
 # Of regression: "exact" up to the first, "vi" up to the second, then "svi".
@@ -19,18 +18,17 @@ def choose_regression_method(rows: int, in_memory: bool = True) -> str:
     return "vi" if in_memory and rows <= FULL_BATCH_ROWS else "svi"
 
 
-def view_fit(estimator: Any) -> Result:
+def view_fit(estimator: GPEstimator) -> Result:
     """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""
     check_is_fitted(estimator, "_fitted")
-    found: Result = estimator._result
-    return found
+    return estimator._result
 
 
-def skip_importance(estimator: Any) -> None:
+def skip_importance(estimator: GPEstimator) -> None:
     """Let a fit keep no rows to compute `feature_importance_` from, which takes seconds."""
     estimator._result = view_fit(estimator)._replace(background=None)
 
 
-def check_arguments(estimator: Any) -> None:
+def check_arguments(estimator: GPEstimator) -> None:
     """Check the arguments of an estimator before its rows are read. Raises BadOption."""
     estimator._config()

@@ -75,7 +75,7 @@ class Epochs(Callback):
 
 
 @contextmanager
-def tell_callbacks(estimator: Any, job: Job, request: Request) -> Iterator[None]:
+def tell_callbacks(estimator: CallbackSupport, job: Job, request: Request) -> Iterator[None]:
     """Tell the callbacks of an estimator, if it has any, how a fit goes."""
     if not getattr(estimator, "_skl_callbacks", ()):
         yield

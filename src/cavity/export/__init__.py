@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._version import __version__
-from cavity.common import tensor_files
+from cavity.common import object_stores
 from cavity.common.namespaces import GRAPH, NUMPY, TINY
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, TEXT_OPSET, Graph, Value
 from cavity.errors import BadOption
@@ -75,7 +75,7 @@ def onnx(
     'iris.onnx'
     """
     data = onnx_model(clf, dtype=dtype, prepared=prepared, novelty=novelty).SerializeToString()
-    tensor_files.write_bytes(path, data)
+    object_stores.write_bytes(path, data)
     return Path(path)
 
 

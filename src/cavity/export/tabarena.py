@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from cavity.errors import missing_extra
+from cavity.estimators.base import GPEstimator
 from cavity.export.autogluon import fit_estimator
 
 try:
@@ -23,7 +24,7 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
     The model class `cavity.export.autogluon.CavityModel` is the Gaussian process alone.
     """
 
-    estimator: Any = None  # the fitted model
+    estimator: GPEstimator  # the fitted model
 
     def _fit_system(
         self,

@@ -82,8 +82,14 @@ class Calibrated(NamedTuple):
 
 def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
     """Split a large table into rows to train on and rows to calibrate with, a share of each class."""
-    held = choose_folds(table.X, table.y, policy.count_held_parts(table.n_rows), seed) == 0
+    held = split_rows(table, policy.count_held_parts(table.n_rows), seed) == 0
     return table.select(~held), table.select(held)
+
+
+def split_rows(table: Table, k: int, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each row; equal ones stay together, except in a table of cells, where they are different cases."""
+    rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
+    return choose_folds(rows, table.y, k, seed)
 
 
 class Folds(NamedTuple):
@@ -222,8 +228,7 @@ class Calibration(NamedTuple):
         k, wanted, members, reserve, notes = self._choose_folds(table)
         if not members and not self.plan.refits:
             return None, notes
-        alone = np.arange(float(table.n_rows))[:, None]  # rows of a table of cells are different cases
-        fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
+        fold = split_rows(table, k, self.seed)
         team, share = FoldMembers(members, table), self._share_of(table)
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]

@@ -26,7 +26,7 @@ from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_mo
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.batches.source import Source
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import LabelledTable, Request, Table, read_eval_labels, read_table
+from cavity.rows.tables import Facts, LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
 from cavity.training.progress import announce
@@ -55,7 +55,7 @@ def prepare_classification(session: Session[ClassifierConfig], request: Request)
     check_rows(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session = session.on_best_device(TableSize.of(rows.table, rows.features.n))
+    session = session.on_best_device(TableSize.of(choose_rows(session, rows.table), rows.features.n))
     out = HeldOut()
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
@@ -64,6 +64,17 @@ def prepare_classification(session: Session[ClassifierConfig], request: Request)
         table, held = hold_out_for_calibration(rows.table, session.seed)
         rows, out = rows._replace(table=table), HeldOut(held)
     return ClassifierFits(session, rows, out).prepare()
+
+
+def choose_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
+    """Return the rows to train on: as given, or equal ones merged by method="auto" in one process."""
+    auto = session.config.method.recommended and session.reduce.world == 1
+    return policy.merge_rows(table) if auto and isinstance(table, Table) else table
+
+
+def count_cells(trained: Facts) -> int | None:
+    """Return the number of distinct rows, labels aside; None if equal ones are not merged."""
+    return len(trained.distinct[0]) if isinstance(trained, Table) and trained.place is not None else None
 
 
 @dataclass
@@ -105,7 +116,8 @@ class ClassifierFits:
 
     def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
         """Return how a model with at most M inducing points is trained."""
-        size = TableSize.of(self.rows.table, self.rows.features.n, self.rows.numbered)
+        trained = choose_rows(self.session, self.rows.table)
+        size = TableSize.of(trained, self.rows.features.n, self.rows.numbered)
         return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
@@ -122,6 +134,7 @@ class ClassifierFits:
             held=held,
             threads=torch.get_num_threads(),
             alone=self.session.reduce.world == 1 and (held is not None or self.session.budget.limit is None),
+            cells=count_cells(choose_rows(self.session, table)),
         )
 
     def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
@@ -215,13 +228,14 @@ def prepare_table(
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
-    begin = session.start_values(table, features)
-    M = policy.count_points(config, TableSize.of(table, features.n, numbered))
+    trained = choose_rows(session, table)
+    begin = session.start_values(trained, features)
+    M = policy.count_points(config, TableSize.of(trained, features.n, numbered))
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin.columns, table)
-        loo = find_leave_one_out(run, table, every_row)
+        loo = find_leave_one_out(run, table, trained, every_row)
         left_out = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
         found = common_result(
             run, begin.columns, features, runs.label_evidence(run), config.warm_start, begin.pool, left_out
@@ -233,7 +247,15 @@ def prepare_table(
         )
 
     job = start_job(
-        session, table, features, begin, Z, make_result, classes=classes, numbered=numbered, stopping=stopping
+        session,
+        trained,
+        features,
+        begin,
+        Z,
+        make_result,
+        classes=classes,
+        numbered=numbered,
+        stopping=stopping,
     )
-    job.lightest = table.lightest
+    job.lightest = trained.lightest
     return job

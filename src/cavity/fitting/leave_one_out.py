@@ -5,13 +5,13 @@ Labels calibrate the model and estimate its quality; variances say how usual a r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import distinct_rows
 from cavity.errors import BadInput
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
@@ -25,6 +25,7 @@ from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 NOVELTY_ROWS = 2000  # training rows that the quantiles of novelty are computed from
@@ -36,16 +37,16 @@ class LeaveOneOut(NamedTuple):
     """Marginals of f at training rows without their own labels."""
 
     f: Normal  # [n C]
-    y: NDArray[np.int64]
+    y: Numbers
     weight: Array
-    rows: NDArray[np.int64]  # their numbers in the table that the user gave
+    rows: Numbers  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
         return self._select(choose_sample(len(self.y), policy.most_loo_rows(self.f.mean.shape[1])))
 
-    def _select(self, chosen: NDArray[np.int64] | None) -> LeaveOneOut:
+    def _select(self, chosen: Numbers | None) -> LeaveOneOut:
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
@@ -66,19 +67,26 @@ class LeaveOneOut(NamedTuple):
         return self._select(choose_sample(len(self.y), NOVELTY_ROWS))
 
 
-def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
+def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) -> LeaveOneOut | None:
     """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
 
-    Rows are also drawn if time is up and a pass over the table would take long. `every_row`: no row of the table is held out.
+    Rows are also drawn if time is up and a pass over the table would take long. `trained`: the table with equal rows merged, or
+    itself. `every_row`: no row of the table is held out.
     """
     if isinstance(run.engine, Coupled):
         return None
-    n, C = run.rows.n_rows, table.n_classes
+    place = trained.place if isinstance(trained, Table) else None
+    n, C = run.rows.n_rows if place is None else len(place), table.n_classes
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
     in_time = max(policy.LOO_LEAST, run.count_rows_in_time())
     most = max(1, int(min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C, in_time)) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
-    found = _leave_out(run, chosen, find_twins(table) if run.reduce.world == 1 else None)
+    twins = find_twins(table) if run.reduce.world == 1 else None
+    if place is None:
+        found = _leave_out(run, chosen, twins)
+    else:
+        assert isinstance(table, Table)
+        found = _leave_out_merged(run, table, place, chosen, twins)
     numbers = table.numbers if isinstance(table, Table) else np.arange(n)
     return found._replace(rows=numbers[found.rows], complete=whole and every_row)
 
@@ -90,20 +98,33 @@ def find_usual_rows(run: Run) -> LeaveOneOut | None:
     return _leave_out(run, choose_sample(run.rows.n_rows, NOVELTY_ROWS))
 
 
-def _leave_out(
-    run: Run, chosen: NDArray[np.int64] | None, together: NDArray[np.int64] | None = None
+def _leave_out_merged(
+    run: Run, table: Table, place: Numbers, chosen: Numbers | None, twins: Numbers | None
 ) -> LeaveOneOut:
-    """Visit the chosen rows, or all; `together`: the same number for rows that leave together."""
-    places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))
+    """Return the chosen rows of a table, or all, each without its own sites or those of its twins; `place`: its merged row."""
+    rows = np.arange(len(place)) if chosen is None else chosen
+    visited, back = np.unique(place[rows], return_inverse=True)
+    if twins is None:
+        f = _leave_out(run, visited, share=1 / np.bincount(place)).f
+    else:
+        f = _leave_out(run, visited, twins[np.unique(place, return_index=True)[1]]).f
+    return LeaveOneOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
+
+
+def _leave_out(
+    run: Run, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
+) -> LeaveOneOut:
+    """Visit the chosen rows, or all; `together`: the same number for rows that leave together; `share`: that leaves of a row."""
+    given = (None if x is None else torch.from_numpy(x) for x in (chosen, together, share))
     found = []
-    for batch, f in leave_one_out(run.engine, run.state, run.whole, places, twins):
+    for batch, f in leave_one_out(run.engine, run.state, run.whole, *given):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
     rows = np.arange(run.rows.n_rows) if chosen is None else chosen
     return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), rows, False)
 
 
-def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
+def choose_sample(n: int, most: int) -> Numbers | None:
     """Return `most` random places among n, ascending; None for all of them."""
     return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
@@ -130,7 +151,7 @@ def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | Non
     return make_novelty(prior_variances(model, rows), var, np.ones(len(rows)))
 
 
-def find_twins(table: Facts) -> NDArray[np.int64] | None:
+def find_twins(table: Facts) -> Numbers | None:
     """Return a number for each row, the same for rows with equal features; None if every row leaves alone.
 
     Twins may be one case that was entered twice, so a row says nothing new about its twin. In a table of cells they are different
@@ -138,24 +159,25 @@ def find_twins(table: Facts) -> NDArray[np.int64] | None:
     """
     if not isinstance(table, Table) or table.n_rows > CANDIDATES:
         return None
-    distinct, place = distinct_rows(table.X)
+    distinct, place = table.distinct
     return None if len(distinct) == table.n_rows or has_cells(table) else place
 
 
 def has_cells(table: Table) -> bool:
     """Return whether a table has few distinct rows, each with many cases of different labels, as one of a few categories has."""
-    if table.n_rows > CANDIDATES:
+    if table.lightest != table.heaviest:
+        table = replace(table, weight=np.ones(table.n_rows))
+    first, place = table.equal_rows
+    if table.n_rows <= MOST_REPEATS * len(first):
         return False
-    place = distinct_rows(table.X)[1]
-    count = np.zeros((place.max() + 1, table.n_classes), dtype=np.int64)
-    np.add.at(count, (place, table.y), 1)
-    if table.n_rows <= MOST_REPEATS * np.count_nonzero(count):
-        return False
+    cell = table.merged.distinct[1]
+    count = np.zeros((cell.max() + 1, table.n_classes), dtype=np.int64)
+    count[cell, table.merged.y] = np.bincount(place)
     rows, labels = count.sum(1), np.count_nonzero(count, axis=1)
     return bool(rows[labels > 1].sum() > MIXED * rows[rows > 1].sum())
 
 
-def effective_share(weight: Array, twins: NDArray[np.int64] | None = None) -> float:
+def effective_share(weight: Array, twins: Numbers | None = None) -> float:
     """Return Σω / Σω², by which weights become those of as many rows as they are worth: (Σω)² / Σω².
 
     Twins count as one row of their common weight.

@@ -19,15 +19,21 @@ from cavity.rows.batches.stream import Whole
 
 @torch.no_grad()
 def leave_one_out(
-    engine: Engine, state: State, rows: Whole, chosen: Tensor | None = None, twins: Tensor | None = None
+    engine: Engine,
+    state: State,
+    rows: Whole,
+    chosen: Tensor | None = None,
+    twins: Tensor | None = None,
+    share: Tensor | None = None,
 ) -> Iterator[tuple[Batch, Normal]]:
     r"""Yield each piece of the rows with the marginals of f, noise included, [B C], after a row's own sites are removed.
 
         v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: what the sums hold of the row
 
-    A row leaves as a whole, whatever its weight, and takes its twins with it: rows with the same number in `twins` [N]. The sites
-    of the other rows and the hyper-parameters stay as they are. Rows without sites of their own (SEP, VI) get those that an update
-    would give them. `chosen`: places of the rows to visit, ascending; None for all rows.        [METHOD 17]
+    A row leaves as a whole, whatever its weight, and takes its twins with it: rows with the same number in `twins` [N]. If it
+    stands for equal rows, one of them leaves: the share `share` [N] of its sites. The sites of the other rows and the
+    hyper-parameters stay as they are. Rows without sites of their own (SEP, VI) get those that an update would give them.
+    `chosen`: places of the rows to visit, ascending; None for all rows.        [METHOD 17]
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
@@ -39,12 +45,13 @@ def leave_one_out(
     start = 0
     for batch in rows.split(engine.chunk) if chosen is None else _select(rows, engine.chunk, chosen):
         t, r, fed = _look(engine, state, q, shared, batch)
+        stop = start + len(batch.y)
+        place = slice(start, stop) if chosen is None else chosen[start:stop]
         if sums is not None:
             assert twins is not None
-            stop = start + len(batch.y)
-            group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
-            fed, start = Site(*sums[:, :, group.to(sums.device)]), stop
-        t = remove(t, fed, Share(1.0, None, 1.0)).t
+            fed = Site(*sums[:, :, twins[place].to(sums.device)])
+        t = remove(t, fed, Share(1.0 if share is None else share[place].to(t.var), None, 1.0)).t
+        start = stop
         yield batch, Normal(t.mean.mT, (t.var + r).mT)
 
 

@@ -102,9 +102,7 @@ class ClassifierConfig(Config):
     validation_fraction: float | None = field(metadata=checked(number, 0.0, 0.9, optional=True))
     patience: int = field(metadata=checked(whole, 1))
     calibration: str | None = field(metadata=checked(one_of, ("auto", None, "temperature")))
-    ensemble: Any = field(
-        metadata=taken(checks.read_ensemble)
-    )  # "auto", None, "trees", or classifiers to pool with
+    ensemble: Any = field(metadata=taken(checks.read_ensemble))  # None, a name, or classifiers to pool with
     effort: str = field(metadata=checked(one_of, ("fast", "balanced", "best")))
     share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
     schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))

@@ -6,24 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from cavity.rows.tables import Facts
+from cavity.rows.tables import Facts, Table
 from cavity.training.run_settings import Steps
 
 
 class TableSize(NamedTuple):
     """The facts of a table that decisions depend on."""
 
-    rows: int
+    rows: int  # to train on
     columns: int
     classes: int  # 1 for regression
     latent: int  # latent functions: one per class, a single one for two classes
     total: float  # sum of the weights
     numbered: bool = True  # a row has the same number in every pass
+    unmerged: int | None = None  # rows before equal ones were merged; None: none were
 
     @classmethod
     def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
         total = float(table.class_totals.sum())
-        return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered)
+        place = table.place if isinstance(table, Table) else None
+        unmerged = None if place is None else len(place)
+        return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered, unmerged)
 
 
 class Choice(NamedTuple):
@@ -54,6 +57,7 @@ class TrainingPlan(Steps):
     planned: bool  # the number of epochs is the library's choice: training may end there
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
+    distinct: int | None = None  # rows to train on, if equal ones are merged
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
@@ -193,7 +197,8 @@ class Plan:
     def __str__(self) -> str:
         t = self.training
         classes = f", {t.classes} classes" if t.classes > 1 else ""
-        head = f"Plan for {t.rows:,} rows, {t.columns} columns{classes}"
+        distinct = f" ({t.distinct:,} distinct)" if t.distinct else ""
+        head = f"Plan for {t.rows:,} rows{distinct}, {t.columns} columns{classes}"
         time = self.describe_time()
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
         rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)

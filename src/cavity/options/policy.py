@@ -18,6 +18,7 @@ from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.method import Method, method_names
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.options.value_checks import inducing_count, is_whole
+from cavity.rows.tables import Table
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -57,6 +58,8 @@ LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
 # The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
 LBFGS_ROWS_FEW = 5000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 12  # with fewer latent functions than LBFGS_LATENT, and with more
+
+MERGED_SHARE = 0.8  # of the rows: equal ones are merged if at most so many are left [60]
 
 # Mini-batches. [40]
 MOST_BATCH_ROWS = 1000
@@ -135,6 +138,9 @@ POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows tak
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
 # a tree per class.
 BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
+BOOSTING_CELLS = (
+    31  # distinct rows, the leaves of a boosted tree: with so few, boosting says what a forest says [60]
+)
 GATE_ROWS = 500  # training rows that say how well f is known near them
 
 # Time. [40]
@@ -151,6 +157,11 @@ class Options(NamedTuple):
     config: Config
     method: Method  # never "auto"
     plan: TrainingPlan
+
+
+def merge_rows(table: Table) -> Table:
+    """Return the rows to train on: equal ones as one row of their common weight, if that saves enough. [60]"""
+    return table.merged if len(table.equal_rows[0]) <= MERGED_SHARE * table.n_rows else table
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
@@ -253,7 +264,8 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     default_kernel = "RBF() + Linear()" if linear else "RBF()"
     committee = method.committee is not None
     plan = TrainingPlan(
-        rows=size.rows,
+        rows=size.unmerged or size.rows,
+        distinct=size.rows if size.unmerged else None,
         columns=size.columns,
         classes=size.classes,
         latent=size.latent,
@@ -397,13 +409,14 @@ def plan_calibration(
     held: str | None,
     threads: int = 1,
     alone: bool = False,
+    cells: int | None = None,
 ) -> CalibrationPlan:
     """Plan which rows calibrate the model and what is pooled with it.
 
     `alike`: rows weigh the same and differ from each other. Otherwise a bootstrapped forest draws heavy rows into nearly every
     tree, and knows a row by its twin. `held`: where rows come from that the fit does not see, "held out" or "eval_set".
     `threads`: that torch may use, as a forest then may. `alone`: nothing keeps trees from growing while the Gaussian process
-    trains on a GPU.
+    trains on a GPU. `cells`: distinct rows, labels aside, where equal ones are merged.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
@@ -421,6 +434,8 @@ def plan_calibration(
     if size.rows <= FOLD_ROWS and effort != "best":
         n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
+    if cells is not None and effort != "best":
+        boosts = boosts and cells > BOOSTING_CELLS
     return CalibrationPlan(
         how=how,
         temperature=temperature,

@@ -54,16 +54,17 @@ def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
 
 def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
     """Return seconds by stage; empty on a GPU, and where training ends by its tolerance alone."""
-    training, calibration = plan.training, plan.calibration
-    if not _has_estimate(training):
+    given, calibration = plan.training, plan.calibration
+    if not _has_estimate(given):
         return {}
+    training = replace(given, rows=given.distinct or given.rows)
     found = {"training": _train(training)}
     if calibration is not None and calibration.fits:
         part = replace(training, rows=round(training.rows * (1 - 1 / calibration.parts)))
         each = _train(part) if calibration.relearns else FOLD_STEPS * _step(part, part.rows)
         found["folds"] = calibration.fits * each
     if calibration is not None and calibration.trees:
-        found["trees"] = _grow_trees(training, calibration)
+        found["trees"] = _grow_trees(given, calibration)
     return {stage: slowness * seconds for stage, seconds in found.items()}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
+from cavity.estimators.base import GPEstimator
 from cavity.options import read_training
 from cavity.report.scores import Array, Numbers, score_constant, score_targets
 from cavity.rows.frames import Prepared
@@ -20,7 +21,9 @@ HELD_SHARE = 0.2
 LEAST_ROWS = 10
 
 
-def estimate_regression(model: Any, X: Array, y: Array, weight: Array | None, seed: int) -> Numbers | None:
+def estimate_regression(
+    model: GPEstimator, X: Array, y: Array, weight: Array | None, seed: int
+) -> Numbers | None:
     """Fit once more without a fifth of the rows, and score their predictions; None for a handful of rows or with a time limit."""
     w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
     held = hold_out(X, None, HELD_SHARE, seed, weight=w)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput
+from cavity.estimators.base import GPEstimator
 from cavity.estimators.fitted_view import view_fit
 from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
@@ -51,7 +52,7 @@ class Ranking(NamedTuple):
 class Findings(NamedTuple):
     """A model, and what the report tells of it."""
 
-    model: Any
+    model: GPEstimator
     fit: Result
     target: str
     classes: list[str]  # empty for a regressor
@@ -65,7 +66,7 @@ class Findings(NamedTuple):
         return None if self.scored is None or self.scored.truth is None else self.scored
 
 
-def find(model: Any, X: Any, y: Any, names: Any) -> Findings:
+def find(model: GPEstimator, X: Any, y: Any, names: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
     prepare = fit.features.preparation
@@ -98,7 +99,7 @@ def name_columns(raw: RawRows, names: Any) -> RawRows:
     return raw._replace(names=found)
 
 
-def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
+def score_rows(model: GPEstimator, raw: RawRows, y: Any) -> Scored:
     """Predict rows and, with labels or targets, score the predictions."""
     rows, fit = Prepared(raw.X), view_fit(model)
     classes = getattr(model, "classes_", None)
@@ -124,7 +125,8 @@ def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
     return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
 
 
-def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
+def rank_columns(model: GPEstimator, scored: Scored | None, y: Any) -> Ranking | None:
+    values: Array | None = None
     errors: Array | None = None
     given: Array | None = None
     if scored is not None and scored.truth is not None:
@@ -176,7 +178,7 @@ def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
     return rows + [(n, "uncertain") for n in unsure if n not in both]
 
 
-def explain_notable(model: Any, scored: Scored, rows: list[int]) -> Contributions:
+def explain_notable(model: GPEstimator, scored: Scored, rows: list[int]) -> Contributions:
     raw = scored.raw
     used = len(set(raw.owner.tolist()))
     most = int(np.clip(MOST_REPLACED // max(1, len(rows) * used), 2, 30))

@@ -7,11 +7,12 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common import tensor_files
+from cavity.common import object_stores
 from cavity.errors import BadInput
+from cavity.estimators.base import GPEstimator
 from cavity.report import sections
 from cavity.report.charts import draw_dependence, draw_learning
-from cavity.report.findings import find, find_dependences
+from cavity.report.findings import Findings, find, find_dependences
 from cavity.report.headline import find_lead
 from cavity.report.model_card import describe_model
 from cavity.report.scores import FEW_ROWS
@@ -19,7 +20,7 @@ from cavity.report.templates import render_report
 
 
 def write_report(
-    model: Any,
+    model: GPEstimator,
     path: str | Path,
     X: Any = None,
     y: Any = None,
@@ -80,28 +81,35 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
     found = find(model, X, y, names)
-    plan = getattr(model, "plan_", None)  # files of older versions have none
     page = render_report(
         title=title or f"Report on a model of {found.target}",
-        found=found,
-        lead=find_lead(found),
         note=note,
         seen=training_rows,
-        notes=getattr(model, "notes_", {}),
-        estimate=getattr(model, "estimate_", None),
-        warnings=model.fit_warnings_,
-        classes=sections.describe_classes(found),
-        few_rows=FEW_ROWS,
-        trust=sections.draw_trust(found),
-        dependences=[
+        rows=sections.list_rows(found, row_numbers),
+        **_describe(found),
+    )
+    object_stores.write_bytes(path, page.encode())
+    return Path(path)
+
+
+def _describe(found: Findings) -> dict[str, Any]:
+    """Return what the template shows whatever `write_report` is asked."""
+    model, plan = found.model, found.fit.plan  # files of older versions have no plan
+    return {
+        "found": found,
+        "lead": find_lead(found),
+        "notes": getattr(model, "notes_", {}),
+        "estimate": getattr(model, "estimate_", None),
+        "warnings": model.fit_warnings_,
+        "classes": sections.describe_classes(found),
+        "few_rows": FEW_ROWS,
+        "trust": sections.draw_trust(found),
+        "dependences": [
             draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
             for k, (part, value) in enumerate(find_dependences(found))
         ],
-        rows=sections.list_rows(found, row_numbers),
-        quality=sections.describe_data(found),
-        plan=None if plan is None else plan.choices,
-        facts=describe_model(model),
-        learning=draw_learning(model.history_),
-    )
-    tensor_files.write_bytes(path, page.encode())
-    return Path(path)
+        "quality": sections.describe_data(found),
+        "plan": None if plan is None else plan.choices,
+        "facts": describe_model(model),
+        "learning": draw_learning(model.history_),
+    }

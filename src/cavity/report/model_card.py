@@ -12,6 +12,7 @@ import sklearn
 import torch
 
 from cavity._version import __version__
+from cavity.estimators.base import GPEstimator
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.method import read_method
@@ -19,7 +20,7 @@ from cavity.options.method import read_method
 Facts = list[tuple[str, str]]
 
 
-def describe_model(model: Any) -> Facts:
+def describe_model(model: GPEstimator) -> Facts:
     name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
     evidence = "none: training stopped too early" if math.isnan(value) else f"{value:,.2f}"
     facts = _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
@@ -35,7 +36,7 @@ def describe_model(model: Any) -> Facts:
     ]
 
 
-def _describe_regressor(gp: Any) -> Facts:
+def _describe_regressor(gp: GPEstimator) -> Facts:
     return [
         ("Method", str(gp.method)),
         ("Columns", f"{gp.n_features_in_}"),
@@ -44,7 +45,7 @@ def _describe_regressor(gp: Any) -> Facts:
     ]
 
 
-def _describe_classifier(clf: Any) -> Facts:
+def _describe_classifier(clf: GPEstimator) -> Facts:
     latent, M, D = clf.inducing_points_.shape
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
@@ -94,7 +95,7 @@ def _format_range(value: Any) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _measure_memory(clf: Any) -> str:
+def _measure_memory(clf: GPEstimator) -> str:
     kept = view_fit(clf).model
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
     size = sum(t.numel() * t.element_size() for t in tensors)

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,7 @@ class Table:
     given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
     units: tuple[float, float] | None = None  # shift and scale of targets
     member: NDArray[np.int64] | None = None  # [N], of a committee
+    place: NDArray[np.int64] | None = None  # row of each unmerged row; None: no rows were merged
 
     @property
     def n_rows(self) -> int:
@@ -109,6 +111,28 @@ class Table:
     @property
     def numbers(self) -> NDArray[np.int64]:
         return np.arange(self.n_rows) if self.given is None else self.given
+
+    @cached_property
+    def distinct(self) -> tuple[Array, NDArray[np.int64]]:
+        """The distinct rows of X, and each row's index in them."""
+        return distinct_rows(self.X)
+
+    @cached_property
+    def equal_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each distinct row with its label and weight first occurs, and each row's index in them."""
+        cells = (
+            np.ascontiguousarray(np.column_stack([self.X, self.y, self.weight])) + 0.0
+        )  # minus zero is zero
+        rows = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).reshape(-1)
+        _, first, place = np.unique(rows, return_index=True, return_inverse=True)
+        return first, place.reshape(-1)
+
+    @cached_property
+    def merged(self) -> Table:
+        """The table with equal rows of equal labels and weights as one row that weighs as much as all of them."""
+        first, place = self.equal_rows
+        weight = np.bincount(place) * self.weight[first]
+        return replace(self, X=self.X[first], y=self.y[first], weight=weight, given=None, place=place)
 
     @property
     def _classes(self) -> NDArray[Any]:
@@ -146,7 +170,7 @@ class Table:
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
         many = len(self.X) > inducing.CANDIDATES
-        distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
+        distinct, place = (self.X, np.arange(self.n_rows)) if many else self.distinct
         weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
         pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)

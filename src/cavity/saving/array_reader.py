@@ -34,10 +34,8 @@ from cavity.saving.checking import (
 from cavity.saving.pools import restore_pool
 from cavity.saving.schema import KINDS
 
-METHODS = {
-    "model": ("auto", "ep", "sep"),
-    "regressor": ("exact", "fitc", "vi", "svi"),
-}  # which predict from q alone
+# which predict from q alone
+METHODS = {"model": ("auto", "ep", "sep"), "regressor": ("exact", "fitc", "vi", "svi")}
 PAIRS = {"Sum": np.add, "Product": np.multiply}
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of the other kernels
 

@@ -175,9 +175,8 @@ def _check_entry(name: str, entry: tensor_files.Entry, tensor: Tensor, sizes: Si
     types = tensor.dtype.split("|")
     if tensor.dtype == schema.T:
         types = [of_model] if of_model in schema.FLOAT else schema.FLOAT.split("|")
-    shapes = (
-        tensor.shape.split("|") if tensor.shape.startswith("|") else [tensor.shape]
-    )  # "|P": a number, or P of them
+    # "|P": a number, or P of them
+    shapes = tensor.shape.split("|") if tensor.shape.startswith("|") else [tensor.shape]
     fits = any(_fits(shape.split(), entry.shape, sizes) for shape in shapes)
     if not fits or (entry.size and entry.dtype not in types):
         wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in tensor.shape.split())

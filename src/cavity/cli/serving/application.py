@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 import torch
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -80,8 +80,6 @@ def make_app(
 
 
 def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
-    protected = {} if access.token is None else {"dependencies": [Depends(_make_token_check(access.token))]}
-    model, limits, names = service.model, service.limits, service.reader.names
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
 
     @app.head("/health", include_in_schema=False)  # as load balancers ask
@@ -90,7 +88,25 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         """Say that the server is running, and which model it serves. Needs no token."""
         return Health(model=service.digest, versions=versions)
 
-    @app.get("/schema", **protected)  # type: ignore[arg-type]
+    for name, kind in trial.KINDS.items():
+        file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
+        app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
+    protected = APIRouter(
+        dependencies=[] if access.token is None else [Depends(_make_token_check(access.token))]
+    )
+    _add_service(protected, service)
+    _add_descriptions(protected, app, service, access)
+    app.include_router(protected)
+
+
+def _add_service(router: APIRouter, service: Service) -> None:
+    model, limits, names = service.model, service.limits, service.reader.names
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
+    }
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
+
+    @router.get("/schema")
     async def schema() -> Schema:
         """Describe the columns of a row, the classes and the limits."""
         return Schema(
@@ -101,11 +117,17 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
             most_bytes=limits.bytes,
         )
 
-    @app.get("/metrics", response_class=Response, **protected)  # type: ignore[arg-type]
+    @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Return numbers for Prometheus, of the process that answers."""
         return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    @router.post(
+        "/predict",
+        response_model=None,
+        responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
+        openapi_extra={"requestBody": {"required": True, "content": content}},
+    )
     async def predict(request: Request, uncertainty: bool = False, novelty: bool = False) -> Response:
         """Predict rows: labels and probabilities, or means and intervals of a regressor.
 
@@ -113,33 +135,20 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         """
         return await _answer(service, request, Extras(uncertainty, novelty))
 
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
-    }
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
-    app.post(
-        "/predict",
-        response_model=None,
-        responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
-        openapi_extra={"requestBody": {"required": True, "content": content}},
-        **protected,  # type: ignore[arg-type]
-    )(predict)
 
-    about = trial.describe_model(model, limits)
+def _add_descriptions(router: APIRouter, app: FastAPI, service: Service, access: Access) -> None:
+    """Add what the page / needs to know, and what FastAPI would serve without a token."""
+    about = trial.describe_model(service.model, service.limits)
 
-    @app.get("/page.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    @router.get("/page.json", include_in_schema=False)
     async def page_description() -> dict[str, Any]:
         return about
 
-    for name, kind in trial.KINDS.items():
-        file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
-        app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
-
-    @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:
         return describe(app, service.reader)
 
-    @app.get("/docs", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    @router.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         page = trial.make_docs(describe(app, service.reader), about, access.token is not None)
         return HTMLResponse(page, headers={"content-security-policy": trial.DOCS_POLICY})

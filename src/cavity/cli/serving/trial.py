@@ -100,9 +100,7 @@ def _describe_levels(levels: Sequence[str], frequent: Sequence[str]) -> dict[str
 
 
 def _describe_number(column: Number | Unchanged, center: float, points: Any) -> dict[str, Any]:
-    if isinstance(
-        column, Unchanged
-    ):  # the file has nothing of it, but inducing points are near the training rows
+    if isinstance(column, Unchanged):  # the file has only inducing points, which are near the training rows
         mean, scale = center, float(points.std()) or 1.0
         low, high = float(points.min()), float(points.max())
     else:

@@ -1,0 +1,153 @@
+"""Equal rows of equal labels are trained on as one row of their common weight, and nothing but the time shows it. [decision 60]"""
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss
+
+from cavity import GPClassifier, Training
+from cavity.errors import BadFile
+from cavity.fitting.classification_job import prepare_classification
+from cavity.options import policy
+from cavity.rows.tables import Request, Table
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))
+
+
+def cells(n, C, seed=0):
+    """Rows of two categories with four and three levels, each level with its own share of the classes: a table of cells."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.integers(4, size=n), rng.integers(3, size=n)])
+    score = rng.normal(size=(4, 3, C))[X[:, 0], X[:, 1]]
+    return X.astype(float), (1.5 * score + rng.gumbel(size=score.shape)).argmax(1)
+
+
+def twins(n, C, seed=0):
+    """Distinct rows, most of which were entered two or three times."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(1.5, 1.0, size=(n // 2, 2))
+    y = ((X - 1.5) @ rng.normal(size=(2, C)) + 0.7 * rng.normal(size=(n // 2, C))).argmax(1)
+    rows = np.concatenate([np.arange(n // 2), rng.integers(n // 2, size=n - n // 2)])
+    return X[rows], y[rows]
+
+
+def fit(X, y, weight=None, **options):
+    return GPClassifier(**{"effort": "fast", "random_state": 0} | options).fit(X, y, sample_weight=weight)
+
+
+@pytest.fixture
+def unmerged(monkeypatch):
+    """Train on every row as it was given."""
+
+    def fit_every_row(*args, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(policy, "MERGED_SHARE", 0.0)
+            return fit(*args, **options)
+
+    return fit_every_row
+
+
+@pytest.mark.parametrize("make", [cells, twins])
+@pytest.mark.parametrize("effort, C", [("fast", 2), ("fast", 3), ("balanced", 3)])
+def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(
+    make, effort, C, unmerged, monkeypatch
+):
+    monkeypatch.setattr(policy, "BOOSTING_CELLS", 0)
+    X, y = make(120, C)
+    merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
+    assert merged.plan_.training.distinct == len(np.unique(np.column_stack([X, y]), axis=0)) < 96
+    assert every.plan_.training.distinct is None
+    np.testing.assert_allclose(merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6)
+    np.testing.assert_allclose(merged.loo_log_proba_, every.loo_log_proba_, atol=1e-6)
+    assert merged.loo_log_proba_.shape == (120, C)
+    assert merged.log_marginal_likelihood_ == pytest.approx(every.log_marginal_likelihood_, abs=1e-6)
+    for a, b in zip(merged.estimate_[1:6], every.estimate_[1:6], strict=True):
+        assert a == pytest.approx(b, abs=1e-6)
+    np.testing.assert_allclose(merged.ensemble_weights_, every.ensemble_weights_, atol=1e-6)
+    np.testing.assert_array_equal(np.sort(merged.suspect_labels()), np.arange(120))
+
+
+@pytest.mark.parametrize("k, weight", [(3, 1.0), (2, 0.5)])
+def test_a_table_repeated_k_times_is_the_table_with_k_times_the_weights(k, weight):
+    X, y = twins(60, 3)
+    repeated = fit(np.tile(X, (k, 1)), np.tile(y, k), np.full(60 * k, weight))
+    weighted = fit(X, y, np.full(60, k * weight))
+    assert repeated.plan_.training.distinct == weighted.plan_.training.distinct
+    np.testing.assert_array_equal(repeated.predict_proba(NEW), weighted.predict_proba(NEW))
+    assert repeated.temperature_ == pytest.approx(weighted.temperature_, rel=1e-6)
+
+
+def test_rows_of_weights_of_their_own_are_summed_where_these_are_equal(unmerged):
+    X, y = cells(200, 2)
+    weight = 1.0 + np.arange(200) % 3
+    merged, every = fit(X, y, weight), unmerged(X, y, weight)
+    assert merged.plan_.training.distinct < 100
+    np.testing.assert_allclose(merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6)
+    np.testing.assert_allclose(merged.loo_log_proba_, every.loo_log_proba_, atol=1e-6)
+
+
+def test_training_works_on_distinct_rows_and_says_how_many_were_given():
+    X, y = cells(3000, 2)
+    clf = fit(X, y, warm_start=True)
+    distinct = len(np.unique(np.column_stack([X, y]), axis=0))
+    assert len(clf._result.continuation.state.sites.tau) == clf.plan_.training.distinct == distinct <= 24
+    assert clf.plan_.training.optimizer == "lbfgs" and clf.plan_.training.batch_size is None
+    assert str(clf.plan_).startswith(f"Plan for 3,000 rows ({distinct} distinct), 2 columns")
+    assert clf.estimate_.rows == len(clf.loo_log_proba_) == 3000
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"method": "ep", "n_inducing": 8, "max_epochs": 3}], ids=["few equal rows", "method"]
+)
+def test_rows_stay_as_given_where_few_are_equal_and_for_methods_of_the_papers(options):
+    X, y = twins(60, 2) if options else cells(60, 2)
+    X = X if options else np.column_stack([X, np.arange(60) // 1.1])
+    assert fit(X, y, **options).plan_.training.distinct is None
+
+
+def test_merged_rows_give_back_the_table():
+    X, y = cells(50, 3)
+    weight = np.where(np.arange(50) % 2, 1.0, 2.5)
+    merged = Table(X, y, weight, 3).merged
+    assert merged.weight.sum() == pytest.approx(weight.sum())
+    np.testing.assert_array_equal(merged.X[merged.place], X)
+    np.testing.assert_array_equal(merged.y[merged.place], y)
+    np.testing.assert_allclose(np.bincount(merged.place, weight), merged.weight)
+
+
+def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
+    X, y = cells(300, 3)
+    first = fit(X, y, max_epochs=3, training=Training(checkpoint=tmp_path / "run", checkpoint_every=1))
+    order, kept = (
+        np.random.default_rng(1).permutation(300),
+        Training(checkpoint=tmp_path / "run", resume=True),
+    )
+    again = fit(X[order], y[order], max_epochs=3, training=kept)
+    assert [row["objective"] for row in again.history_] == [row["objective"] for row in first.history_]
+    np.testing.assert_allclose(again.loo_log_proba_, first.loo_log_proba_[order], atol=1e-6)
+    with pytest.raises(BadFile):
+        fit(X[:250], y[:250], max_epochs=3, training=kept)
+
+
+@pytest.mark.parametrize("effort, rounds", [("balanced", 0), ("best", 100)])
+def test_boosting_is_no_member_where_a_single_tree_has_a_leaf_for_every_distinct_row(effort, rounds):
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(300, 6)).astype(float)
+    y, plans = rng.integers(2, size=300), []
+    for columns in (4, 6):  # 16 and 64 distinct rows
+        clf = GPClassifier(effort=effort, max_epochs=1, n_inducing=5, random_state=0)
+        job = prepare_classification(clf._config(), Request(X[:, :columns], y), None)
+        plans.append(job.plan.calibration)
+    assert plans[0].trees and [plan.rounds for plan in plans] == [rounds, rounds or 50]
+
+
+@pytest.mark.parametrize(
+    "refit_rows, rows", [(50_000, 2020), (5_000, 3367)], ids=["a part", "held out of the only fit"]
+)
+def test_cells_of_large_tables_are_not_held_out_as_a_whole(refit_rows, rows, monkeypatch):
+    monkeypatch.setattr(policy, "REFIT_ROWS", refit_rows)
+    X, y = cells(14_100, 2, seed=3)
+    train, new = slice(10_100), slice(10_100, None)
+    clf = GPClassifier(random_state=0).fit(X[train], y[train])
+    loss = log_loss(y[new], clf.predict_proba(X[new]))
+    assert abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - rows) < 3
