@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_arrow, is_missing
+from cavity.rows.foreign_arrays import to_host
 
 Array = NDArray[np.float64]
 
@@ -20,7 +21,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
-    y = column_or_1d(_to_array(y), warn=True)
+    y = column_or_1d(to_array(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     if y.dtype.kind == "O":
@@ -31,10 +32,11 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     return np.asarray(y)
 
 
-def _to_array(y: Any) -> Any:
+def to_array(y: Any) -> Any:
+    """Return labels or targets of any library as an array; lists as they are."""
     if is_arrow(y):
         return y.to_numpy(zero_copy_only=False)
-    return y.to_numpy() if hasattr(y, "to_numpy") else y
+    return y.to_numpy() if hasattr(y, "to_numpy") else to_host(y)
 
 
 def _refuse_odd_labels(y: NDArray[Any]) -> None:
@@ -112,7 +114,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(_to_array(y))
+    y = np.asarray(to_array(y))
     if y.ndim != 1 and y.shape != (n_rows, 1):
         raise BadInput(
             f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
