@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
-BLOCK = 1 << 22  # pairs of a row and a tree whose leaves are held at a time
-PAIRS = 1 << 15  # of them that are walked at a time: their arrays, and a few trees, stay in the cache
-ROWS = 1 << 12  # most rows of a block: they stay in the cache, too
+ROWS = 1 << 9  # of a block: their cells stay in the cache
+PAIRS = (
+    1 << 16
+)  # pairs of a row and a tree whose leaves are sought at a time: their arrays, and a few trees, stay there, too
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
+SMALL = 1 << 8  # nodes of a tree that a byte can number
+FEW = 64  # rows up to which walking down is faster than looking at all nodes
 
 
 class Forest(NamedTuple):
@@ -42,37 +45,65 @@ class Forest(NamedTuple):
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
-        rows = max(1, min(ROWS, BLOCK // len(self.root)))
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        parts = [self._block(np.ascontiguousarray(X[i : i + rows])) for i in range(0, len(X), rows)]
+        parts = [self._block(X[i : i + ROWS]) for i in range(0, len(X), ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
     def _find_leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
         """Return the row of `value` that each row gets in each tree, [trees n]: all rows in some of the trees at a time."""
-        (n, D), trees = X.shape, len(self.root)
-        most, rows = max(1, PAIRS // n), X.reshape(-1)
-        found = np.empty((trees, n), np.int32)
+        n, trees = len(X), len(self.root)
+        cells, end = np.ascontiguousarray(X.T), np.append(self.root, len(self.child)).astype(np.intp)
+        find = self._climb if n > FEW and np.diff(end).max() <= SMALL else self._descend
+        most, found = max(1, PAIRS // n), np.empty((trees, n), np.int32)
         for first in range(0, trees, most):
-            some = self.root[first : first + most]
-            at, row = np.repeat(some.astype(np.intp), n), np.tile(D * np.arange(n), len(some))
-            found[first : first + most] = self._walk(at, rows, row).reshape(-1, n)
+            found[first : first + most] = find(end[first : first + most + 1], cells)
         return found
 
-    def _walk(self, at: NDArray[np.intp], rows: NDArray[Any], row: NDArray[np.intp]) -> Index:
-        """Return what is at the leaves below the nodes `at`; `row` is where the row of each begins in the flat `rows`."""
-        found, going = at, np.arange(len(at))
-        while len(going):
-            before = at
+    def _descend(self, root: Index, cells: NDArray[Any]) -> Index:
+        """Return the same for trees from the first of these roots to before the last; `cells` are [D n]."""
+        n = cells.shape[1]
+        row = np.tile(np.arange(n), len(root) - 1) if n > 1 else None
+        return self.leaf.take(self._walk(root[:-1].repeat(n), row, cells)).reshape(-1, n)
+
+    def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
+        """Return the leaves below the nodes `at`; `row` numbers the row of each, None if there is one row."""
+        n, flat = cells.shape[1], cells.reshape(-1)
+        while True:
             for _ in range(STEPS):
-                before, cell = at, row + self.feature.take(at)
-                right = rows.take(cell) > self.threshold.take(at)
+                before, cell = at, self.feature.take(at)
+                if row is not None:
+                    cell = row + np.multiply(cell, n, dtype=np.intp)
+                right = flat.take(cell) > self.threshold.take(at)
                 at = np.add(self.child.take(at), right, dtype=np.intp)
-            found[going] = at
             moved = np.flatnonzero(at != before)
-            going, at, row = going[moved], at[moved], row[moved]
-        return self.leaf.take(found)
+            if not len(moved):
+                return at
+            if row is not None and 2 * len(moved) < len(at):  # leave out the others
+                at[moved] = self._walk(at[moved], row[moved], cells)
+                return at
+
+    def _climb(self, root: Index, cells: NDArray[Any]) -> Index:
+        """Return the same for small trees: from the deepest nodes up, each takes over the leaf of one of its children.
+
+        A byte per node and row, the number of that leaf in its tree: a CPU computes dozens of bytes at a time.
+        """
+        first, at, levels = root[0], root[:-1], []
+        while len(at):
+            at = at[self.child[at] != at]
+            levels.append((at, self.child[at]))
+            at = np.concatenate([self.child[at], self.child[at] + 1])
+        own = np.arange(first, root[-1]) - np.repeat(root[:-1], np.diff(root))
+        number = np.repeat(own.astype(np.uint8)[:, None], cells.shape[1], 1)  # [nodes n]
+        for at, left in reversed(levels):
+            right = cells.take(self.feature[at], 0) > self.threshold[at, None]
+            of_left, of_right = number.take(left - first, 0), number.take(left + 1 - first, 0)
+            of_right -= of_left
+            of_right *= right.view(np.uint8)
+            of_right += of_left
+            number[at - first] = of_right
+        return self.leaf.take(root[:-1, None] + number[root[:-1] - first])
 
     def _block(self, X: Array) -> Array:
         leaves = self._find_leaves(X)
