@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
-ROWS = 1 << 9  # of a block: their cells stay in the cache
+ROWS = 1 << 9  # of a block at most: their cells stay in the cache
 PAIRS = (
     1 << 16
 )  # pairs of a row and a tree whose leaves are sought at a time: their arrays, and a few trees, stay there, too
@@ -48,24 +49,27 @@ class Forest(NamedTuple):
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        parts = [self._block(X[i : i + ROWS]) for i in range(0, len(X), ROWS)]
+        climbs = len(X) > FEW and self._sizes().max() <= SMALL
+        find = self._make_climber() if climbs else self._descend
+        rows = min(ROWS, max(FEW, PAIRS // len(self.root))) if climbs else ROWS
+        blocks = (np.ascontiguousarray(X[i : i + rows].T) for i in range(0, len(X), rows))
+        parts = [self._find_logs(find(cells)) for cells in blocks]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
-    def _find_leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
-        """Return the row of `value` that each row gets in each tree, [trees n]: all rows in some of the trees at a time."""
-        n, trees = len(X), len(self.root)
-        cells, end = np.ascontiguousarray(X.T), np.append(self.root, len(self.child)).astype(np.intp)
-        find = self._climb if n > FEW and np.diff(end).max() <= SMALL else self._descend
+    def _sizes(self) -> Index:
+        """Return the number of nodes of each tree."""
+        return np.diff(self.root, append=len(self.child))
+
+    def _descend(self, cells: NDArray[Any]) -> Index:
+        """Return the row of `value` that rows with these cells [D n] get, [trees n]: all rows in some of the trees at a time."""
+        n, trees = cells.shape[1], len(self.root)
         most, found = max(1, PAIRS // n), np.empty((trees, n), np.int32)
         for first in range(0, trees, most):
-            found[first : first + most] = find(end[first : first + most + 1], cells)
+            root = self.root[first : first + most].astype(np.intp)
+            row = np.tile(np.arange(n), len(root)) if n > 1 else None
+            leaves = self._walk(root.repeat(n), row, cells)
+            found[first : first + most] = self.leaf.take(leaves).reshape(-1, n)
         return found
-
-    def _descend(self, root: Index, cells: NDArray[Any]) -> Index:
-        """Return the same for trees from the first of these roots to before the last; `cells` are [D n]."""
-        n = cells.shape[1]
-        row = np.tile(np.arange(n), len(root) - 1) if n > 1 else None
-        return self.leaf.take(self._walk(root[:-1].repeat(n), row, cells)).reshape(-1, n)
 
     def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
         """Return the leaves below the nodes `at`; `row` numbers the row of each, None if there is one row."""
@@ -84,29 +88,33 @@ class Forest(NamedTuple):
                 at[moved] = self._walk(at[moved], row[moved], cells)
                 return at
 
-    def _climb(self, root: Index, cells: NDArray[Any]) -> Index:
-        """Return the same for small trees: from the deepest nodes up, each takes over the leaf of one of its children.
+    def _make_climber(self) -> Callable[[NDArray[Any]], Index]:
+        """Return what `_descend` does, for small trees: from the deepest nodes up, each takes over the leaf of one of its children.
 
         A byte per node and row, the number of that leaf in its tree: a CPU computes dozens of bytes at a time.
         """
-        first, at, levels = root[0], root[:-1], []
+        levels, at = [], self.root
         while len(at):
             at = at[self.child[at] != at]
-            levels.append((at, self.child[at]))
-            at = np.concatenate([self.child[at], self.child[at] + 1])
-        own = np.arange(first, root[-1]) - np.repeat(root[:-1], np.diff(root))
-        number = np.repeat(own.astype(np.uint8)[:, None], cells.shape[1], 1)  # [nodes n]
-        for at, left in reversed(levels):
-            right = cells.take(self.feature[at], 0) > self.threshold[at, None]
-            of_left, of_right = number.take(left - first, 0), number.take(left + 1 - first, 0)
-            of_right -= of_left
-            of_right *= right.view(np.uint8)
-            of_right += of_left
-            number[at - first] = of_right
-        return self.leaf.take(root[:-1, None] + number[root[:-1] - first])
+            left = self.child[at]
+            levels.append((at, left, self.feature[at], self.threshold[at, None]))
+            at = np.concatenate([left, left + 1])
+        own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
 
-    def _block(self, X: Array) -> Array:
-        leaves = self._find_leaves(X)
+        def climb(cells: NDArray[Any]) -> Index:
+            number = np.repeat(own.astype(np.uint8)[:, None], cells.shape[1], 1)  # [nodes n]
+            for at, left, feature, threshold in reversed(levels):
+                right = cells.take(feature, 0) > threshold
+                of_left, of_right = number.take(left, 0), number.take(left + 1, 0)
+                of_right -= of_left
+                of_right *= right.view(np.uint8)
+                of_right += of_left
+                number[at] = of_right
+            return self.leaf.take(self.root[:, None] + number[self.root])
+
+        return climb
+
+    def _find_logs(self, leaves: Index) -> Array:
         if not self.boosted:
             return _normalised(self._sum_frequencies(leaves))
         scores = self.start + self._sum_scores(leaves)
@@ -115,13 +123,13 @@ class Forest(NamedTuple):
         scores -= scores.max(1, keepdims=True)
         return _normalised(np.exp(scores))
 
-    def _sum_frequencies(self, leaves: NDArray[np.int32]) -> Array:
+    def _sum_frequencies(self, leaves: Index) -> Array:
         """Return the sum over trees, in their order: its last bits do not depend on the other rows, [n C]."""
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
         some = (leaves[:, i : i + size] for i in range(0, leaves.shape[1], size))
         return np.concatenate([self.value.take(part, 0).astype(np.float64).sum(0) for part in some])
 
-    def _sum_scores(self, leaves: NDArray[np.int32]) -> Array:
+    def _sum_scores(self, leaves: Index) -> Array:
         """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
         C, n = len(self.start), leaves.shape[1]
         cell = self.column[:, None] + C * np.arange(n)

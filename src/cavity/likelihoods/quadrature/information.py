@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import TINY, Array, namespace
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.noisy_argmax import Choice, Largest
+from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.probabilities import with_random_labels
+
+if TYPE_CHECKING:
+    from cavity.likelihoods.quadrature.softened import Softened
+
+    Choice = Largest | Softened  # how the label follows from noise-free latent values
 
 POINTS, GENERATOR = 1021, 455  # of the lattice for three and more contenders
 MANY = 16  # contenders above which four times as many points, in random order, are better

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cavity.common.array_tails import SQRT_HALF
 from cavity.common.namespaces import Array, namespace
@@ -20,44 +20,27 @@ MOST = 200  # terms of the sum; if noises differ so much that it needs more, the
 LEAST = 1e-30  # of a distribution function, which is divided by
 
 
-class Choice(Protocol):
-    """How the label follows from noise-free latent values."""
-
-    @property
-    def noise(self) -> Array:
-        """Variances s of the noise, [C] or [1]."""
-
-    @property
-    def terms(self) -> int:
-        """Number of terms that `among` computes per value of f."""
-
-    def duel(self, d: Array, noise: Array) -> Array:
-        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
-
-    def width(self, noise: Array) -> Array:
-        """Return the length over which that probability rises."""
-
-    def among(self, f: Array, chosen: Array) -> Array:
-        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
-
-
 class Largest(NamedTuple):
     """y = argmax_c f_c + e_c,  e_c ~ N(0, s_c)."""
 
     noise: Array  # [C], s
 
     def duel(self, d: Array, noise: Array) -> Array:
+        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
         return 0.5 * namespace(d).erfc(-SQRT_HALF * d / (noise**0.5)[:, None])
 
     def width(self, noise: Array) -> Array:
+        """Return the length over which that probability rises."""
         return noise**0.5
 
     @property
     def terms(self) -> int:
+        """Number of terms that `among` computes per value of f."""
         ratio = math.sqrt(float(self.noise.max()) / float(self.noise.min()))
         return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
 
     def among(self, f: Array, chosen: Array) -> Array:
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
         xp, noise = namespace(f), self.noise[chosen]
         if self.terms > MOST:
             var = xp.maximum(noise, 1e-8 * float(self.noise.max()))[..., None] + 0 * f
