@@ -15,12 +15,12 @@ Array = NDArray[np.float64]
 Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # of a block at most: their cells stay in the cache
-PAIRS = (
-    1 << 16
-)  # pairs of a row and a tree whose leaves are sought at a time: their arrays, and a few trees, stay there, too
+# pairs of a row and a tree whose leaves are sought at a time: their arrays stay in the cache, too
+PAIRS = 1 << 16
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree that a byte can number
+MOST_NODES = 1 << 18  # of all small trees: a block of FEW rows then takes 50 MB
 FEW = 64  # rows up to which walking down is faster than looking at all nodes
 
 
@@ -49,7 +49,7 @@ class Forest(NamedTuple):
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        climbs = len(X) > FEW and self._sizes().max() <= SMALL
+        climbs = len(X) > FEW and len(self.child) <= MOST_NODES and self._sizes().max() <= SMALL
         find = self._make_climber() if climbs else self._descend
         rows = min(ROWS, max(FEW, PAIRS // len(self.root))) if climbs else ROWS
         blocks = (np.ascontiguousarray(X[i : i + rows].T) for i in range(0, len(X), rows))
