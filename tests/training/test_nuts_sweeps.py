@@ -36,12 +36,11 @@ CASES = pytest.mark.parametrize(("C", "share"), [(2, None), (3, None), (4, "kern
 
 
 def sweep(run):
-    """The sites after a sweep in NumPy, and after one of the engine, both [2 N S], and what the engine says of its own."""
-    cached = run.engine.freeze(run.state, run.rows).cached
-    sites = np.stack([x.numpy() for x in run.state.sites[:2]])
-    found = ProbitSweeps(run).sweep(sites, cached.projection.a.numpy(), cached.r.numpy())
+    """The sites after a sweep in NumPy, and after one of the engine, and what the engine says of its own."""
+    cached, by = run.engine.freeze(run.state, run.rows).cached, ProbitSweeps(run)
+    found = by.sweep(by.pack(run.state), cached.projection.a.numpy(), cached.r.numpy())
     after, info = run.engine.step(run.state, run.whole, run.reduce, None, True)
-    return found, np.stack([x.numpy() for x in after.sites[:2]]), info
+    return found, by.pack(after), info
 
 
 @CASES
@@ -93,9 +92,8 @@ def test_far_in_the_tail_a_sweep_is_that_of_the_engine():
 
 def test_where_the_covariance_has_no_factor_there_is_no_fixed_point():
     run = make_run(3)
-    state = run.engine.at(run.state, torch.full_like(run.state.theta, 1e4))
-    cached = run.engine.freeze(state, run.rows).cached
-    assert ProbitSweeps(run).converge(state, cached, 1e-3, 50) is None
+    far = np.full(len(run.state.theta), 1e4)
+    assert ProbitSweeps(run).evaluate(far, 1e-3, 50) is None and ProbitSweeps(run).at(far, 1e-3, 50) is None
 
 
 def test_other_engines_are_left_to_torch():

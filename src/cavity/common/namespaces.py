@@ -164,7 +164,11 @@ def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{name: getattr(np, name) for name in "exp log log1p sqrt abs tanh maximum minimum where ceil".split()},
+    **{
+        name: getattr(np, name)
+        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil reciprocal".split()
+    },
+    rsqrt=lambda x: 1 / np.sqrt(x),
     erfcx=lambda x: _special().erfcx(x),
     log_ndtr=lambda x: _special().log_ndtr(x),
     log_sigmoid=lambda x: _log_sigmoid(NUMPY, x),
