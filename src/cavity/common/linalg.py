@@ -109,16 +109,11 @@ def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
     """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused, differentiable operation for symmetric K."""
-    a, failed = _Whiten.apply(*share_classes(K, B), jitter)  # type: ignore[no-untyped-call]
+    if len(K) != len(B):
+        classes = max(len(K), len(B))
+        K, B = K.expand(classes, -1, -1), B.expand(classes, -1, -1)
+    a, failed = _Whiten.apply(K, B, jitter)  # type: ignore[no-untyped-call]
     return a, failed
-
-
-def share_classes(K: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
-    """Repeat the one that all classes share if the other is one per class."""
-    if len(K) == len(B):
-        return K, B
-    classes = max(len(K), len(B))
-    return K.expand(classes, -1, -1), B.expand(classes, -1, -1)
 
 
 class _Whiten(torch.autograd.Function):

@@ -111,10 +111,6 @@ class Kernel(Parameters, nn.Module):
         """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
         return self.full(Z), self.cross(Z, X)
 
-    def fix_points(self, Z: Tensor, X: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Return `pair` at these points, as a function of the hyper-parameters alone."""
-        return lambda: self.pair(Z, X)
-
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
         return None

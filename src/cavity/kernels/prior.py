@@ -108,13 +108,8 @@ class Prior(nn.Module):
         """Return inducing inputs in the units in which they are stepped."""
         return (Z - self.center) / self.spread
 
-    def variance(self, X: Tensor) -> Tensor:
-        """Return k(x, x) + s, [C B] or [1 B]."""
-        found: Tensor = self.kernel.diag(X) + self.noise[:, None]
-        return found
-
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
-        variance = self.variance(X)
+        variance = self.kernel.diag(X) + self.noise[:, None]
         if len(a) < self.n_latent:
             a = a.expand(self.n_latent, -1, -1)
         if len(variance) < self.n_latent:

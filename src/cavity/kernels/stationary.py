@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from cavity.common.column_statistics import Columns
@@ -66,19 +64,6 @@ class Stationary(Scaled):
             return gaussian_pair(U, V, log_scale, self.log_variance)
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)
-
-    def fix_points(self, Z: Tensor, X: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
-        U, V = self.to_units(Z)[:, :, None], self.to_units(X)
-        M, N = Z.shape[1], len(X)
-        gaps = torch.cat([(U - U.transpose(1, 2)).flatten(1, 2), (U - V).flatten(1, 2)], 1)
-        square = -0.5 * gaps.square()  # [C M(M+N) D]
-
-        def pair() -> tuple[Tensor, Tensor]:
-            S = torch.matmul(square, (-2 * self.log_scale).exp()[..., None])
-            full, cross = torch.split(self._value(S), [M * M, M * N], 1)
-            return full.view(-1, M, M), cross.view(-1, M, N)
-
-        return pair
 
     def _value(self, S: Tensor) -> Tensor:
         return self.formula(TORCH).value(S)
