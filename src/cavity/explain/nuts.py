@@ -140,10 +140,11 @@ def _remember_slopes(
     @lru_cache(REMEMBERED)
     def evaluate(z: bytes) -> tuple[Array, float]:
         value, gradient = target(center + root @ np.frombuffer(z))
-        return -root.T @ gradient, -value
+        return root.T @ gradient, value
 
     def slope(z: Array) -> tuple[Array, float]:
-        return evaluate(z.tobytes())
+        gradient, value = evaluate(z.tobytes())
+        return -gradient, -value
 
     return slope
 
