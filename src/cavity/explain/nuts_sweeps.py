@@ -161,7 +161,8 @@ class ProbitSweeps:
         q, site = self._visit(sites, a, residual), Site(*sites)
         g = 0.5 * float((q.nu * (a * q.mean).sum(1)).sum() - np.linalg.slogdet(q.precision)[1].sum())
         value = g + float(q.moments.value.sum() - log_site_integral(q.cavity.t, site).sum())
-        parts = np.array(np.broadcast_arrays(*site_cotangents(q.moments, q.t, q.cavity, site, WHOLE)))
+        parts = np.empty((3, *self.place.shape))
+        parts[0], parts[1], parts[2] = site_cotangents(q.moments, q.t, q.cavity, site, WHOLE)
         of_mean, of_cov, G_r = self._per_class(parts, a)[:, :, None]
         return value, of_mean * q.mean + of_cov * q.cov_a - 2 * G_r * a, G_r[:, 0]
 
