@@ -165,14 +165,18 @@ def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{name: getattr(np, name) for name in "exp log log1p sqrt abs tanh maximum minimum where ceil".split()},
+    **{
+        name: getattr(np, name)
+        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil reciprocal".split()
+    },
+    rsqrt=lambda x: 1 / np.sqrt(x),
     erf=lambda x: _special().erf(x),
     erfc=lambda x: _special().erfc(x),
     erfcx=lambda x: _special().erfcx(x),
     log_ndtr=lambda x: _special().log_ndtr(x),
     log_sigmoid=lambda x: _log_sigmoid(NUMPY, x),
     clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
-    may_exceed=lambda x, most: np.abs(x).max() > most,
+    may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
     max=lambda x: np.maximum.reduce(x, -1, keepdims=True),  # methods take twice as long to start

@@ -35,9 +35,10 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{name: getattr(torch, name) for name in "exp log log1p abs tanh where ceil".split()},
-    erf=torch.erf,
-    erfc=torch.erfc,
+    **{
+        name: getattr(torch, name)
+        for name in "exp log log1p abs tanh where ceil reciprocal rsqrt erf erfc".split()
+    },
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,
