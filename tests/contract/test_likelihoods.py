@@ -202,8 +202,8 @@ def test_the_entropy_is_the_sum_of_its_parts(classifier):
         total, aleatoric, epistemic = factor.uncertainty(mean, var, noise)
         log_p = factor.log_probability(mean, var + noise)
         torch.testing.assert_close(total, -(log_p.exp() * log_p).sum(1), rtol=0, atol=1e-6)
-        sobol = 1e-9 if factor.n_latent == 1 else 0.01  # three and more classes go by a quasi-random rule
-        torch.testing.assert_close(aleatoric + epistemic, total, rtol=0, atol=sobol)
+        close = 1e-9 if factor.n_latent == 1 else 0.01  # three and more classes go by a quasi-random rule
+        torch.testing.assert_close(aleatoric + epistemic, total, rtol=0, atol=close)
         assert (aleatoric >= 0).all() and (epistemic >= 0).all()
 
 

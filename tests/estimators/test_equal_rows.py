@@ -7,6 +7,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
 from cavity.fitting.classification_job import prepare_classification
+from cavity.fitting.job import open_session
 from cavity.options import policy
 from cavity.rows.tables import Request, Table
 
@@ -136,7 +137,7 @@ def test_boosting_is_no_member_where_a_single_tree_has_a_leaf_for_every_distinct
     y, plans = rng.integers(2, size=300), []
     for columns in (4, 6):  # 16 and 64 distinct rows
         clf = GPClassifier(effort=effort, max_epochs=1, n_inducing=5, random_state=0)
-        job = prepare_classification(clf._config(), Request(X[:, :columns], y), None)
+        job = prepare_classification(open_session(clf._config(), None, None), Request(X[:, :columns], y))
         plans.append(job.plan.calibration)
     assert plans[0].trees and [plan.rounds for plan in plans] == [rounds, rounds or 50]
 

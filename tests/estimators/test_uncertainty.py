@@ -10,7 +10,7 @@ from cavity.prediction.uncertainty import Uncertainty, rank_rows
 from reference.information import monte_carlo
 from support import classifier, toy
 
-SOBOL = 0.004  # nats, beside the error of the Monte Carlo
+LATTICE = 0.004  # nats, beside the error of the Monte Carlo
 MODELS = {
     "ep": {"method": "ep"},
     "gfitc": {"method": "gfitc"},
@@ -41,7 +41,7 @@ def test_each_of_the_three_agrees_with_monte_carlo_on_the_latent_values(model, C
     expected = monte_carlo(mean, var - clf.noise_, clf.noise_, kind, epsilon, 1000)
     got = clf.predict_uncertainty(X)
     for value, (estimate, error) in zip(got, expected, strict=True):
-        assert (np.abs(value - estimate) < 4.5 * error + (SOBOL if C > 2 else 1e-6)).all()
+        assert (np.abs(value - estimate) < 4.5 * error + (LATTICE if C > 2 else 1e-6)).all()
     P = clf.predict_proba(X)
     np.testing.assert_allclose(got.total, -(P * np.log(P)).sum(1), rtol=1e-9)
     np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, atol=0.01 if C > 2 else 1e-8)

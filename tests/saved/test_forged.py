@@ -173,6 +173,14 @@ def test_a_pool_of_a_million_members_is_refused_soon(tmp_path):
     refuse_soon(cavity.load, path, "pool.weights has more than 1000 values")
 
 
+def test_trees_that_share_nodes_are_refused(tmp_path):
+    sample, path, name = Sample((FOLDER / "format-4.cavity").read_bytes()), tmp_path / "m", "pool.0.root"
+    path.write_bytes(sample.file(tensors=sample.tensors | {name: sample.tensors[name].flip(0)}))
+    with pytest.raises(BadFile, match="the trees of the pool do not fit together"):
+        cavity.load(path)
+    assert read_array_record(path) is None  # left to the full reader
+
+
 def refuse_soon(reader, path, words):
     begin = time.process_time()
     with pytest.raises(BadFile, match=words):

@@ -7,13 +7,15 @@ import torch
 import support
 from cavity.explain import nuts, sampling
 from cavity.explain.nuts_sweeps import ProbitSweeps, has_small_table
-from cavity.kernels import Matern32
+from cavity.kernels import RBF, Linear, Matern32
 from cavity.rows.tables import Request, read_table_of_fit
 from support import toy
 
 
-def make_run(C, share=None, method="ep", over=("kernel", "noise"), **options):
+def make_run(C, share=None, method="ep", over=("kernel", "noise"), constant=False, **options):
     X, y = toy(14, C)
+    if constant:
+        X = np.column_stack([X, np.ones(14)])
     model = support.classifier(method, n_inducing=4, max_epochs=3, random_state=0, share=share, **options)
     model.fit(X, y)
     table = read_table_of_fit(Request(X, y), model.class_weight, model._features(), model.classes_)
@@ -35,12 +37,11 @@ CASES = pytest.mark.parametrize(("C", "share"), [(2, None), (3, None), (4, "kern
 
 
 def sweep(run):
-    """The sites after a sweep in NumPy, and after one of the engine, both [2 N S], and what the engine says of its own."""
-    cached = run.engine.freeze(run.state, run.rows).cached
-    sites = np.stack([x.numpy() for x in run.state.sites[:2]])
-    found = ProbitSweeps(run).sweep(sites, cached.projection.a.numpy(), cached.r.numpy())
+    """The sites after a sweep in NumPy, and after one of the engine, and what the engine says of its own."""
+    cached, by = run.engine.freeze(run.state, run.rows).cached, ProbitSweeps(run)
+    found = by.sweep(by.pack(run.state), cached.projection.a.numpy(), by.residual(cached.r.numpy()))
     after, info = run.engine.step(run.state, run.whole, run.reduce, None, True)
-    return found, np.stack([x.numpy() for x in after.sites[:2]]), info
+    return found, by.pack(after), info
 
 
 @CASES
@@ -51,9 +52,27 @@ def test_a_sweep_is_that_of_the_engine(C, share):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
-@CASES
-def test_value_gradient_and_state_at_the_fixed_point_are_those_of_the_engine(C, share):
-    run = make_run(C, share)
+class Squared(RBF):
+    """The RBF by another name, which is left to torch."""
+
+
+@pytest.mark.parametrize(
+    ("C", "options"),
+    [
+        (2, {}),
+        (4, {"share": "kernel"}),
+        (4, {"share": "prior"}),
+        (3, {"kernel": RBF() + Linear(fades=True)}),
+        (3, {"kernel": Linear(), "share": "kernel", "over": "noise"}),
+        (3, {"kernel": RBF(), "over": "kernel"}),
+        (3, {"kernel": RBF() + Linear(), "constant": True}),  # shares the lengthscale of the column before it
+        (3, {"kernel": Squared()}),
+        (3, {"kernel": RBF(), "inducing": "spectrum", "over": "kernel"}),
+        (3, {"kernel": Matern32() + RBF()}),
+    ],
+)
+def test_value_gradient_and_state_at_the_fixed_point_are_those_of_the_engine(C, options):
+    run = make_run(C, **options)
     by_engine, by_sweeps = nuts.LogDensity(run, 1e-10), nuts.LogDensity(run, 1e-10)
     assert by_sweeps.sweeps is not None
     by_engine.sweeps = None
@@ -92,9 +111,8 @@ def test_far_in_the_tail_a_sweep_is_that_of_the_engine():
 
 def test_where_the_covariance_has_no_factor_there_is_no_fixed_point():
     run = make_run(3)
-    state = run.engine.at(run.state, torch.full_like(run.state.theta, 1e4))
-    cached = run.engine.freeze(state, run.rows).cached
-    assert ProbitSweeps(run).converge(state, cached, 1e-3, 50) is None
+    far = np.full(len(run.state.theta), 1e4)
+    assert ProbitSweeps(run).evaluate(far, 1e-3, 50) is None and ProbitSweeps(run).at(far, 1e-3, 50) is None
 
 
 def test_other_engines_are_left_to_torch():

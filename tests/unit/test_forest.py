@@ -58,10 +58,12 @@ def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
     forest = make_forest(MODELS[name].fit(X, y))
     whole = forest.log_proba(X)
     np.testing.assert_array_equal(np.concatenate([forest.log_proba(row[None]) for row in X]), whole)
-    monkeypatch.setattr("cavity.prediction.tree_ensembles.BLOCK", 60)
-    monkeypatch.setattr("cavity.prediction.tree_ensembles.PAIRS", 5)
-    monkeypatch.setattr("cavity.prediction.tree_ensembles.VALUES", 90)
-    np.testing.assert_array_equal(forest.log_proba(X), whole)
+    few = {"ROWS": 30, "PAIRS": 90, "VALUES": 90}
+    for constant, value in few.items():
+        monkeypatch.setattr(f"cavity.prediction.tree_ensembles.{constant}", value)
+    for most in (0, 99):  # rows up to which trees are walked down
+        monkeypatch.setattr("cavity.prediction.tree_ensembles.FEW", most)
+        np.testing.assert_array_equal(forest.log_proba(X), whole)
 
 
 @pytest.mark.parametrize("name", ["boosting", "extra trees", "leaves"])

@@ -49,7 +49,7 @@ def predict(
             "--json and the predictions would both go to stdout: write the predictions to a file with --out."
         )
     extras, keep = Extras(uncertainty, novelty), keep or []
-    predictor, file = open_predictor(model, device, extras), open_table(data)
+    predictor, file = open_predictor(model, device), open_table(data)
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -74,9 +74,9 @@ def predict(
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
 
 
-def open_predictor(path: str | Path, device: str | None, extras: Extras) -> RowPredictor:
-    """Read a classifier or a regressor: in NumPy if its kind allows it, and neither a device nor entropies are asked for."""
-    record = None if device is not None or extras.uncertainty else read_array_record(path)
+def open_predictor(path: str | Path, device: str | None) -> RowPredictor:
+    """Read a classifier or a regressor: in NumPy if its kind allows it, and no device is asked for."""
+    record = None if device is not None else read_array_record(path)
     if record is not None:
         return ArrayPredictor(record, lambda: _restore(path, None, record.stored.as_tensors()))
     return _restore(path, device)

@@ -25,8 +25,9 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     solve_lower       lower⁻¹ B, [C M n]
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
-NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and find(Booleans),
-the places of those that are true.
+NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
+find(Booleans), the places of those that are true; max_over one axis, which stays; swap, the last two axes; descending, the order of
+each row; single precision; like(x, other), a NumPy array as an array like another.
 
 Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
 """
@@ -164,17 +165,28 @@ def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{name: getattr(np, name) for name in "exp log log1p sqrt abs tanh maximum minimum where ceil".split()},
+    **{
+        name: getattr(np, name)
+        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil reciprocal".split()
+    },
+    rsqrt=lambda x: 1 / np.sqrt(x),
+    erf=lambda x: _special().erf(x),
+    erfc=lambda x: _special().erfc(x),
     erfcx=lambda x: _special().erfcx(x),
     log_ndtr=lambda x: _special().log_ndtr(x),
     log_sigmoid=lambda x: _log_sigmoid(NUMPY, x),
     clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
-    may_exceed=lambda x, most: np.abs(x).max() > most,
+    may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
     max=lambda x: np.maximum.reduce(x, -1, keepdims=True),  # methods take twice as long to start
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),
     sum=lambda x: np.add.reduce(x, -1, keepdims=True),
+    max_over=lambda x, axis: np.maximum.reduce(x, axis, keepdims=True),
+    swap=lambda x: x.swapaxes(-1, -2),
+    descending=lambda x: np.argsort(-x, 1, kind="stable"),
+    single=lambda x: x.astype(np.float32),
+    like=lambda x, other: x,
     find=np.flatnonzero,
     arange=lambda n, like: np.arange(n, dtype=np.float64),
     count=lambda x: x.sum(-1, keepdims=True),

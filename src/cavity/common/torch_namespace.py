@@ -35,7 +35,10 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{name: getattr(torch, name) for name in "exp log log1p abs tanh where ceil".split()},
+    **{
+        name: getattr(torch, name)
+        for name in "exp log log1p abs tanh where ceil reciprocal rsqrt erf erfc".split()
+    },
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,
@@ -50,6 +53,11 @@ TORCH = SimpleNamespace(
     min=lambda x: x.amin(-1, keepdim=True),
     sum=lambda x: x.sum(-1, keepdim=True),
     count=lambda x: x.sum(-1, keepdim=True),
+    max_over=lambda x, axis: x.amax(axis, keepdim=True),
+    swap=lambda x: x.mT,
+    descending=lambda x: x.argsort(dim=1, descending=True, stable=True),
+    single=lambda x: x.float(),
+    like=lambda x, other: torch.from_numpy(x).to(other),
     find=lambda x: x.nonzero()[:, 0],
     arange=lambda n, like: torch.arange(n, dtype=like.dtype, device=like.device),
     logsumexp=torch.logsumexp,

@@ -40,6 +40,7 @@ from cavity.inference.sites import (
     refresh,
     refresh_average,
     remove,
+    site_cotangents,
     times,
 )
 from cavity.inference.state import Info, Optimiser, State, Totals
@@ -292,18 +293,16 @@ class Engine:
 
         G_a overwrites Σa, which is not used again.
         """
-        _, dm, dv, dr, own = moments
         a = projection.a.detach()
-        shift = times(view.share.p, view.stored.site.tau * view.t.mean - view.stored.site.nu)
-        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / cavity.keep, dr]))
-        moved = Cotangents(*scatter(parts, view.classes, a))
+        parts = site_cotangents(moments, view.t, cavity, view.stored.site, view.share)
+        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         gradient = pull_back(pairs, tuple(self.parameters.values()))
-        return self._with_own(gradient, own, view.share)
+        return self._with_own(gradient, moments.own, view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
         """Add the derivatives in the factor's parameters, which are the last ones."""

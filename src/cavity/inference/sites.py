@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.namespaces import namespace
 from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
@@ -59,7 +60,7 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
     tau, nu = times(share.p, site.tau), times(share.p, site.nu)
     keep = 1 - tau * t.var
     usable = keep > LEAST_KEEP
-    keep = keep.clamp_min(LEAST_KEEP)
+    keep = namespace(keep).maximum(keep, LEAST_KEEP)
     return Cavity(Normal((t.mean - nu * t.var) / keep, t.var / keep), keep, usable)
 
 
@@ -70,7 +71,7 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     """
     d1 = moments.dm
     d2 = 2 * moments.dv - d1 * d1
-    scale = times(share.copies, (1 + cavity.var * d2).reciprocal())
+    scale = times(share.copies, namespace(d1).reciprocal(1 + cavity.var * d2))
     return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
@@ -91,11 +92,29 @@ def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Sha
 
     This equals the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v, which is 0 far from all inducing points.
     """
-    tau, nu = one_copy(share, site.tau), one_copy(share, site.nu)
-    grown = 1 + tau * cavity.var
-    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * cavity.mean.square()
-    rows = moments.value + 0.5 * (grown.log() - square / grown).sum(1)
+    one = Site(one_copy(share, site.tau), one_copy(share, site.nu))
+    rows = moments.value - log_site_integral(cavity, one).sum(1)
     return times(share.copies, rows[:, None])[:, 0]
+
+
+def log_site_integral(cavity: Normal, site: Site) -> Tensor:
+    """Return log ∫ of every site, [B S]."""
+    tau, nu = site
+    grown = 1 + tau * cavity.var
+    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (cavity.mean * cavity.mean)
+    return 0.5 * (square / grown - namespace(grown).log(grown))
+
+
+def site_cotangents(
+    moments: Moments, t: Normal, cavity: Cavity, site: Site, share: Share
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return the coefficients of μ and Σa in the cotangent of a, and that of r, at fixed cavities, each [B S].        [METHOD 6]
+
+    ∂m        (∂m p(τm − ν) + 2 ∂v) / keep        ∂r
+    """
+    shift = times(share.p, site.tau * t.mean - site.nu)
+    parts = moments.dm, (moments.dm * shift + 2 * moments.dv) / cavity.keep, moments.dr
+    return tuple(times(share.copies, x) for x in parts)  # type: ignore[return-value]
 
 
 class StoredSites(NamedTuple):

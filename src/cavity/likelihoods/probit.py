@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import Array
+from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.quadrature.argmax import leader_is_sure
@@ -15,19 +15,21 @@ from cavity.likelihoods.quadrature.power import ProbitMoments, probit_average, p
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
 
 
-def _probit(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
-) -> ProbitMoments:
-    r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
-
-    `var` includes `residual`. Exponents below one need quadrature; the rule for `least` near 0 knows no closed form at e = 1.
-    """
-    scale = var.rsqrt()
+def match_probit(mean: Array, var: Array) -> ProbitMoments:
+    r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var` is b."""
+    scale = namespace(var).rsqrt(var)
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
     dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
-    closed = ProbitMoments(log_ndtr(alpha), dm, dv, dv)
+    return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
+
+
+def _probit(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
+) -> ProbitMoments:
+    """b = V + R is `var`. Exponents below one need quadrature; the rule for `least` near 0 knows no closed form at e = 1."""
+    closed = match_probit(mean, var)
     if exponent is None:
         return closed
     power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)

@@ -14,8 +14,8 @@ from cavity.common.namespaces import Array
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.probit import signs
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.noisy_argmax import softened
 from cavity.likelihoods.quadrature.probabilities import log_logistic, log_logistic_by_probit, log_softmax
+from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
-BLOCK = 1 << 22  # pairs of a row and a tree whose leaves are held at a time
-PAIRS = 1 << 15  # of them that are walked at a time: their arrays, and a few trees, stay in the cache
-ROWS = 1 << 12  # most rows of a block: they stay in the cache, too
+ROWS = 1 << 9  # of a block at most: their cells stay in the cache
+# pairs of a row and a tree whose leaves are sought at a time: their arrays stay in the cache, too
+PAIRS = 1 << 17
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
+SMALL = 1 << 8  # nodes of a tree that a byte can number
+MOST_NODES = 1 << 18  # of all small trees: a block of FEW rows then takes 50 MB
+FEW = 64  # rows up to which walking down is faster than looking at all nodes
 
 
 class Forest(NamedTuple):
@@ -42,40 +46,75 @@ class Forest(NamedTuple):
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
-        rows = max(1, min(ROWS, BLOCK // len(self.root)))
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        parts = [self._block(np.ascontiguousarray(X[i : i + rows])) for i in range(0, len(X), rows)]
+        climbs = len(X) > FEW and len(self.child) <= MOST_NODES and self._sizes().max() <= SMALL
+        find = self._make_climber() if climbs else self._descend
+        rows = min(ROWS, max(FEW, PAIRS // len(self.root))) if climbs else ROWS
+        blocks = (np.ascontiguousarray(X[i : i + rows].T) for i in range(0, len(X), rows))
+        parts = [self._find_logs(find(cells)) for cells in blocks]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
-    def _find_leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
-        """Return the row of `value` that each row gets in each tree, [trees n]: all rows in some of the trees at a time."""
-        (n, D), trees = X.shape, len(self.root)
-        most, rows = max(1, PAIRS // n), X.reshape(-1)
-        found = np.empty((trees, n), np.int32)
+    def _sizes(self) -> Index:
+        """Return the number of nodes of each tree."""
+        return np.diff(self.root, append=len(self.child))
+
+    def _descend(self, cells: NDArray[Any]) -> Index:
+        """Return the row of `value` that rows with these cells [D n] get, [trees n]: all rows in some of the trees at a time."""
+        n, trees = cells.shape[1], len(self.root)
+        most, found = max(1, PAIRS // n), np.empty((trees, n), np.int32)
         for first in range(0, trees, most):
-            some = self.root[first : first + most]
-            at, row = np.repeat(some.astype(np.intp), n), np.tile(D * np.arange(n), len(some))
-            found[first : first + most] = self._walk(at, rows, row).reshape(-1, n)
+            root = self.root[first : first + most].astype(np.intp)
+            row = np.tile(np.arange(n), len(root)) if n > 1 else None
+            leaves = self._walk(root.repeat(n), row, cells)
+            found[first : first + most] = self.leaf.take(leaves).reshape(-1, n)
         return found
 
-    def _walk(self, at: NDArray[np.intp], rows: NDArray[Any], row: NDArray[np.intp]) -> Index:
-        """Return what is at the leaves below the nodes `at`; `row` is where the row of each begins in the flat `rows`."""
-        found, going = at, np.arange(len(at))
-        while len(going):
-            before = at
+    def _walk(self, at: Index, row: Index | None, cells: NDArray[Any]) -> Index:
+        """Return the leaves below the nodes `at`; `row` numbers the row of each, None if there is one row."""
+        n, flat = cells.shape[1], cells.reshape(-1)
+        while True:
             for _ in range(STEPS):
-                before, cell = at, row + self.feature.take(at)
-                right = rows.take(cell) > self.threshold.take(at)
+                before, cell = at, self.feature.take(at)
+                if row is not None:
+                    cell = row + np.multiply(cell, n, dtype=np.intp)
+                right = flat.take(cell) > self.threshold.take(at)
                 at = np.add(self.child.take(at), right, dtype=np.intp)
-            found[going] = at
             moved = np.flatnonzero(at != before)
-            going, at, row = going[moved], at[moved], row[moved]
-        return self.leaf.take(found)
+            if not len(moved):
+                return at
+            if row is not None and 2 * len(moved) < len(at):  # leave out the others
+                at[moved] = self._walk(at[moved], row[moved], cells)
+                return at
 
-    def _block(self, X: Array) -> Array:
-        leaves = self._find_leaves(X)
+    def _make_climber(self) -> Callable[[NDArray[Any]], Index]:
+        """Return what `_descend` does, for small trees: from the deepest nodes up, each takes over the leaf of one of its children.
+
+        A byte per node and row, the number of that leaf in its tree: a CPU computes dozens of bytes at a time.
+        """
+        levels, at = [], self.root
+        while len(at):
+            at = at[self.child[at] != at]
+            left = self.child[at]
+            levels.append((at, left, self.feature[at], self.threshold[at, None]))
+            at = np.concatenate([left, left + 1])
+        own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
+
+        def climb(cells: NDArray[Any]) -> Index:
+            number = np.repeat(own.astype(np.uint8)[:, None], cells.shape[1], 1)  # [nodes n]
+            for at, left, feature, threshold in reversed(levels):
+                right = cells.take(feature, 0) > threshold
+                of_left, of_right = number.take(left, 0), number.take(left + 1, 0)
+                of_right -= of_left
+                of_right *= right.view(np.uint8)
+                of_right += of_left
+                number[at] = of_right
+            return self.leaf.take(self.root[:, None] + number[self.root])
+
+        return climb
+
+    def _find_logs(self, leaves: Index) -> Array:
         if not self.boosted:
             return _normalised(self._sum_frequencies(leaves))
         scores = self.start + self._sum_scores(leaves)
@@ -84,13 +123,13 @@ class Forest(NamedTuple):
         scores -= scores.max(1, keepdims=True)
         return _normalised(np.exp(scores))
 
-    def _sum_frequencies(self, leaves: NDArray[np.int32]) -> Array:
+    def _sum_frequencies(self, leaves: Index) -> Array:
         """Return the sum over trees, in their order: its last bits do not depend on the other rows, [n C]."""
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
         some = (leaves[:, i : i + size] for i in range(0, leaves.shape[1], size))
         return np.concatenate([self.value.take(part, 0).astype(np.float64).sum(0) for part in some])
 
-    def _sum_scores(self, leaves: NDArray[np.int32]) -> Array:
+    def _sum_scores(self, leaves: Index) -> Array:
         """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
         C, n = len(self.start), leaves.shape[1]
         cell = self.column[:, None] + C * np.arange(n)

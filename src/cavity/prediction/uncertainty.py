@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +13,8 @@ from cavity.common.linalg import concatenate
 from cavity.errors import BadInput
 from cavity.inference.posterior import Normal
 from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
+from cavity.prediction.entropy import Uncertainty as Uncertainty
+from cavity.prediction.entropy import share_entropy
 from cavity.prediction.model import (
     FittedModel,
     Joint,
@@ -30,27 +31,12 @@ from cavity.prediction.novelty import Novelty
 Array = NDArray[np.float64]
 
 
-class Uncertainty(NamedTuple):
-    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits)."""
-
-    total: Array
-    aleatoric: Array
-    epistemic: Array
-
-
 @torch.no_grad()
 def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
-    """Split the entropy of the predicted probabilities, temperature and pool included.
-
-    The parts of the Gaussian process, each by its own integral, are scaled by one factor per row so that they add up.
-    """
+    """Split the entropy of the predicted probabilities, temperature and pool included."""
     f = predict_latent(model, as_tensor(rows))
     log_p = apply_pool(model, f, log_probabilities(model, f).numpy(), rows)
-    total = -(np.exp(log_p) * log_p).sum(1)
-    aleatoric, epistemic = split_entropy(model, f)
-    own = aleatoric + epistemic
-    scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
-    return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
+    return share_entropy(log_p, *split_entropy(model, f))
 
 
 def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:

@@ -60,11 +60,21 @@ def _restore_trees(tensors: Arrays, prefix: str, boosted: bool) -> Forest:
     if "child" in of:
         forest = Forest(**of, boosted=boosted)
         threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
-        return forest._replace(threshold=threshold)
-    # files before format 4 have both children, and a value per node
-    column, start = of.pop("column"), of.pop("start")
-    of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
-    forest = Nodes(**of).make_forest(column, start, boosted)
-    if not (forest.child >= np.arange(len(forest.child))).all():
+        forest = forest._replace(threshold=threshold)
+    else:  # files before format 4 have both children, and a value per node
+        column, start = of.pop("column"), of.pop("start")
+        of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
+        forest = Nodes(**of).make_forest(column, start, boosted)
+    if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
     return forest
+
+
+def _are_apart(forest: Forest) -> bool:
+    """Return whether the nodes of each tree follow its root, and their children follow them."""
+    own, ends = np.arange(len(forest.child)), np.append(forest.root, len(forest.child))
+    size = np.diff(ends)
+    if forest.root[0] != 0 or not (size > 0).all():
+        return False
+    last = forest.child + ~_find_leaves(forest)
+    return bool((forest.child >= own).all() and (last < np.repeat(ends[1:], size)).all())

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.inference import Engine, Optimiser, State
+from cavity.inference import Optimiser, State
 from cavity.training.convergence import ROUGH_CLASSES, rough_tol
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
@@ -45,10 +45,6 @@ class Rest(NamedTuple):
 
     def is_reached(self, run: Run, size: float, change: float) -> bool:
         return size < self.small_move and change / run.total <= self.tol
-
-
-# from a state and the engine frozen there to the fixed point
-Shortcut = Callable[[State, Engine], State | None]
 
 
 class _Stop(Exception):
@@ -144,20 +140,18 @@ def converge_at_start(run: Run, theta: Tensor) -> tuple[State, float, float]:
         run.state = run.state._replace(jitter=raise_jitter(run.state))
 
 
-def converge_at(
-    run: Run, theta: Tensor, rest: Rest | None = None, shortcut: Shortcut | None = None
-) -> tuple[State | None, float, float]:
+def converge_at(run: Run, theta: Tensor, rest: Rest | None = None) -> tuple[State | None, float, float]:
     """Return the state with converged sites at these hyper-parameters, its objective and its log Z_q.
 
     The gradient is in `state.optimiser`. The state is None if no damping helps. `rest`: when sites have converged, if not by the
-    run's plan. `shortcut` is tried before the engine's sweeps.
+    run's plan.
     """
     linear = run.engine.factor.linear and float(run.state.damping) == 1.0  # one sweep is the fixed point
     rest = rest or _choose_rest(run)
     begin = without_sites(run.state) if linear else run.state
     for share in (1.0,) if linear else (1.0, 0.5, 0.25):
         state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
-        converged, value, evidence = _sweep(run, state, rest._replace(most=1) if linear else rest, shortcut)
+        converged, value, evidence = _sweep(run, state, rest._replace(most=1) if linear else rest)
         if converged is not None:
             return converged._replace(damping=run.state.damping), value, evidence
     return None, math.nan, math.nan
@@ -178,17 +172,13 @@ def _choose_rest(run: Run) -> Rest:
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
-def _sweep(
-    run: Run, state: State, rest: Rest, shortcut: Shortcut | None
-) -> tuple[State | None, float, float]:
+def _sweep(run: Run, state: State, rest: Rest) -> tuple[State | None, float, float]:
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        swept = None if shortcut is None else shortcut(state, frozen)
-        if swept is None:
-            swept = find_fixed_point(
-                run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
-            )
+        swept = find_fixed_point(
+            run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
+        )
         if swept is None:
             return None, math.nan, math.nan
         state, engine = swept, engine.thaw(frozen)

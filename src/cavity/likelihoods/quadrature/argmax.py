@@ -22,6 +22,7 @@ from cavity.likelihoods.quadrature.grid import (
 MANY = 16  # with more classes, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
+FEW = 4  # rows up to which NumPy is faster than dozens of small torch calls
 BYTES = 64 << 20  # of one array over a piece's nodes
 
 
@@ -36,7 +37,10 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
     if mean.requires_grad or var.requires_grad or rows.dtype != torch.float64:
         return log_by_panels(rows, sd).reshape(mean.shape)
-    log_p, left = trapezoid.log_probabilities(rows, sd)
+    if len(rows) <= FEW and not rows.is_cuda:
+        log_p, left = map(torch.from_numpy, trapezoid.log_probabilities(rows.numpy(), sd.numpy()))
+    else:
+        log_p, left = trapezoid.log_probabilities(rows, sd)
     if left.any():
         log_p[left] = log_by_panels(rows[left], sd[left])
     found: Tensor = log_p.reshape(mean.shape)

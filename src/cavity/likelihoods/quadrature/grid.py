@@ -1,18 +1,20 @@
 """Gauss–Legendre quadrature between well-placed breakpoints. [METHOD 8]
 
-Grids of all breakpoints are written over an array namespace, for ONNX graphs too; shorter ones follow from the values, in torch.
+Grids of all breakpoints are written over an array namespace, for NumPy and ONNX graphs too; shorter ones follow from the values,
+in torch, which only they load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from cavity.common.namespaces import Array, namespace
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
@@ -51,6 +53,8 @@ def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
 
     A panel is one standard deviation of the sharpest bump nearby, or |z|/2.5 of them at z standard deviations from it.
     """
+    import torch
+
     z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]
     density = ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
     parts = 0.5 * edges.diff(dim=-1) * (density[..., 1:] + density[..., :-1])
@@ -59,6 +63,8 @@ def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
 
 def respace(edges: Tensor, length: Tensor, panels: int) -> Tensor:
     """Return breakpoints at equal steps of a length that increases along the edges, [... E] → [... panels + 1]."""
+    import torch
+
     steps = torch.linspace(0, 1, panels + 1, dtype=edges.dtype, device=edges.device) * length[..., -1:]
     after = torch.searchsorted(length, steps, right=True).clamp(1, edges.shape[-1] - 1)
     low, high = (length.gather(-1, i) for i in (after - 1, after))
@@ -69,6 +75,8 @@ def respace(edges: Tensor, length: Tensor, panels: int) -> Tensor:
 
 def shortest_grids(edges: Tensor, length: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield indices of rows with the shortest grid that resolves them; rows that no grid resolves keep all their edges."""
+    import torch
+
     panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
     for most in SIZES:
         place = (left & (panels <= most)).nonzero()[:, 0]

@@ -1,19 +1,29 @@
-"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f (epistemic). [docs/decisions/0014]"""
+"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f (epistemic). [docs/decisions/0014]
+
+Arrays are torch's or NumPy's; this module does not load torch.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from cavity.likelihoods.normal_tails import log_normal_pdf
+from cavity.common.namespaces import TINY, Array, namespace
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.noisy_argmax import Choice, Largest
+from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.probabilities import with_random_labels
 
-POINTS = 1024  # Sobol points for three and more contenders
-MANY = 16  # contenders above which Sobol points are hardly better than random ones, and four times as many are used
+if TYPE_CHECKING:
+    from cavity.likelihoods.quadrature.softened import Softened
+
+    Choice = Largest | Softened  # how the label follows from noise-free latent values
+
+POINTS, GENERATOR = 1021, 455  # of the lattice for three and more contenders
+MANY = 16  # contenders above which four times as many points, in random order, are better
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
 BYTES = 4 << 20  # of one array over a piece's nodes
 
@@ -21,24 +31,24 @@ BYTES = 4 << 20  # of one array over a piece's nodes
 class EntropyParts(NamedTuple):
     """Entropy of the label, H(p(y)), and its parts in nats, [n]."""
 
-    total: Tensor
-    aleatoric: Tensor  # E_f H(p(y|f))
-    epistemic: Tensor  # E_f KL(p(y|f) ‖ p(y)), the mutual information of y and f
+    total: Any
+    aleatoric: Any  # E_f H(p(y|f))
+    epistemic: Any  # E_f KL(p(y|f) ‖ p(y)), the mutual information of y and f
 
 
 class Latent(NamedTuple):
     """Noise-free latent values, [n C] (or [n 1], the difference of two), and what they predict, [n C] (or [n 2])."""
 
-    mean: Tensor
-    var: Tensor
-    log_p: Tensor  # log p(y), without random labels
+    mean: Array
+    var: Array
+    log_p: Array  # log p(y), without random labels
     epsilon: float  # share of labels drawn at random
 
-    def rows(self, index: Tensor) -> Latent:
+    def rows(self, index: Any) -> Latent:
         """Return the values of some rows."""
         return Latent(self.mean[index], self.var[index], self.log_p[index], self.epsilon)
 
-    def log_mean(self) -> Tensor:
+    def log_mean(self) -> Array:
         """Return log p(y), with random labels."""
         return with_random_labels(self.log_p, self.epsilon, self.log_p.shape[1])
 
@@ -49,78 +59,95 @@ def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
         total H(p(y)) = aleatoric + epistemic        p(y) = E_f p(y|f)
 
     holds exactly for the integrals. Both parts are averages over the same f, so that neither is a small difference of large
-    numbers. One latent function or two contenders: a one-dimensional grid, near machine precision. More: Sobol points, each average
+    numbers. One latent function or two contenders: a one-dimensional grid, near machine precision. More: a lattice, each average
     accurate to a few 1e-3. Without noise p(y|f) is one class, and all of the entropy but that of random labels is epistemic.
     """
-    log_mean, n = f.log_mean(), len(f.mean)
-    total = -(log_mean.exp() * log_mean).sum(1)
+    xp, log_mean, first = namespace(f.mean), f.log_mean(), f.mean[:, 0]
+    total = -(xp.exp(log_mean) * log_mean).sum(1)
     if isinstance(choice, Largest) and not choice.noise.any():
-        aleatoric = _nats(f.mean.new_ones(n, 1, 1), f)[0, :, 0]
-        return EntropyParts(total, aleatoric, (total - aleatoric).clamp_min(0))
+        aleatoric = _find_nats(0 * first[:, None, None] + 1, f)[0][:, 0]
+        return EntropyParts(total, aleatoric, xp.maximum(total - aleatoric, 0))
     if f.mean.shape[1] == 1:  # a positive value favours the second class
-        turned = f._replace(log_p=f.log_p.flip(1))
-        return EntropyParts(total, *_duel(turned, f.mean[:, 0], f.var[:, 0], choice.noise.expand(n), choice))
-    order = f.log_p.argsort(dim=1, descending=True, stable=True)
-    kept = f.log_p.gather(1, order).exp().cumsum(1)
-    count = ((kept < 1 - DROPPED).sum(1) + 1).clamp(2, order.shape[1])  # contenders of each row
-    parts = torch.empty(2, n, dtype=f.mean.dtype)
+        turned = f._replace(log_p=f.log_p[:, [1, 0]])
+        return EntropyParts(total, *_duel(turned, first, f.var[:, 0], choice.noise + 0 * first, choice))
+    order = xp.descending(f.log_p)
+    kept = xp.exp(xp.look_up(f.log_p, order)).cumsum(1)
+    count = xp.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])  # contenders of each row
+    aleatoric, epistemic = 0 * total, 0 * total
     for K in sorted(set(count.tolist())):
-        rows = torch.nonzero(count == K)[:, 0]
-        parts[:, rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
-    return EntropyParts(total, *parts)
+        rows = xp.find(count == K)
+        aleatoric[rows], epistemic[rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
+    return EntropyParts(total, aleatoric, epistemic)
 
 
-def _integrate_contenders(f: Latent, order: Tensor, K: int, choice: Choice) -> Tensor:
-    """Return both parts [2 n] of rows with K contenders each; latent values are ordered by probability."""
-    f = Latent(f.mean.gather(1, order), f.var.gather(1, order), f.log_p.gather(1, order), f.epsilon)
+def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> tuple[Array, Array]:
+    """Return both parts, each [n], of rows with K contenders each; latent values are ordered by probability."""
+    xp = namespace(order)
+    mean, var, log_p = (xp.look_up(x, order) for x in f[:3])
+    f = Latent(mean, var, log_p, f.epsilon)
     if K == 2:
         mean, var = f.mean[:, 0] - f.mean[:, 1], f.var[:, 0] + f.var[:, 1]
         return _duel(f, mean, var, choice.noise[order[:, :2]].sum(1), choice)
-    z = _sobol(K).to(f.mean.dtype)
-    points = max(1, min(len(z), BYTES // (4 * K * choice.terms)))
+    z = xp.like(_make_points(K), f.mean)
+    points = max(1, min(z.shape[1], BYTES // (4 * K * choice.terms)))
     size = max(1, BYTES // (4 * K * choice.terms * points))
     parts = []
-    for i in torch.split(torch.arange(len(order)), size):
+    for start in range(0, len(order), size):
+        i = slice(start, start + size)
         some, chosen = f.rows(i), order[i, :K]
-        mean, sd = some.mean[:, :K, None], some.var[:, :K, None].sqrt()
-        pieces = (_nats(choice.among(mean + sd * part.mT, chosen), some) for part in torch.split(z, points))
-        parts.append(torch.stack([piece.sum(-1) for piece in pieces]).sum(0) / len(z))
-    return torch.cat(parts, 1)
+        mean, sd = some.mean[:, :K, None], xp.sqrt(some.var[:, :K, None])
+        sums = [0.0, 0.0]
+        for first in range(0, z.shape[1], points):
+            nats = _find_nats(choice.among(mean + sd * z[:, first : first + points], chosen), some)
+            sums = [total + part.sum(-1) for total, part in zip(sums, nats, strict=True)]
+        parts.append([total / z.shape[1] for total in sums])
+    return _join(parts)
 
 
-def _sobol(K: int) -> Tensor:
-    """Return the same normal points, [POINTS K] or [4·POINTS K], at every call."""
-    engine = torch.quasirandom.SobolEngine(K, scramble=True, seed=0)  # type: ignore[no-untyped-call]
-    uniform: Tensor = engine.draw(POINTS if K <= MANY else 4 * POINTS, dtype=torch.float64)
-    return torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
+def _make_points(K: int) -> NDArray[np.float64]:
+    """Return the same normal points at every call, [K points]: a lattice, with the same quantiles in each coordinate."""
+    n = POINTS if K <= MANY else 4 * POINTS
+    quantile = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
+    if K > MANY:
+        return np.random.default_rng(0).permuted(np.tile(quantile, (K, 1)), axis=1)
+    steps = np.array([pow(GENERATOR, k, n) for k in range(K)])
+    return np.asarray(quantile[steps[:, None] * np.arange(n) % n])
 
 
-def _duel(f: Latent, mean: Tensor, var: Tensor, noise: Tensor, choice: Choice) -> Tensor:
-    """Return both parts [2 n] of rows with two contenders: only d = f_a − f_b matters."""
+def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> tuple[Array, Array]:
+    """Return both parts, each [n], of rows with two contenders: only d = f_a − f_b matters."""
+    xp, parts = namespace(mean), []
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
-    parts = []
-    for i in torch.split(torch.arange(len(mean)), size):
+    for start in range(0, len(mean), size):
+        i = slice(start, start + size)
         m, s = mean[i], noise[i]
         width = choice.width(s)
-        sd = torch.maximum(var[i].sqrt(), 1e-8 * width)
-        d, log_weight = piecewise_legendre(bumps(torch.stack([m, 0 * m], -1), torch.stack([sd, width], -1)))
-        weight = (log_normal_pdf((d - m[:, None]) / sd[:, None]) + log_weight).exp() / sd[:, None]
-        p = torch.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
-        parts.append((weight * _nats(p, f.rows(i))).sum(-1))
-    return torch.cat(parts, 1)
+        sd = xp.where(var[i] ** 0.5 > 1e-8 * width, var[i] ** 0.5, 1e-8 * width)
+        d, log_weight = piecewise_legendre(bumps(xp.stack([m, 0 * m]), xp.stack([sd, width])))
+        z = (d - m[:, None]) / sd[:, None]
+        weight = xp.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd[:, None])
+        p = xp.swap(xp.stack([choice.duel(d, s), choice.duel(-d, s)]))
+        parts.append([(weight * nats).sum(-1) for nats in _find_nats(p, f.rows(i))])
+    return _join(parts)
 
 
-def _nats(p: Tensor, f: Latent) -> Tensor:
-    """Return the entropy of each p(y|f) and its divergence from p(y): [n K S] contenders, in f's order → [2 n S].
+def _join(parts: list[list[Array]]) -> tuple[Array, Array]:
+    concat = namespace(parts[0][0]).concat
+    aleatoric, epistemic = (concat(list(column)) for column in zip(*parts, strict=True))
+    return aleatoric, epistemic
+
+
+def _find_nats(p: Array, f: Latent) -> tuple[Array, Array]:
+    """Return the entropy of each p(y|f) and its divergence from p(y): [n K S] contenders, in f's order → [n S].
 
     With random labels every contender has (1−ε) p + ε/C, and every other class ε/C.
     """
-    C, K, eps = f.log_p.shape[1], p.shape[1], f.epsilon
-    log_mean = f.log_mean()
-    floor = torch.tensor(eps / C, dtype=p.dtype)
+    xp, C, K, eps = namespace(p), f.log_p.shape[1], p.shape[1], f.epsilon
+    log_mean, floor = f.log_mean(), eps / C
     p = (1 - eps) * p + floor
-    negative = torch.special.xlogy(p, p).sum(1) + (C - K) * torch.special.xlogy(floor, floor)
+    negative = (p * xp.log(xp.maximum(p, TINY))).sum(1)
     cross = (p * log_mean[:, :K, None]).sum(1)
     if eps:
+        negative = negative + (C - K) * floor * math.log(floor)
         cross = cross + (floor * log_mean[:, K:]).sum(1)[:, None]
-    return torch.stack([-negative, (negative - cross).clamp_min(0)])
+    return -negative, xp.maximum(negative - cross, 0)
