@@ -37,7 +37,7 @@ def hazard_slope(alpha: Array, beta: Array) -> Array:
     """
     xp, slope = namespace(alpha), beta * (beta + alpha)
     far = -10.0 if alpha.dtype == torch.float32 else -50.0
-    if xp.may_exceed(alpha, -far):
+    if isinstance(alpha, Tensor) or xp.may_exceed(alpha, -far):  # a step on tensors reads no value
         left = xp.minimum(alpha, far)
         i2 = xp.reciprocal(left * left)
         series = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
