@@ -100,16 +100,27 @@ def test_folds_at_the_learnt_hyper_parameters_are_fits_without_the_fold(table, m
         lambda self, rows, *rest: held.append(rows) or calibration.Calibrated(Pool(), "none"),
     )
     monkeypatch.setattr(policy, "FOLD_SWEEPS", 200)
-    monkeypatch.setattr(policy, "FOLD_TOL", 1e-9)
+    monkeypatch.setattr(policy, "FOLD_TOL", 1e-11)
     fitted = model().fit(X, y)
     fold = choose_folds(X, y, 3, np.random.RandomState(0).randint(2**31 - 1))
     options = {"kernel": fitted.kernel_, "inducing": fitted.inducing_points_, "noise": fitted.noise_}
-    fixed = {"calibration": None, "learn": (), "tol": 1e-9, "max_epochs": 200}
+    fixed = {"calibration": None, "learn": (), "tol": 1e-9, "max_epochs": 2000}
     other = GPClassifier(**nest(**fixed, **options))
     other.fit(X[fold != 0], y[fold != 0])
     first = held[0].rows[: np.sum(fold == 0)]
     np.testing.assert_array_equal(first, np.flatnonzero(fold == 0))
     np.testing.assert_allclose(held[0].parts[0][: len(first)], other.predict_log_proba(X[first]), atol=1e-4)
+
+
+def test_folds_that_learn_again_leave_the_model_of_all_rows_alone(table, monkeypatch):
+    """They begin at its first epochs, in hyper-parameters of their own."""
+    X, y, new, _ = table
+    monkeypatch.setattr(policy, "RELEARN_ROWS", 200)
+    few = X[:60], y[:60]
+    alone, fitted = model(calibration=None, max_epochs=3).fit(*few), model(max_epochs=3).fit(*few)
+    assert fitted.calibration_ == "3 folds"
+    np.testing.assert_array_equal(fitted.inducing_points_, alone.inducing_points_)
+    np.testing.assert_array_equal(fitted.predict(new), alone.predict(new))
 
 
 @pytest.mark.parametrize(("failing", "how"), [({1}, f"2 of 3 folds{FIXED}"), ({1, 2, 3}, "leave-one-out")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -48,6 +50,22 @@ def test_a_frozen_engine_projects_once_and_changes_no_bit(method, projections):
     assert projections == [40]
     assert float(same.objective) == float(info.objective)
     assert all(torch.equal(a, b) for a, b in zip(leaves(state), leaves(plain), strict=True))
+
+
+@pytest.mark.parametrize("method", ["ep", "rep", "gfitc"])
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+def test_the_sums_are_those_of_the_sites_in_the_projection_of_theta(method, chunk):
+    """After a sweep they are already, and after a move of the hyper-parameters a sweep would otherwise start from old ones."""
+    run = problem(method)
+    engine, (state, _) = replace(run.engine, chunk=chunk), run.step(run.state)
+    whole = run.rows.whole()
+    same = engine.collect(state, whole, Local())
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(leaves(same), leaves(state), strict=True))
+    moved = engine.at(state, state.theta + 0.3)
+    there, again = engine.collect(moved, whole, Local()), engine.collect(same, whole, Local())
+    assert not torch.allclose(there.sums.P, state.sums.P, atol=1e-3)
+    back = engine.collect(engine.at(there, state.theta), whole, Local())
+    assert torch.equal(back.sums.P, again.sums.P) and torch.equal(back.sums.h, again.sums.h)
 
 
 def test_another_jitter_is_another_projection(projections):

@@ -49,7 +49,7 @@ def test_a_chosen_batch_size_is_kept():
         ({}, 2000, 6, 166),
         ({}, 6001, 6, 1000),
         ({"effort": "best"}, 2000, 6, 333),
-        ({"effort": "balanced"}, 2000, 6, 166),
+        ({"effort": "balanced", "ensemble": None}, 2000, 6, 166),
         ({"method": "ep"}, 2000, 6, 333),
         ({"learning_rate": 0.03}, 2000, 6, 333),
     ],
@@ -138,7 +138,16 @@ def test_auto_is_the_cpu_without_a_gpu():
     assert choose_device(config, size(10**6, 10)) is config
 
 
-@pytest.mark.parametrize(("latent", "epochs"), [(1, 8), (4, 8), (5, 12), (40, 12)])
+@pytest.mark.parametrize(
+    ("effort", "latent", "optimizer"),
+    [("balanced", 6, "lbfgs"), ("balanced", 40, "adam"), ("fast", 6, "adam"), ("best", 6, "adam")],
+)
+def test_five_to_thirty_classes_take_lbfgs_up_to_2000_rows_where_trees_are_pooled(effort, latent, optimizer):
+    assert plan_of(2000, latent, effort=effort).optimizer == optimizer
+    assert plan_of(2001, latent, effort=effort).optimizer == "adam"
+
+
+@pytest.mark.parametrize(("latent", "epochs"), [(1, 8), (4, 8), (5, 16), (40, 16)])
 def test_lbfgs_takes_more_epochs_with_more_classes(latent, epochs):
     config = read_classifier(GPClassifier().get_params(deep=False))
     assert complete(config, size(500, latent), 20).plan.max_epochs == epochs

@@ -222,6 +222,12 @@ def make_engine(
     )
 
 
+def with_rows(engine: Engine, table: Facts, options: Options) -> Engine:
+    """Return the engine of the same model for other rows."""
+    sites = make_site_store(table, engine.factor, engine.prior.size, options)
+    return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), options.config.device))
+
+
 def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
     """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
     total = float(engine.total)

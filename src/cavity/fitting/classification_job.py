@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,12 +23,19 @@ from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
-from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
+from cavity.prediction.model import (
+    FittedModel,
+    as_array,
+    as_tensor,
+    extract_model,
+    predict_latent,
+)
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.batches.source import Source
 from cavity.rows.sources import find_source, read_source
 from cavity.rows.tables import Facts, LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
+from cavity.training.lbfgs import Rest, train_lbfgs
 from cavity.training.loop import Run
 from cavity.training.progress import announce
 
@@ -137,21 +145,45 @@ class ClassifierFits:
             cells=count_cells(choose_rows(self.session, table)),
         )
 
-    def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
-        """Train on part of the rows, for a model that only predicts others: rough sites are good enough."""
-        inner = self._begin_again(config.for_folds(seconds))._replace(
-            earlier=None, budget=Budget(time.perf_counter())
-        )
-        run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
+    def fit_part(self, plan: CalibrationPlan, job: Job, part: Table, seconds: float | None) -> FittedModel:
+        """Train on part of the rows, for a model that only predicts others: rough sites are good enough.
+
+        Hyper-parameters stay as they are, or are learnt again: from their first epochs on, or from the start. [61]
+        """
+        early = None if self.config.effort == "best" else job.run.early
+        state = early if plan.relearns else job.run.state
+        if state is None:
+            inner = self._begin_again(self.config.for_folds(seconds))._replace(
+                earlier=None, budget=Budget(time.perf_counter())
+            )
+            run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
+        else:
+            rows = choose_rows(self.session, part)
+            run = runs.begin_part(
+                job.run, state, job.options, rows, self._find_sites(part, rows, job.run), seconds
+            )
+            rest = Rest(plan.tol, math.sqrt(plan.tol), plan.sweeps)
+            run = train_lbfgs(run) if plan.relearns else runs.sweep_part(run, rest)
         return extract_model(run.engine, run.state)
+
+    def _find_sites(self, part: Table, rows: Facts, run: Run) -> runs.Kept | None:
+        """Return where the run on all rows has the sites of a part, trained on as `rows`; None if it left some of them out."""
+        table, every = self.rows.table, choose_rows(self.session, self.rows.table)
+        if not (isinstance(table, Table) and isinstance(every, Table) and isinstance(rows, Table)):
+            return None
+        if sum(run.reduce.gather(run.rows.n_rows)) != every.n_rows:
+            return None
+        first = slice(None) if rows.place is None else np.unique(rows.place, return_index=True)[1]
+        place = np.searchsorted(table.numbers, part.numbers[first])
+        place = place if every.place is None else every.place[place]
+        return runs.Kept(torch.from_numpy(place), torch.from_numpy(rows.weight / every.weight[place]))
 
     def _begin_again(self, config: ClassifierConfig) -> Session[ClassifierConfig]:
         return self.session._replace(config=config, rng=np.random.default_rng(self.session.seed))
 
-    def calibrate(self, plan: CalibrationPlan, result: Result, at_once: bool) -> Result:
+    def calibrate(self, plan: CalibrationPlan, job: Job, result: Result, at_once: bool) -> Result:
         """Find the temperature, or the pool with trees; `at_once`: without more fits."""
         session, table, config = self.session, self.rows.table, self.config
-        used = config if plan.relearns else fix_hyperparameters(config, result.model, plan)
         if at_once:
             plan = replace(plan, how="leave-one-out", pools=False)
         about = Calibration(
@@ -160,7 +192,7 @@ class ClassifierFits:
             table,
             session.reduce,
             session.seed,
-            partial(self.fit_part, used),
+            partial(self.fit_part, plan, job),
             session.budget,
             config.verbose if session.reduce.rank == 0 else 0,
             gate=find_gate(result.model, table) if plan.pools and isinstance(table, Table) else None,
@@ -186,7 +218,7 @@ class ClassifierFits:
         config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
         job = replace(self, session=self._begin_again(config), beside=None).prepare()
         job.train_quietly()
-        return job.end() if job.finish is None else job.finish(job.end(), False)
+        return job.end() if job.finish is None else job.finish(job, job.end(), False)
 
 
 @torch.no_grad()
@@ -195,26 +227,6 @@ def find_gate(model: FittedModel, table: Table) -> Gate | None:
     rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
     rows = table.X[rng.choice(table.n_rows, policy.GATE_ROWS, p=share)]
     return make_gate(prior_variances(model, rows), as_array(predict_latent(model, as_tensor(rows)).var))
-
-
-def fix_hyperparameters(
-    config: ClassifierConfig, model: FittedModel, plan: CalibrationPlan
-) -> ClassifierConfig:
-    """Return the configuration of fits at the hyper-parameters of a fitted model: only their sites are found."""
-    prior = model.prior
-    Z = as_array(prior.Z[0] if len(prior.Z) == 1 else prior.Z)  # as its kernel sees them
-    return replace(
-        config,
-        kernel=prior.kernel,
-        inducing=None if config.inducing is None else Z,
-        noise=as_array(prior.noise),
-        learn=frozenset(),
-        share={"both": "inducing", "kernel": None}.get(
-            str(config.share), config.share
-        ),  # a learnt kernel has a row per class
-        max_epochs=plan.sweeps,
-        tol=plan.tol,
-    )
 
 
 def prepare_table(

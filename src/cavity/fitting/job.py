@@ -51,7 +51,7 @@ class Job:
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
     # after training: calibrate; True: at once, without more fits
-    finish: Callable[[Result, bool], Result] | None = None
+    finish: Callable[[Job, Result, bool], Result] | None = None
     beside: AbstractContextManager[Any] = field(default_factory=nullcontext)  # runs during training
     fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
 
@@ -88,7 +88,7 @@ class Job:
             result = self.end()
             store(result)
             if self.finish is not None:
-                result = self.finish(result, False)
+                result = self.finish(self, result, False)
                 store(result)
         except KeyboardInterrupt:
             now = self.run.state
@@ -118,7 +118,7 @@ class Job:
             self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
             result = self.end()
         if self.finish is not None:
-            result = self.finish(result, True)
+            result = self.finish(self, result, True)
         text = f"{where} was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
         return result._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
 

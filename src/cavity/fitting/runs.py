@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
 from cavity.options import Options
+from cavity.prediction.model import copy_engine
+from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.stream import Data
-from cavity.training.guard import JITTER
-from cavity.training.lbfgs import train_lbfgs
+from cavity.rows.tables import Facts
+from cavity.training.fixed_point import find_fixed_point
+from cavity.training.guard import JITTER, factorisation_error
+from cavity.training.lbfgs import Rest, train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
@@ -62,6 +71,54 @@ def count_work(run: Run) -> int:
 def train(run: Run, options: Options) -> Run:
     """Train to the end, by the common loop or by that of an optimiser that brings its own."""
     return LOOPS.get(options.plan.optimizer, Run.train)(run) if run.plan.learn else run.train()
+
+
+class Kept(NamedTuple):
+    """Rows of a run that a part of them keeps."""
+
+    place: Tensor  # [n]
+    share: Tensor  # [n], of the row's weight: merged rows lose a part of it
+
+
+def begin_part(
+    run: Run, state: State, options: Options, part: Facts, kept: Kept | None, seconds: float | None
+) -> Run:
+    """Return a run on part of the rows that begins at a state of the run on all rows.
+
+    Its sites are those of that state at the rows that are kept. None, or tied sites: they begin anew.
+    """
+    engine, data, reduce = (
+        build.with_rows(copy_engine(run.engine), part, options),
+        part.rows(options.config),
+        run.reduce,
+    )
+    if reduce.world > 1:
+        data = data.shard(reduce.rank, reduce.world)
+    if kept is None or engine.sites.tied:
+        first = build.make_first_state(engine, data, options, float(state.damping), 0)
+        state = state._replace(sites=first.sites, sums=first.sums)
+    else:
+        mine = shard_range(len(kept.place), reduce.rank, reduce.world)
+        place, share = (column[mine.start : mine.stop] for column in kept)
+        tau, nu, clock = (torch.cat(reduce.gather(t.cpu()))[place] for t in state.sites)
+        sites = Sites(tau * share[:, None], nu * share[:, None], clock)
+        state = state._replace(sites=Sites(*(t.to(old) for t, old in zip(sites, state.sites, strict=True))))
+    epochs = -(-run.plan.max_epochs // 2)  # of a part that learns: the others are behind it
+    plan = replace(run.plan, max_epochs=epochs, max_seconds=seconds, settle=False, report=lambda row: None)
+    return Run(engine, data, plan, state, reduce)
+
+
+def sweep_part(run: Run, rest: Rest) -> Run:
+    """Let the sites of part of the rows converge at the hyper-parameters of all."""
+    frozen = run.engine.freeze(run.state, run.rows)
+    state = run.state if run.engine.sites.tied else frozen.collect(run.state, run.whole, run.reduce)
+    found = find_fixed_point(
+        run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
+    )
+    if found is None:
+        raise factorisation_error(state, 0)
+    run.state = found
+    return run
 
 
 def final_evidence(run: Run) -> float:

@@ -159,9 +159,30 @@ class Engine:
         cached = self._find_cached(state)
         return self.prior.project(batch.X, state.jitter) if cached is None else cached.projection
 
+    def _residual(self, state: State, projection: Projection) -> Tensor:
+        cached = self._find_cached(state)
+        return projection.r.detach().double() if cached is None else cached.r
+
     def _find_cached(self, state: State) -> CachedProjection | None:
         """Return what `freeze` computed, if it belongs to this state's jitter."""
         return self.cached if self.cached is not None and self.cached.jitter is state.jitter else None
+
+    @torch.no_grad()
+    def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
+        """Return the state with the sums of its sites: those of before a move of θ belong to another projection."""
+        self.load(state.theta)
+        parts = []
+        for piece in batch.split(self.chunk):
+            projection, classes = self.project(state, piece), self.factor.sites(piece.y)
+            site, share = (
+                self.sites.stored(state, piece, classes).site,
+                self.sites.share(piece.weight, self.removal),
+            )
+            parts.append(
+                self._sum_sites(site, classes, projection.a, share, self._residual(state, projection))
+            )
+        P, h = (torch.stack(part).sum(0) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
+        return state._replace(sums=reduce.sum(Sums(P, h)))
 
     def theta(self) -> Tensor:
         """Return the workspace's hyper-parameters as a vector."""
@@ -204,8 +225,7 @@ class Engine:
         with torch.no_grad():
             a, q = projection.a.detach(), get_q()
             m = marginals(q, a)
-            cached = self._find_cached(state)
-            r = projection._replace(a=a).r.detach().double() if cached is None else cached.r
+            r = self._residual(state, projection)
             view = self._view(state, m, r, batch)
             stored, share = view.stored.site, view.share
             cavity = remove(view.t, stored, share)
@@ -213,8 +233,7 @@ class Engine:
             update = refresh_average if self.removal == 0 else refresh
             site = update(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
-            tau, nu = self._feed(added, view.classes, a, share, r)
-            P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
+            sums = self._sum_sites(added, view.classes, a, share, r)
             gradient = (
                 self._gradient(projection, q, m, r, view, cavity, moments)
                 if learn
@@ -224,8 +243,7 @@ class Engine:
             judged = stored if full or self.sites.tied else site
             counts = self._counts(view.classes, batch.weight, len(a))
         totals = Totals(
-            P.double(),
-            h.double(),
+            *sums,
             gradient,
             log_site_normaliser(moments, cavity.t, judged, share).sum()
             + self.placement.evidence(view.totals, r),
@@ -264,10 +282,11 @@ class Engine:
         )
         return moments._replace(value=moments.value + moved.sum(1))
 
-    def _feed(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Return τ and ν that the rows add to the sums, [C B] in the precision of a."""
+    def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:
+        """Return what the rows' sites add to the sums."""
         fed = self.placement.feed(site_totals(site, classes, a, share), r)
-        return fed.tau.to(a.dtype), fed.nu.to(a.dtype)
+        tau, nu = fed.tau.to(a.dtype)[:, None], fed.nu.to(a.dtype)[..., None]
+        return Sums(times_transpose(a * tau, a).double(), torch.bmm(a, nu)[..., 0].double())
 
     def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
         """Return the weighted number of sites on each class [C]; only tied sites need it."""
@@ -322,10 +341,7 @@ class Engine:
         a, r = projection.a, projection.r.double()
         share = self.sites.share(batch.weight, self.removal)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        tau, nu = self._feed(stored, self.factor.sites(batch.y), a, share, r)
-        q = self.sites.gaussian(
-            Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
-        )
+        q = self.sites.gaussian(self._sum_sites(stored, self.factor.sites(batch.y), a, share, r))
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
         cavity = remove(view.t, view.stored.site, share)

@@ -55,9 +55,10 @@ RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
 SWEEPS = 10_000  # where nothing is learnt
 LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
 LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
+LBFGS_ROWS_MANY = 2000  # the same for up to CROWDED_LATENT where trees are pooled: alone, mini-batches had the lower NLL [61]
 # The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
 LBFGS_ROWS_FEW = 5000
-LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 12  # with fewer latent functions than LBFGS_LATENT, and with more
+LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 16  # with fewer latent functions than LBFGS_LATENT, and with more
 
 MERGED_SHARE = 0.8  # of the rows: equal ones are merged if at most so many are left [60]
 
@@ -95,10 +96,10 @@ QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer s
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
 FEW_LATENT = range(LBFGS_LATENT, 11)
-# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56]
+# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56, 61]
 MIDDLE_ROWS = 2000
-MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24)
-MIDDLE_POOLED = MIDDLE._replace(least_steps=200, rate=0.09, rows_per_step=50)
+MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24, least_steps=220, rate=0.09, rows_per_step=12)
+MIDDLE_POOLED = MIDDLE._replace(least_steps=160, rate=0.1, rows_per_step=50)
 MIDDLE_LATENT = range(LBFGS_LATENT, 16)
 MIDDLE_LATENT_ALONE = range(9, 16)  # without trees: with six classes smaller batches lost 2 % of the NLL
 MIDDLE_WORK = 3.2e5
@@ -112,7 +113,7 @@ FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
-FOLD_SWEEPS, FOLD_TOL = 10, 1e-2  # of fits at known hyper-parameters, which only predict other rows [39, 57]
+FOLD_SWEEPS, FOLD_TOL = 10, 1e-3  # of fits at known hyper-parameters, which only predict other rows [39, 57]
 FOLD_SWEEPS_CROWDED = 5  # the same with many classes [56]
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out
 RARE_ROWS = (
@@ -147,7 +148,7 @@ GATE_ROWS = 500  # training rows that say how well f is known near them
 ALONE, FIRST = 0.8, 0.4  # share of the limit for training, if nothing or if more fits follow
 SPENT_BEFORE_END = 0.9  # share of the limit after which no stage starts
 LEAST_SHARE = 0.5  # of the time of the first fit that a fit to a part of the rows needs
-FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
+FIXED_SHARE = 0.1  # seconds of a fit at known hyper-parameters, as a share of one that learns them
 PROBE_ROWS = 500  # that the time of a pool's members is measured with
 
 
@@ -218,10 +219,11 @@ def is_middle(n_rows: int, n_latent: int) -> bool:
     return MIDDLE_ROWS < n_rows <= QUICK_ROWS and n_latent in MIDDLE_LATENT
 
 
-def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False) -> bool:
-    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees."""
+def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False, hurries: bool = False) -> bool:
+    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: not with effort="best"."""
     few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
-    return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS)
+    many = pooled and hurries and LBFGS_LATENT <= n_latent <= CROWDED_LATENT
+    return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MANY if many else LBFGS_ROWS)
 
 
 def choose_pace(
@@ -248,8 +250,8 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     recommended = config.method.recommended and not config.spectral
     free = recommended and size.numbered and _is_free(config)
     pooled = isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config)
-    quick = free and prefers_lbfgs(size.rows, size.latent, pooled)
     hurries = free and config.effort != "best"
+    quick = free and prefers_lbfgs(size.rows, size.latent, pooled, hurries)
     pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=hurries, pooled=pooled)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
@@ -357,7 +359,8 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "device": "large enough for the GPU" if config.device.type == "cuda" else "no GPU, or a small table",
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
-        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees [decisions 40, 54]",
+        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees, "
+        f"{LBFGS_ROWS_MANY} with 5 to {CROWDED_LATENT} and trees [decisions 40, 54, 61]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }

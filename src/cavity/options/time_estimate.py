@@ -2,7 +2,7 @@
 
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
-    fold      three steps on its rows, or the whole training again
+    fold      two steps on its rows, or the whole training again
     trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows if the first fold asks for it,
               a forest takes all threads
 
@@ -22,7 +22,7 @@ from cavity.options.plan import CalibrationPlan, Plan, TrainingPlan
 STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
 VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
 LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
-FOLD_STEPS = 3  # of a fit at known hyper-parameters
+FOLD_STEPS = 2  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns

@@ -9,8 +9,8 @@ WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
 HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
-ROUGH_TOL = 1e-3  # per row, of sites in a rough plan; the gradient is then good to a few per cent
-ROUGH_CLASSES = 30  # above, ROUGH_TOL grows with the classes, as a row's sites do [56]
+ROUGH_TOL = 2e-3  # per row, of sites in a rough plan; the gradient is then good to a few per cent [61]
+ROUGH_CLASSES = 60  # above, ROUGH_TOL grows with the classes, as a row's sites do [56]
 
 
 def sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
@@ -56,11 +56,9 @@ def rough_tol(classes: int) -> float:
     return ROUGH_TOL * max(1.0, classes / ROUGH_CLASSES)
 
 
-def crowd_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether a rough plan for many classes gained less in its last epoch than it can tell. [decision 56]"""
-    if classes <= ROUGH_CLASSES or len(objectives) < 2:
-        return False
-    return objectives[-1] - objectives[-2] <= rough_tol(classes) * rows
+def rough_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
+    """Return whether a rough plan gained less in its last epoch than it can tell. [decisions 56, 61]"""
+    return len(objectives) > 1 and objectives[-1] - objectives[-2] <= rough_tol(classes) * rows
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:

@@ -21,6 +21,10 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_MOVE = 0.3  # the same for a rough plan
+TINY_MOVE = (
+    0.05  # the same over √classes: sites that move less change the objective by less than its tolerance
+)
+EARLY = 2  # epochs of a rough plan after which folds may begin [61]
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -42,9 +46,10 @@ class Rest(NamedTuple):
     tol: float  # of the objective per row
     small_move: float  # of the sites, relative to their size
     most: int  # sweeps
+    tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
 
     def is_reached(self, run: Run, size: float, change: float) -> bool:
-        return size < self.small_move and change / run.total <= self.tol
+        return size < self.small_move and (change / run.total <= self.tol or size < self.tiny)
 
 
 class _Stop(Exception):
@@ -72,6 +77,8 @@ def train_lbfgs(run: Run) -> Run:
         worst = value if worst == -math.inf else min(worst, value)
         if not best or value > best[0][0]:
             best[:] = [(value, evidence, state)]
+            if run.plan.rough:
+                run.state = state  # its sites are near those of the next point
         if run.is_late():
             if not run.history:
                 end_iteration(x)
@@ -81,6 +88,8 @@ def train_lbfgs(run: Run) -> Run:
     def end_iteration(x: np.ndarray) -> None:
         value, evidence, run.state = best[0]
         run.record(Outcome(value, evidence))
+        if len(run.history) <= EARLY:
+            run.early = run.state
         if run.is_over():
             raise _Stop
 
@@ -168,7 +177,8 @@ def without_sites(state: State) -> State:
 
 def _choose_rest(run: Run) -> Rest:
     if run.plan.rough:
-        return Rest(rough_tol(run.engine.shape[0]), ROUGH_MOVE, ROUGH_SWEEPS)
+        C = run.engine.shape[0]
+        return Rest(rough_tol(C), ROUGH_MOVE, ROUGH_SWEEPS, TINY_MOVE / math.sqrt(C))
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
@@ -176,6 +186,8 @@ def _sweep(run: Run, state: State, rest: Rest) -> tuple[State | None, float, flo
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
+        if run.plan.rough:  # others keep the numbers that they always had
+            state = frozen.collect(state, run.whole, run.reduce)
         swept = find_fixed_point(
             run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
         )

@@ -21,8 +21,8 @@ from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import (
     batch_epochs_converged,
-    crowd_converged,
     epochs_converged,
+    rough_epochs_converged,
     sweeps_converged,
 )
 from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
@@ -78,6 +78,7 @@ class Run:
         self.rate = self.plan.rate
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
+        self.early: State | None = None  # after the first epochs of a rough plan
         self.replay: Replay | None = None
         self.alone: int | None = None  # steps between exchanges, once they are known
         self._site_scale: torch.Tensor | None = None
@@ -369,10 +370,13 @@ class Run:
         if plan.learn:
             # rows of L-BFGS, and those of older checkpoints, have no promise
             promises = [row.get(PROMISE, 0.0) for row in self.history]
-            crowd = (
-                plan.rough and plan.tol > 0 and crowd_converged(objectives, self.engine.shape[0], self.total)
-            )
-            return crowd or epochs_converged(objectives, promises, plan.tol, self.total)
+            if (
+                plan.rough
+                and plan.tol > 0
+                and rough_epochs_converged(objectives, self.engine.shape[0], self.total)
+            ):
+                return True
+            return epochs_converged(objectives, promises, plan.tol, self.total)
         return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
