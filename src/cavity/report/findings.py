@@ -16,6 +16,7 @@ from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw
 from cavity.fitting.results import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
+from cavity.rows.arrow_tables import to_plain
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode, to_array
 from cavity.saving.json_checks import format_label
@@ -110,7 +111,7 @@ def score_rows(model: GPEstimator, raw: RawRows, y: Any) -> Scored:
     scored = Scored(raw, outcome, novelty)
     if y is None:
         return scored
-    truth = np.asarray(to_array(y))
+    truth = np.asarray(to_array(to_plain(y, "y")))
     if truth.shape != (len(raw.X),):
         what = "target" if classes is None else "label"
         raise BadInput(f"X has {len(raw.X)} rows and y has shape {truth.shape}: give one {what} per row.")
@@ -132,7 +133,7 @@ def rank_columns(model: GPEstimator, scored: Scored | None, y: Any) -> Ranking |
         C = scored.outcome.shape[1]
         used, room = len(set(scored.raw.owner.tolist())), MOST_SHUFFLED // max(1, C // 4)
         chosen = choose_rows(len(scored.raw.X), int(np.clip(room // (2 * used), 50, 500)), 0)
-        rows = Prepared(scored.raw.X[chosen]), np.asarray(to_array(y))[chosen]
+        rows = Prepared(scored.raw.X[chosen]), np.asarray(to_array(to_plain(y, "y")))[chosen]
         found = model.explain(*rows, n_repeats=2)
         values, errors = found.importance, found.standard_error
         if used <= MOST_CONDITIONAL:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_arrow, is_missing
-from cavity.rows.foreign_arrays import to_host
 
 Array = NDArray[np.float64]
 
@@ -33,10 +32,10 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 
 
 def to_array(y: Any) -> Any:
-    """Return labels or targets of any library as an array; lists as they are."""
+    """Return labels or targets of a frame or of Arrow as an array, anything else as it is."""
     if is_arrow(y):
         return y.to_numpy(zero_copy_only=False)
-    return y.to_numpy() if hasattr(y, "to_numpy") else to_host(y)
+    return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
 def _refuse_odd_labels(y: NDArray[Any]) -> None:
