@@ -445,7 +445,7 @@ def plan_calibration(
         how=how,
         temperature=temperature,
         refits=refits,
-        relearns=folds_relearn(config, size),
+        relearns=size.rows <= RELEARN_ROWS or config.spectral or not config.method.recommended,
         parts=parts,
         fits=fits if how == "folds" else 0,
         sweeps=FOLD_SWEEPS_CROWDED if is_crowded(size.classes) else FOLD_SWEEPS,
@@ -461,16 +461,6 @@ def plan_calibration(
         bootstrap=trees and how == "folds" and alike and size.rows > FOLD_ROWS,
         why=_explain_calibration(config, how),
     )
-
-
-def folds_relearn(config: ClassifierConfig, size: TableSize) -> bool:
-    """Return whether fits to a part of the rows learn hyper-parameters again.
-
-    Where mini-batches learnt them, held-out rows flatter the model: its inducing points have seen these rows. [62]
-    """
-    adam = not prefers_lbfgs(size.rows, size.latent, pooled=True) and not is_crowded(size.latent)
-    pays = size.rows <= RELEARN_ROWS or (config.effort == "best" and adam and size.rows <= FOLD_ROWS)
-    return pays or config.spectral or not config.method.recommended
 
 
 def _explain_calibration(config: ClassifierConfig, how: str) -> dict[str, str]:
