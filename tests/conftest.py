@@ -65,7 +65,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     from cavity.options import policy
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 30))
-    monkeypatch.setattr(policy, "BOOSTING_ROUNDS", dict.fromkeys(policy.BOOSTING_ROUNDS, 5))
+    monkeypatch.setattr(policy, "BOOSTING_ROUNDS", 5)
     monkeypatch.setattr(policy, "RELEARN_ROWS", 0)
 
 

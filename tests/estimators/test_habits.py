@@ -56,7 +56,7 @@ def test_the_best_state_on_eval_set_is_kept(table):
 def test_a_pool_takes_its_weights_from_eval_set(table):
     X, y, X_val, y_val = table
     fitted = model(effort="best").fit(X, y, eval_set=(X_val, y_val))
-    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) == 3
+    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) == 4
 
 
 def test_eval_set_may_be_a_frame_with_categories(table):
@@ -133,7 +133,8 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
         fitted = model(effort="best", max_epochs=None).fit(X, y, time_limit=1e-3)
     texts = " ".join(fitted.fit_warnings_)
     assert (
-        "time_limit=0.001 left no time for HistGradientBoostingClassifier and ExtraTrees in the pool" in texts
+        "time_limit=0.001 left no time for HistGradientBoostingClassifier, ExtraTrees and Networks in the pool"
+        in texts
     )
     assert "the calibration comes from leave-one-out" in texts and fitted.calibration_ == "leave-one-out"
     assert "raise max_epochs= or time_limit=" in texts

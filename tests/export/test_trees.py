@@ -1,4 +1,4 @@
-"""A pool with trees as an ONNX graph says what predict_proba says, near the training rows and far from them."""
+"""A pool with trees and networks as an ONNX graph says what predict_proba says, near the training rows and far from them."""
 
 from copy import copy
 
@@ -11,7 +11,9 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity import GPClassifier, export
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.export.trees import add_trees
+from cavity.fitting.networks import Networks
 from cavity.fitting.sklearn_trees import make_forest
+from cavity.prediction.networks import Network
 
 
 def make_rows(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -27,10 +29,14 @@ def session(model) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), alone, providers=["CPUExecutionProvider"])
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids="{} classes".format)
+@pytest.fixture(scope="module", params=[(2, "balanced"), (3, "best")], ids="{0[0]} classes, {0[1]}".format)
 def pooled(request) -> GPClassifier:
-    X, y = make_rows(150, request.param)
-    return GPClassifier(n_inducing=15, max_epochs=8, random_state=0, device="cpu").fit(X, y)
+    C, effort = request.param
+    X, y = make_rows(150, C)
+    few = {"n_inducing": 15, "max_epochs": 8}
+    clf = GPClassifier(effort=effort, **few, random_state=0, device="cpu").fit(X, y)
+    assert len(clf.ensemble_weights_) == (4 if effort == "best" else 3)
+    return clf
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -83,17 +89,29 @@ def test_trees_agree_at_their_thresholds(name, C) -> None:
         [np.nextafter(cells, -np.inf), cells, np.nextafter(cells, np.inf), [1e300, -1e300]]
     )
     X = np.repeat(cells[:, None], 4, 1)
+    np.testing.assert_allclose(run_graph(add_trees, forest, X, C), forest.log_proba(X), rtol=0, atol=2e-6)
+
+
+def run_graph(add, member, X, C) -> np.ndarray:
     graph = Graph()
-    out, helper, double = (
-        add_trees(forest, Value(graph, "X")),
-        graph.onnx.helper,
-        graph.onnx.TensorProto.DOUBLE,
-    )
+    out, helper, double = add(member, Value(graph, "X")), graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     values = [helper.make_tensor_value_info(n, double, ["n", d]) for n, d in (("X", 4), (out.name, C))]
     made = helper.make_model(
-        helper.make_graph(graph.nodes, "trees", values[:1], values[1:], graph.constants),
+        helper.make_graph(graph.nodes, "member", values[:1], values[1:], graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(ML_DOMAIN, ML_OPSET)],
         ir_version=IR_VERSION,
     )
-    found = session(made).run(None, {"X": X})[0]
-    np.testing.assert_allclose(found, forest.log_proba(X), rtol=0, atol=2e-6)
+    return session(made).run(None, {"X": X})[0]
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_networks_agree_near_and_far(C) -> None:
+    X, y = make_rows(150, C)
+    networks = Networks(2, 0).fit(X[:, 1:], y)._replace(used=np.arange(1, 4))
+    rows = np.concatenate([X, 1e4 * X[:5], [[1e300, -1e300, 0, 1]]])
+    expected = networks.log_proba(rows)
+    assert np.isfinite(expected).all() and np.ptp(expected) > 1
+    for some in (rows, rows[:1]):
+        np.testing.assert_allclose(
+            run_graph(Network.log_proba, networks, some, C), expected[: len(some)], atol=1e-9
+        )

@@ -16,9 +16,11 @@ import cavity
 from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
+from cavity.fitting.networks import Networks
 from cavity.kernels import RBF, Linear, RationalQuadratic
 from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
+from cavity.prediction.pool import Pool
 from cavity.rows.frames import Prepared
 from cavity.saving import schema
 from cavity.saving.array_reader import read_array_record
@@ -31,7 +33,7 @@ EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
 QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
 
 
-KINDS = ("sep", "two classes", "float32", "fixed", "spectrum", "regressor", "committee")
+KINDS = ("sep", "two classes", "float32", "fixed", "spectrum", "regressor", "committee", "networks")
 
 
 def fitted(kind: str, path) -> Sample:
@@ -44,12 +46,17 @@ def fitted(kind: str, path) -> Sample:
         "float32": lambda: GPClassifier("ep", **nest(dtype="float32", **few)),
         "fixed": lambda: GPClassifier("ep", **nest(learn=(), noise=0.1, **few)),
         "spectrum": lambda: GPClassifier("sep", **nest(inducing="spectrum", kernel=RBF(), **few)),
+        "networks": lambda: GPClassifier("ep", **nest(**few)),
         "regressor": lambda: GPRegressor("fitc", **nest(**few)),
         "committee": lambda: GPRegressor("bcm", **nest(**few)),
     }[kind]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y).save(path)
+        model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y)
+        if kind == "networks":
+            pool = Pool(0.5, (Networks(2, 0).fit(X, y),), (0.5,))
+            model._result = model._result._replace(model=model._fitted._replace(pool=pool))
+        model.save(path)
     return Sample(path.read_bytes())
 
 

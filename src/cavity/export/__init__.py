@@ -25,6 +25,7 @@ from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel, latent_model
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
+from cavity.prediction.tree_ensembles import Forest
 from cavity.rows.columns.encoder import ColumnEncoder
 
 __all__ = ["onnx", "onnx_model"]
@@ -132,7 +133,12 @@ def _add_classes(draft: Draft, model: FittedModel, classes: NDArray[Any], mean: 
     except (AttributeError, TypeError) as error:  # a function of tensors alone
         raise BadOption(no_graph(model.likelihood)) from error
     if not model.pool.is_trivial:
-        logs = [partial(add_trees, member, draft.X) for member in model.pool.members]
+        logs = [
+            partial(add_trees, member, draft.X)
+            if isinstance(member, Forest)
+            else partial(member.log_proba, draft.X)
+            for member in model.pool.members
+        ]
         log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
     P = log_p.exp()
     labels, label_kind = _labels(classes, draft.graph.onnx.TensorProto)

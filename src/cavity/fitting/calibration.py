@@ -2,7 +2,7 @@
 
 The plan says how these rows are found (`options/policy.py` decides it by the table and `effort`):
 
-    "folds"            fits without one part of the rows; small tables and effort="best" learn hyper-parameters again
+    "folds"            fits without one part of the rows; small tables learn hyper-parameters again
     "held out"         rows are held out of the only fit
     "eval_set"         rows that the user gave
     "leave-one-out"    from the sites; no more fits
@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, find_twins, has_cells
-from cavity.fitting.members import Fitted, FoldMembers, TreesBeside, deepen, fit_member
-from cavity.fitting.sklearn_trees import choose_columns, make_forest
+from cavity.fitting.members import Fitted, FoldMembers, TreesBeside, deepen, fit_member, make_member
+from cavity.fitting.sklearn_trees import choose_columns
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.options import policy
 from cavity.options.plan import CalibrationPlan
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
-from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, normalised
-from cavity.prediction.tree_ensembles import LEAST, Forest
+from cavity.prediction.pool import Gate, Member, Pool, fit_temperature, fit_weights, normalised
+from cavity.prediction.tree_ensembles import LEAST
 from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, Table
 from cavity.training.progress import announce, log, show_progress
@@ -161,7 +161,7 @@ class Calibration(NamedTuple):
     def _use_held(self, held: Table, model: FittedModel) -> Calibrated:
         """Calibrate with rows that the fit did not see."""
         table, members, notes, left = self.table, self.members, list[str](), self.budget.left()
-        forests: tuple[Forest, ...] = ()
+        forests: tuple[Member, ...] = ()
         logs: dict[int, Array] = {}
         if members:
             assert isinstance(table, Table)
@@ -171,7 +171,7 @@ class Calibration(NamedTuple):
             fitted, columns = self._fit_all(members, table)
             late = [type(member).__name__ for member in members[len(fitted) :]]
             members, notes = members[: len(fitted)], notes + self._note_members(late)
-            forests = tuple(make_forest(model, columns) for model in fitted)
+            forests = tuple(make_member(model, columns) for model in fitted)
             logs = {j: forest.log_proba(held.X) for j, forest in enumerate(forests, 1)}
         if not members and not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=tuple(notes))
@@ -193,7 +193,7 @@ class Calibration(NamedTuple):
     def _calibrate(
         self,
         held: Held,
-        members: tuple[Forest, ...],
+        members: tuple[Member, ...],
         how: str,
         share: float,
         kind: Rows = "held out",
@@ -205,7 +205,7 @@ class Calibration(NamedTuple):
         """
         found = held.weigh(share, 1 + len(members))
         own, *weights = (found * min(1.0, most / max(found.sum(), 1e-300))).tolist()
-        kept = (member if w else member.without_trees() for member, w in zip(members, weights, strict=True))
+        kept = (member if w else member.emptied() for member, w in zip(members, weights, strict=True))
         pool = Pool(own, tuple(kept), tuple(weights), self.gate if members else None)
         logs = [partial(held.parts.__getitem__, j) for j in range(1, 1 + len(members))]
         log_p = normalised(pool.add_members(held.parts[0], held.var, logs))
@@ -248,7 +248,8 @@ class Calibration(NamedTuple):
                 continue
             logs = team.predict(rest, held.X)
             found.append(self._predict(part, held, np.flatnonzero(fold == i), logs))
-            if len(found) == 1 < wanted and self.plan.least_weight and self.beside is None:
+            lasts = wanted > 1 or self.plan.networks > 0  # what does not count saves more fits
+            if len(found) == 1 and lasts and self.plan.least_weight and self.beside is None:
                 team.leave_out(found[0].weigh(share, 1 + len(members)) < self.plan.least_weight)
         if not found:
             return None, notes
@@ -297,8 +298,11 @@ class Calibration(NamedTuple):
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""
-        limit = self.budget.limit
-        return [f"time_limit={limit:g} left no time for {' and '.join(names)} in the pool."] if names else []
+        if not names:
+            return []
+        *others, last = names
+        listed = f"{', '.join(others)} and {last}" if others else last
+        return [f"time_limit={self.budget.limit:g} left no time for {listed} in the pool."]
 
     def _note_folds(self, done: int, wanted: int) -> str:
         """Say how the calibration was shortened."""

@@ -1,4 +1,4 @@
-"""The members of a pool, trees of the plan or classifiers of the user's own, and their fits: after training or beside it."""
+"""The members of a pool, those of the plan or classifiers of the user's own, and their fits: after training or beside it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.fitting.networks import Networks
 from cavity.fitting.sklearn_trees import (
     ExtraTrees,
     bin_without_weights,
@@ -20,7 +21,8 @@ from cavity.fitting.sklearn_trees import (
 )
 from cavity.options.plan import CalibrationPlan
 from cavity.options.policy import BOOSTING_L2, TRIAL_TREES, merge_rows
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.networks import Network
+from cavity.prediction.pool import Member
 from cavity.rows.tables import Table
 
 STEP = 10  # trees per core that grow between two looks at the clock
@@ -53,12 +55,18 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
             n_jobs=plan.threads,
             random_state=seed,
         )
+    networks = [Networks(plan.networks, seed)] if plan.networks else []
     if not plan.rounds:
-        return [forest]
+        return [forest, *networks]
     boosting = HistGradientBoostingClassifier(
         max_iter=plan.rounds, l2_regularization=BOOSTING_L2, early_stopping=False, random_state=seed
     )
-    return [boosting, forest]
+    return [boosting, forest, *networks]
+
+
+def make_member(model: Any, columns: NDArray[np.int64]) -> Member:
+    """Return the arrays of a classifier that is fitted to these columns; raises BadOption if they are not known."""
+    return model._replace(used=columns) if isinstance(model, Network) else make_forest(model, columns)
 
 
 def predicts_own_rows(member: Any, table: Table) -> bool:
@@ -108,24 +116,24 @@ class FoldMembers:
         self.table, self.members = table, members
         self.own = {j: m for j, m in places.items() if predicts_own_rows(m, table)}  # fitted to all rows only
         self.folded = {j: m for j, m in places.items() if j not in self.own}  # fitted without each fold
-        self.forests: dict[int, Forest] = {}
+        self.forests: dict[int, Member] = {}
 
     def predict(self, rest: Table, X: NDArray[np.float64]) -> dict[int, NDArray[np.float64]]:
         """Fit to the rest of the rows, and return log-probabilities of the rows X."""
         columns = choose_columns(rest.X, self.members)
         for j, member in self.folded.items():
-            self.forests[j] = make_forest(fit_member(member, rest, columns), columns)
+            self.forests[j] = make_member(fit_member(member, rest, columns), columns)
         return {j: self.forests[j].log_proba(X) for j in self.folded}
 
     def leave_out(self, useless: NDArray[np.bool_]) -> None:
-        """Fit boosting no more if it is useless; a forest of a small table takes too little time to save it."""
+        """Fit boosting or networks no more if they are useless; a forest of a small table takes too little time to save it."""
         kept = {j: m for j, m in self.folded.items() if isinstance(m, ExtraTrees) or not useless[j]}
         self.folded = kept
 
-    def make_forests(self, fitted: dict[int, Any]) -> tuple[Forest, ...]:
+    def make_forests(self, fitted: dict[int, Any]) -> tuple[Member, ...]:
         """Return the forests of all members, fitted to all rows; of those left out, that of the first fold."""
         columns = choose_columns(self.table.X, self.members)
-        found = self.forests | {j: make_forest(model, columns) for j, model in fitted.items()}
+        found = self.forests | {j: make_member(model, columns) for j, model in fitted.items()}
         return tuple(found[j] for j in sorted(found))
 
 

@@ -91,11 +91,14 @@ class CalibrationPlan:
     tol: float = 0.0  # the same
     pools: bool = False
     trees: int = 0  # of the forest; 0 with classifiers of the user's own
-    least_weight: float = 0.0  # of boosting in the first fold: with less it is not fitted again
+    least_weight: float = (
+        0.0  # of boosting or networks in the first fold: with less they are not fitted again
+    )
     leaves: int = 0  # most of a tree; 0: any number
     threads: int = 1  # that grow the forest
     beside: bool = False  # the trees grow while the Gaussian process trains
     rounds: int = 0  # of boosting
+    networks: int = 0  # that differ in their starting values
     bootstrap: bool = False  # the forest predicts the rows that its trees did not draw, so it needs no folds
     why: dict[str, str] = field(default_factory=dict)
 
@@ -118,6 +121,8 @@ class CalibrationPlan:
     def _describe_pool(self) -> str:
         drawn = "bootstrapped " if self.bootstrap else ""
         forest = f"{self.trees} {drawn}extra trees{' during training' if self.beside else ''}"
+        if self.networks:
+            forest += f", {self.networks} networks"
         if self.rounds:
             return f"boosting ({self.rounds} rounds), {forest}"
         return forest if self.trees else "given classifiers" if self.pools else "none"

@@ -109,7 +109,7 @@ GROWING_ROWS, GROWING_RATE = 50, 0.03
 
 # Rows to calibrate with. [29, 39]
 FOLD_ROWS = 2000  # up to which every row is once held out
-FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
+FOLDS = 3  # five had 1 to 3 % more NLL [62]
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
@@ -129,8 +129,9 @@ TREES = {"fast": 100, "balanced": 100, "best": 200}
 SMALL_FOREST = (
     130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
 )
-BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
-LEAST_WEIGHT = 0.05  # in the first fold: boosting with less is not fitted to the others [55]
+NETWORKS, NETWORK_ROWS = {"fast": 0, "balanced": 0, "best": 3}, 6000  # and up to how many rows [62]
+BOOSTING_ROUNDS = 50  # 100 had .8 ± .9 % less NLL [62]
+LEAST_WEIGHT = 0.05  # in the first fold: boosting or networks with less are not fitted to the others [55]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
@@ -204,9 +205,11 @@ def count_points(config: Config, size: TableSize) -> int:
 def find_point_limits(config: Config, size: TableSize) -> tuple[float, float]:
     """Return the points per square root of the rows, and the most C M²."""
     on_gpu = config.device.type == "cuda"
-    scale, work = POINTS[config.effort, on_gpu]
-    shorter = config.effort == "balanced" and not on_gpu and is_middle(size.rows, size.latent)
-    return scale, MIDDLE_WORK if shorter else work
+    alike = (
+        not on_gpu and size.rows <= QUICK_ROWS
+    )  # more points paid .5 % of NLL for a tenth of the time [62]
+    scale, work = POINTS["balanced" if alike else config.effort, on_gpu]
+    return scale, MIDDLE_WORK if alike and is_middle(size.rows, size.latent) else work
 
 
 def is_crowded(n_latent: int) -> bool:
@@ -220,7 +223,7 @@ def is_middle(n_rows: int, n_latent: int) -> bool:
 
 
 def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False, hurries: bool = False) -> bool:
-    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: not with effort="best"."""
+    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: the library may choose."""
     few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
     many = pooled and hurries and LBFGS_LATENT <= n_latent <= CROWDED_LATENT
     return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MANY if many else LBFGS_ROWS)
@@ -250,9 +253,8 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     recommended = config.method.recommended and not config.spectral
     free = recommended and size.numbered and _is_free(config)
     pooled = isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config)
-    hurries = free and config.effort != "best"
-    quick = free and prefers_lbfgs(size.rows, size.latent, pooled, hurries)
-    pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=hurries, pooled=pooled)
+    quick = free and prefers_lbfgs(size.rows, size.latent, pooled, free)
+    pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=free, pooled=pooled)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, size.rows, max(1, BATCH_BYTES // (width * M)), pace)
@@ -429,11 +431,11 @@ def plan_calibration(
     )
     if not temperature and not members:
         how = "none"
-    parts = fits = FOLDS[effort]
+    parts = fits = FOLDS
     if size.rows > FOLD_ROWS:
         parts, fits = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST)), 1
-    trees, few = members and isinstance(config.ensemble, str), size.rows <= RELEARN_ROWS
-    n_trees = TREES[effort]
+    trees, n_trees = members and isinstance(config.ensemble, str), TREES[effort]
+    networks = config.ensemble == "auto" and trees and size.rows <= NETWORK_ROWS
     if size.rows <= FOLD_ROWS and effort != "best":
         n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
@@ -443,19 +445,20 @@ def plan_calibration(
         how=how,
         temperature=temperature,
         refits=refits,
-        relearns=few or effort == "best" or config.spectral or not config.method.recommended,
+        relearns=size.rows <= RELEARN_ROWS or config.spectral or not config.method.recommended,
         parts=parts,
         fits=fits if how == "folds" else 0,
         sweeps=FOLD_SWEEPS_CROWDED if is_crowded(size.classes) else FOLD_SWEEPS,
         tol=FOLD_TOL,
         pools=members,
         trees=n_trees if trees else 0,
-        rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
-        least_weight=LEAST_WEIGHT if trees and effort != "best" else 0.0,
+        rounds=BOOSTING_ROUNDS if trees and boosts else 0,
+        networks=NETWORKS[effort] if networks else 0,
+        least_weight=LEAST_WEIGHT if trees else 0.0,
         leaves=MOST_LEAVES if size.rows > FOLD_ROWS else 0,
         threads=threads if size.rows > THREADS_ROWS else 1,
         beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,
-        bootstrap=trees and how == "folds" and effort != "best" and alike and size.rows > FOLD_ROWS,
+        bootstrap=trees and how == "folds" and alike and size.rows > FOLD_ROWS,
         why=_explain_calibration(config, how),
     )
 

@@ -3,8 +3,8 @@
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     fold      two steps on its rows, or the whole training again
-    trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows if the first fold asks for it,
-              a forest takes all threads
+    trees     by leaves, rows and columns; boosting and networks are fitted to every fold and to all rows if the first fold asks
+              for it, a forest takes all threads
 
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
 """
@@ -26,6 +26,10 @@ FOLD_STEPS = 2  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
+NETWORK_SECONDS, NETWORK_ROW_SECONDS = (
+    0.03,
+    1e-4,
+)  # of a network, and per row; half as much again with 100 columns
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
 REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
 REPEATS = 5
@@ -92,5 +96,7 @@ def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
     fits = plan.fits + 1
     forest = plan.trees * tree * (1 if plan.bootstrap else fits) / plan.threads
-    boostings = math.sqrt(fits) if plan.least_weight else fits  # one or all: the first fold decides
-    return WEIGHING_SECONDS + boostings * plan.rounds * training.latent * boosted + forest
+    others = plan.rounds * training.latent * boosted
+    others += plan.networks * (NETWORK_SECONDS + NETWORK_ROW_SECONDS * rows) * (1 + columns / 200)
+    # one fit of these or all: the first fold decides
+    return WEIGHING_SECONDS + (math.sqrt(fits) if plan.least_weight else fits) * others + forest

@@ -15,8 +15,7 @@ from cavity.common.onnx_graph import mirrors
 from cavity.inference.posterior import Normal
 from cavity.kernels.spectrum import Spectrum
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
-from cavity.prediction.pool import normalised
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.pool import Member, normalised
 
 Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
@@ -83,5 +82,5 @@ def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Arr
     return normalised(model.pool.add_members(log_p, np.tile(var, (n_draws, 1)), logs))
 
 
-def _repeat(member: Forest, rows: Array, n_draws: int) -> Array:
+def _repeat(member: Member, rows: Array, n_draws: int) -> Array:
     return np.tile(member.log_proba(rows), (n_draws, 1))

@@ -15,15 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, namespace
+from cavity.prediction.networks import Network
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
+Member = Forest | Network
 # on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
 TEMPERATURE_PENALTY = 5.0
 WEIGHT_BOUNDS = 0.05, 20.0  # of a temperature's weight
@@ -68,7 +71,7 @@ class Pool(NamedTuple):
     """How predictions are made of the Gaussian process and other classifiers."""
 
     weight: float = 1.0  # of the Gaussian process
-    members: tuple[Forest, ...] = ()
+    members: tuple[Member, ...] = ()
     weights: tuple[float, ...] = ()  # of the members
     gate: Gate | None = None  # None: the members count everywhere
 
@@ -81,7 +84,8 @@ class Pool(NamedTuple):
         """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
-        logs = [partial(Forest.log_proba, member, X) for member in self.members]
+        ask = methodcaller("log_proba", X)
+        logs = [partial(ask, member) for member in self.members]
         return normalised(self.add_members(log_p, var, logs))
 
     def add_members(self, log_p: Any, var: Any, logs: Sequence[Callable[[], Any]]) -> Any:

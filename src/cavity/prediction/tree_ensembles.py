@@ -37,7 +37,7 @@ class Forest(NamedTuple):
     start: Array  # [C], or [1] for two classes with one score
     boosted: bool  # scores of a softmax; otherwise frequencies, whose mean over the trees counts
 
-    def without_trees(self) -> Forest:
+    def emptied(self) -> Forest:
         """Return a single leaf, for a member that does not count: files need not hold the others."""
         names = ("feature", "child", "leaf", "root", "column")
         zeros: dict[str, Any] = {name: np.zeros(1, np.int32) for name in names}

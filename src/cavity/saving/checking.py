@@ -100,7 +100,7 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
     ]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
     sizes = {"C": C, "D": D, "H": H, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
-    return sizes | {"pool members": len(_list_trees(meta)), "classes": n_classes or 0}
+    return sizes | {"pool members": len(_list_members(meta)), "classes": n_classes or 0}
 
 
 def find_kernel(declared: Any, meta: Meta) -> Any:
@@ -146,16 +146,16 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
         groups.append(("growing.", schema.GROWING, sizes))
         numbers = range(meta["growing"]["optimiser"])
         groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
-    for i, boosted in enumerate(_list_trees(meta)):
+    for i, boosted in enumerate(_list_members(meta)):
         n = sizes["classes"]
         of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
         trees = schema.TREES if meta["format"] >= SHARED_LEAVES else schema.OLD_TREES
-        groups.append((f"pool.{i}.", trees, sizes | of))
+        groups.append((f"pool.{i}.", schema.NETWORK if boosted is None else trees, sizes | of))
     return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
 
 
-def _list_trees(meta: Meta) -> list[Any]:
-    """Return of each ensemble of trees whether it is boosted."""
+def _list_members(meta: Meta) -> list[Any]:
+    """Return of each member of the pool whether its trees are boosted; None for networks."""
     return list((meta.get("pool") or {"boosted": ()})["boosted"])
 
 

@@ -1,4 +1,4 @@
-"""The temperature and the trees of a pool as tensors, and back."""
+"""The temperature and the members of a pool as tensors, and back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadFile
-from cavity.prediction.pool import NO_POOL, Gate, Pool
+from cavity.prediction.networks import Network
+from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.tree_ensembles import Forest, Nodes
-from cavity.saving.schema import TREES
+from cavity.saving.schema import NETWORK, TREES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,20 +23,24 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
     """Return the part of a pool that is JSON, next to its tensors; None without a pool."""
     if pool.is_trivial:
         return None
-    boosted = [member.boosted for member in pool.members]
+    boosted = [None if isinstance(member, Network) else member.boosted for member in pool.members]
     gate = None if pool.gate is None else {"scale": pool.gate.scale.tolist(), "usual": pool.gate.usual}
     return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
 
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
-    """Return the arrays of the trees by name."""
+    """Return the arrays of the members by name."""
     import torch
 
     found: dict[str, Tensor] = {}
     for i, member in enumerate(pool.members):
-        finite = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
-        arrays = {tensor.name: np.ascontiguousarray(getattr(finite, tensor.name)) for tensor in TREES}
-        found |= {f"pool.{i}.{name}": torch.from_numpy(array) for name, array in arrays.items()}
+        if isinstance(member, Forest):
+            member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
+        names = (tensor.name for tensor in (TREES if isinstance(member, Forest) else NETWORK))
+        found |= {
+            f"pool.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
+            for name in names
+        }
     return found
 
 
@@ -48,15 +53,17 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
     members = tuple(
-        _restore_trees(tensors, f"pool.{i}.", boosted) for i, boosted in enumerate(about["boosted"])
+        _restore_member(tensors, f"pool.{i}.", boosted) for i, boosted in enumerate(about["boosted"])
     )
     gate = about.get("gate")  # files before 0.3 have none
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
 
-def _restore_trees(tensors: Arrays, prefix: str, boosted: bool) -> Forest:
+def _restore_member(tensors: Arrays, prefix: str, boosted: bool | None) -> Member:
     of = {name.removeprefix(prefix): np.asarray(t) for name, t in tensors.items() if name.startswith(prefix)}
+    if boosted is None:
+        return Network(**of)
     if "child" in of:
         forest = Forest(**of, boosted=boosted)
         threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)

@@ -132,6 +132,11 @@ def flag(value: Any, name: str, _: Sizes) -> None:
         raise BadFile(f"{name}: {value!r:.40} is neither true nor false.")
 
 
+def flag_or_null(value: Any, name: str, sizes: Sizes) -> None:
+    if value is not None:
+        flag(value, name, sizes)
+
+
 def text(value: Any, name: str, _: Sizes) -> None:
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         raise BadFile(f"{name} is not a text.")

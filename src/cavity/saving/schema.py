@@ -127,6 +127,17 @@ TREES = (  # below pool., of each member
     Tensor("column",    "trees",       INT, r.index("scores")),
     Tensor("start",     "scores",      FLOAT, r.BOUNDED),
 )
+NETWORK = (  # the same of networks
+    Tensor("used",        "used",             SMALL, r.index("D")),
+    Tensor("shift",       "used",             F64, r.WIDE),
+    Tensor("scale",       "used",             F64, r.NOT_NEGATIVE),
+    Tensor("first",       "nets used one",    FLOAT, r.BOUNDED),
+    Tensor("first_bias",  "nets 1 one",       FLOAT, r.BOUNDED),
+    Tensor("second",      "nets one two",     FLOAT, r.BOUNDED),
+    Tensor("second_bias", "nets 1 two",       FLOAT, r.BOUNDED),
+    Tensor("last",        "nets two classes", FLOAT, r.BOUNDED),
+    Tensor("last_bias",   "nets 1 classes",   FLOAT, r.BOUNDED),
+)
 OLD_TREES = (  # the same before format 4
     Tensor("feature",   "nodes",       INT, r.index("D")),
     Tensor("left",      "nodes",       INT, r.CHILD),
@@ -168,7 +179,7 @@ FACTS = (
     Fact("importance?", r.many(r.number(0), "columns")),
     Fact("pool?.weight", r.number(0, 1000, above=True)),
     Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
-    Fact("pool?.boosted", r.many(r.flag, "pool members")),
+    Fact("pool?.boosted", r.many(r.flag_or_null, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
