@@ -7,7 +7,7 @@ With `--change`, what constants of `options/policy.py` pay instead: each fit is 
 same fit as it is and with HistGradientBoosting. docs/decisions/0052, 0054 and 0055 have tables of such changes.
 
     python benchmarks/stages.py --sets wine glass --seeds 1000 1001 [--jobs 2] [--data FOLDER]
-    python benchmarks/stages.py --sets wine glass --change "RELEARN_ROWS = 0" --change "LBFGS_EPOCHS = 6; FOLDS = 5" \
+    python benchmarks/stages.py --sets wine glass --change "RELEARN_ROWS['balanced'] = 0" --change "LBFGS_EPOCHS = 6; FOLDS = 5" \
         [--effort fast] [--rows 4000]
 """
 

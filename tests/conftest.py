@@ -66,7 +66,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 30))
     monkeypatch.setattr(policy, "BOOSTING_ROUNDS", 5)
-    monkeypatch.setattr(policy, "RELEARN_ROWS", 0)
+    monkeypatch.setattr(policy, "RELEARN_ROWS", dict.fromkeys(policy.TREES, 0))
 
 
 def measure_cpu(children: bool) -> float:

@@ -42,7 +42,7 @@ def easy():
 @pytest.fixture(autouse=True)
 def folds_of_larger_tables(monkeypatch):
     """Tables of this file are small, and stand for larger ones, whose folds keep the learnt hyper-parameters."""
-    monkeypatch.setattr(policy, "RELEARN_ROWS", 50)
+    monkeypatch.setattr(policy, "RELEARN_ROWS", dict.fromkeys(policy.TREES, 50))
 
 
 def model(**options):
@@ -114,7 +114,7 @@ def test_folds_at_the_learnt_hyper_parameters_are_fits_without_the_fold(table, m
 def test_folds_that_learn_again_leave_the_model_of_all_rows_alone(table, monkeypatch):
     """They begin at its first epochs, in hyper-parameters of their own."""
     X, y, new, _ = table
-    monkeypatch.setattr(policy, "RELEARN_ROWS", 200)
+    monkeypatch.setattr(policy, "RELEARN_ROWS", dict.fromkeys(policy.TREES, 200))
     few = X[:60], y[:60]
     alone, fitted = model(calibration=None, max_epochs=3).fit(*few), model(max_epochs=3).fit(*few)
     assert fitted.calibration_ == "3 folds"
@@ -432,7 +432,7 @@ def test_partial_fit_keeps_the_temperature(easy):
 )
 def test_folds_of_small_tables_learn_again(table, monkeypatch, rows, words):
     X, y, _, _ = table
-    monkeypatch.setattr(policy, "RELEARN_ROWS", rows)
+    monkeypatch.setattr(policy, "RELEARN_ROWS", dict.fromkeys(policy.TREES, rows))
     clf = model(max_epochs=2).fit(X, y)
     assert clf.calibration_ == words == clf.estimate_.how
     assert (clf.estimate_.optimism > 0) == (rows == 109)

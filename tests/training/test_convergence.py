@@ -73,7 +73,20 @@ def test_a_rough_plan_ends_where_an_epoch_gains_less_than_its_sites_can_tell():
     assert gain == pytest.approx(5 * ROWS * rough_tol(60))
     assert rough_epochs_converged([-400.0, -300.0, -300.0 + 0.9 * gain], 300, ROWS)
     assert not rough_epochs_converged([-400.0, -300.0, -300.0 + 1.1 * gain], 300, ROWS)
-    assert rough_epochs_converged([-300.0, -300.0], 3, ROWS) and not rough_epochs_converged([-300.0], 3, ROWS)
+    assert rough_epochs_converged([-300.0, -300.0], 300, ROWS) and not rough_epochs_converged(
+        [-300.0], 300, ROWS
+    )
+
+
+def test_a_rough_plan_of_few_classes_ends_after_three_epochs_that_gain_less_than_a_third():
+    third = ROWS * rough_tol(3) / 3
+
+    def ends(*gains):
+        return rough_epochs_converged([-400.0, *(-300.0 + third * np.cumsum([0, *gains]))], 3, ROWS)
+
+    assert ends(0.9, 0.9, 0.9)
+    assert not ends(0.1, 0.1, 1.2) and not ends(1.2, 0.1, 0.1)
+    assert not ends(0.1, 0.1)  # only two
 
 
 def fit_and_listen(method, table, **options):

@@ -55,7 +55,10 @@ RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
 SWEEPS = 10_000  # where nothing is learnt
 LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
 LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
-LBFGS_ROWS_MANY = 2000  # the same for up to CROWDED_LATENT where trees are pooled: alone, mini-batches had the lower NLL [61]
+LBFGS_ROWS_MIDDLE = (
+    2000  # the same in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
+)
+LATENT_MIDDLE = range(LBFGS_LATENT, 9)  # with ten, mini-batches had the lower NLL in a pool, too [61]
 # The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
 LBFGS_ROWS_FEW = 5000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 16  # with fewer latent functions than LBFGS_LATENT, and with more
@@ -112,7 +115,8 @@ FOLD_ROWS = 2000  # up to which every row is once held out
 FOLDS = 3  # five had 1 to 3 % more NLL [62]
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
-RELEARN_ROWS = 200  # up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]
+# Rows up to which folds learn hyper-parameters again: 2 % of NLL for less than a second [48]; 3 % for half of the time more [62].
+RELEARN_ROWS = {"fast": 200, "balanced": 200, "best": FOLD_ROWS}
 FOLD_SWEEPS, FOLD_TOL = 10, 1e-3  # of fits at known hyper-parameters, which only predict other rows [39, 57]
 FOLD_SWEEPS_CROWDED = 5  # the same with many classes [56]
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out
@@ -225,8 +229,8 @@ def is_middle(n_rows: int, n_latent: int) -> bool:
 def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False, hurries: bool = False) -> bool:
     """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: the library may choose."""
     few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
-    many = pooled and hurries and LBFGS_LATENT <= n_latent <= CROWDED_LATENT
-    return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MANY if many else LBFGS_ROWS)
+    middle = pooled and hurries and n_latent in LATENT_MIDDLE
+    return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MIDDLE if middle else LBFGS_ROWS)
 
 
 def choose_pace(
@@ -362,7 +366,7 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
         "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees, "
-        f"{LBFGS_ROWS_MANY} with 5 to {CROWDED_LATENT} and trees [decisions 40, 54, 61]",
+        f"{LBFGS_ROWS_MIDDLE} with 5 to 8 and trees [decisions 40, 54, 61]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
@@ -445,7 +449,7 @@ def plan_calibration(
         how=how,
         temperature=temperature,
         refits=refits,
-        relearns=size.rows <= RELEARN_ROWS or config.spectral or not config.method.recommended,
+        relearns=size.rows <= RELEARN_ROWS[effort] or config.spectral or not config.method.recommended,
         parts=parts,
         fits=fits if how == "folds" else 0,
         sweeps=FOLD_SWEEPS_CROWDED if is_crowded(size.classes) else FOLD_SWEEPS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
@@ -57,8 +58,14 @@ def rough_tol(classes: int) -> float:
 
 
 def rough_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether a rough plan gained less in its last epoch than it can tell. [decisions 56, 61]"""
-    return len(objectives) > 1 and objectives[-1] - objectives[-2] <= rough_tol(classes) * rows
+    """Return whether the last epochs of a rough plan gained less than it can tell. [decisions 56, 61]
+
+    Three epochs, each by less than a third, because a line search that stumbles gains little and then much; one with many classes,
+    whose epochs are dear.
+    """
+    epochs = 1 if classes > ROUGH_CLASSES else 3
+    gains = [now - before for before, now in pairwise(objectives)][-epochs:]
+    return len(gains) == epochs and max(gains) <= rough_tol(classes) * rows / epochs
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:
