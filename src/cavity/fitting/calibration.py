@@ -2,7 +2,7 @@
 
 The plan says how these rows are found (`options/policy.py` decides it by the table and `effort`):
 
-    "folds"            fits without one part of the rows; small tables, with effort="best" up to 2,000 rows, learn hyper-parameters again
+    "folds"            fits without one part of the rows; small tables, with effort="best" up to 2,000 rows, learn all again
     "held out"         rows are held out of the only fit
     "eval_set"         rows that the user gave
     "leave-one-out"    from the sites; no more fits
