@@ -1,13 +1,11 @@
-"""Networks as arrays predict what scikit-learn's predict."""
+"""Networks of a pool: their gradient and steps are those of torch."""
 
 import numpy as np
 import pytest
-from sklearn.neural_network import MLPClassifier
+import torch
 
 from cavity.fitting import networks
 from cavity.fitting.networks import Networks
-
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def draw(n_classes):
@@ -16,24 +14,68 @@ def draw(n_classes):
     return X, np.arange(90) % n_classes
 
 
+def score(layers, z):
+    a = torch.relu(z @ layers[0] + layers[1])
+    return torch.relu(a @ layers[2] + layers[3]) @ layers[4] + layers[5]
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_mean_of_the_scores_counts(n_classes, monkeypatch):
-    fitted, fit = [], MLPClassifier.fit
-    monkeypatch.setattr(
-        MLPClassifier, "fit", lambda self, *rows: fitted.append(fit(self, *rows)) or fitted[-1]
-    )
+def test_training_takes_the_steps_of_adamw(n_classes):
+    """The weights after nine steps are those of torch's autograd and AdamW; the last three are averaged."""
     X, y = draw(n_classes)
-    found = np.exp(Networks(2, 0).fit(X, y).log_proba(X))
-    Z = ((X - X.mean(0)) / X.std(0)).astype(np.float32)
-    mean = np.exp(sum(np.log(network.predict_proba(Z)) for network in fitted) / 2)
-    np.testing.assert_allclose(found, mean / mean.sum(1, keepdims=True), atol=2e-6)
+    Z, labels = X.astype(np.float32), np.eye(n_classes, dtype=np.float32)[y]
+    omega = np.random.default_rng(1).uniform(0.5, 2, 90).astype(np.float32)
+    rng = np.random.default_rng(2)
+    layers = networks._draw_layers(2, (4, 7, 5, n_classes), rng)
+    batches = list(networks._draw_batches(90, 2, rng))[:9]
+    found = networks._train(layers, Z, labels, omega, batches)
+
+    theirs = [torch.from_numpy(part.copy()).requires_grad_() for part in layers]
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": theirs[::2], "weight_decay": networks.DECAY},
+            {"params": theirs[1::2], "weight_decay": 0.0},
+        ],
+        lr=networks.RATE,
+        betas=(networks.MOMENTUM, networks.SQUARES),
+    )
+    last = []
+    for rows in batches:
+        each = torch.nn.functional.cross_entropy(
+            score(theirs, torch.from_numpy(Z[rows])).flatten(0, 1),
+            torch.from_numpy(y[rows]).flatten(),
+            reduction="none",
+        )
+        optimiser.zero_grad()
+        (each @ torch.from_numpy(omega[rows]).flatten() / rows.shape[1]).backward()
+        optimiser.step()
+        last.append([part.detach().numpy().copy() for part in theirs])
+    for ours, *others in zip(found, *last[-3:], strict=True):
+        np.testing.assert_allclose(ours, np.mean(others, 0), atol=2e-5)
 
 
-def test_rows_without_weight_change_nothing_but_columns_and_every_class_is_drawn():
-    _, y = draw(3)
+def test_the_mean_of_the_scores_counts():
+    X, y = draw(3)
+    found = Networks(2, 0).fit(X, y)
+    z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
+    mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
+    np.testing.assert_allclose(np.exp(found.log_proba(X)), mean.softmax(-1).numpy(), atol=2e-6)
+
+
+def test_every_row_of_an_epoch_is_drawn_once_by_each_network():
+    batches = list(networks._draw_batches(300, 3, np.random.default_rng(0)))
+    assert networks.STEPS <= len(batches) < networks.STEPS + 5
+    for network in np.concatenate(batches[:5], 1):
+        assert sorted(network) == list(range(300))
+
+
+def test_rows_without_weight_teach_nothing():
+    X, y = draw(3)
     weight = np.where(y == 2, 0.0, 1.0)
-    rows = networks._draw_rows(y, weight, np.random.default_rng(0))
-    assert set(y[rows]) == {0, 1, 2} and (y[rows] == 2).sum() == 1
+    found = Networks(2, 0).fit(X, y, weight).log_proba(X)
+    moved = np.where((y == 2)[:, None], X - 3, X)
+    np.testing.assert_allclose(Networks(2, 0).fit(moved, y, weight).log_proba(X), found, atol=1e-6)
+    assert np.exp(found[:, 2]).max() < 0.1
 
 
 def test_an_emptied_network_keeps_its_classes():

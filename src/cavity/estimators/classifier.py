@@ -69,7 +69,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced", "best"}
         How far method="auto" goes. "fast": one Gaussian process with 100 inducing points. "balanced": more points on large tables,
-        and a pool with trees. "best": more trees and neural networks in the pool; above 6,000 rows more points again.
+        and a pool with trees and networks. "best": more of these in the pool; above 6,000 rows more points again.
     calibration : {"auto", None, "temperature"}
         "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
         source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
@@ -77,8 +77,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to rows of folds. Far
         from the training rows the Gaussian process predicts alone. "trees": HistGradientBoostingClassifier and
         ExtraTreesClassifier; only the latter on very wide tables and with more than 20 classes. "auto": "trees" with
-        method="auto" for a table in memory of at most 200,000 rows, unless effort="fast" or calibration=None; with
-        effort="best" and at most 6,000 rows also networks.
+        method="auto" for a table in memory of at most 200,000 rows, unless effort="fast" or calibration=None; for 200 to
+        6,000 rows also neural networks.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear(fades=True)`.

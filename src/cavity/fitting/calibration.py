@@ -249,8 +249,8 @@ class Calibration(NamedTuple):
             logs = team.predict(rest, held.X)
             found.append(self._predict(part, held, np.flatnonzero(fold == i), logs))
             lasts = wanted > 1 or self.plan.networks > 0  # what does not count saves more fits
-            if len(found) == 1 and lasts and self.plan.least_weight and self.beside is None:
-                team.leave_out(found[0].weigh(share, 1 + len(members)) < self.plan.least_weight)
+            if len(found) == 1 and lasts and self.plan.selects and self.beside is None:
+                team.select(found[0].weigh(share, 1 + len(members)))
         if not found:
             return None, notes
         joined, used = _join(found), team.own | team.folded

@@ -20,7 +20,7 @@ from cavity.fitting.sklearn_trees import (
     make_forest,
 )
 from cavity.options.plan import CalibrationPlan
-from cavity.options.policy import BOOSTING_L2, TRIAL_TREES, merge_rows
+from cavity.options.policy import BOOSTING_L2, LEAST_BOOSTING, LEAST_NETWORKS, TRIAL_TREES, merge_rows
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import Member
 from cavity.rows.tables import Table
@@ -125,10 +125,12 @@ class FoldMembers:
             self.forests[j] = make_member(fit_member(member, rest, columns), columns)
         return {j: self.forests[j].log_proba(X) for j in self.folded}
 
-    def leave_out(self, useless: NDArray[np.bool_]) -> None:
-        """Fit boosting or networks no more if they are useless; a forest of a small table takes too little time to save it."""
-        kept = {j: m for j, m in self.folded.items() if isinstance(m, ExtraTrees) or not useless[j]}
-        self.folded = kept
+    def select(self, weights: NDArray[np.float64]) -> None:
+        """Fit boosting or networks no more if they count little; a forest of a small table takes too little time to save it."""
+        least = {ExtraTrees: 0.0, Networks: LEAST_NETWORKS}
+        self.folded = {
+            j: m for j, m in self.folded.items() if weights[j] >= least.get(type(m), LEAST_BOOSTING)
+        }
 
     def make_forests(self, fitted: dict[int, Any]) -> tuple[Member, ...]:
         """Return the forests of all members, fitted to all rows; of those left out, that of the first fold."""

@@ -1,21 +1,33 @@
-"""The networks of a pool, trained by scikit-learn."""
+"""The networks of a pool: a few hundred steps of AdamW in NumPy, a quarter of the time of autograd. [decision 63]"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.namespaces import NUMPY
 from cavity.prediction.networks import FARTHEST, Network
 
 UNITS = 100, 50  # of the hidden layers
-DECAY, RATE, EPOCHS = 0.03, 0.01, 20
-LEAST_BATCHES, MOST_BATCHES, USUAL_BATCH = 4, 32, 64  # of an epoch, and rows of one
+STEPS, LEAST_EPOCHS = 300, 3
+USUAL_BATCH, LEAST_BATCHES, MOST_BATCHES = 64, 4, 32  # rows of a batch, and batches of an epoch
+RATE, DECAY = 0.03, 0.1  # of AdamW; slopes decay, biases do not
+MOMENTUM, SQUARES = (
+    0.9,
+    0.99,
+)  # shares of the running means of gradients and of their squares that a step keeps
+AVERAGED = 0.25  # of the steps, the last ones: the mean of their weights counts
+
+Array = NDArray[np.float32]
 
 
 class Networks(NamedTuple):
-    """A classifier of several networks that differ in their starting values."""
+    """A classifier of several networks that differ in their starting values and in the order of their rows."""
 
     n_networks: int
     seed: int
@@ -26,42 +38,72 @@ class Networks(NamedTuple):
     def fit(
         self, X: NDArray[np.float64], y: NDArray[np.int64], weight: NDArray[np.float64] | None = None
     ) -> Network:
-        """Train the networks on all rows, or on rows that are drawn by their weight."""
-        from sklearn.neural_network import MLPClassifier
-
-        shift = np.average(X, 0, weight)
-        spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
+        """Train the networks, all at a time."""
+        omega = np.ones(len(y)) if weight is None else weight / weight.mean()
+        shift = np.average(X, 0, omega)
+        spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
         scale = 1 / np.where(spread > 0, spread, 1.0)
         Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
-        batch = max(1, min(max(USUAL_BATCH, len(y) // MOST_BATCHES), len(y) // LEAST_BATCHES))
-        rng, each = np.random.default_rng(self.seed), list[Any]()
-        for i in range(self.n_networks):
-            rows = np.arange(len(y)) if weight is None else _draw_rows(y, weight, rng)
-            network = MLPClassifier(
-                UNITS,
-                alpha=DECAY,
-                learning_rate_init=RATE,
-                batch_size=batch,
-                max_iter=EPOCHS,
-                random_state=self.seed + i,
-            )
-            each.append(network.fit(Z[rows], y[rows]))
-        layers = [stack for i in range(3) for stack in _stack_layer(each, i)]
-        return Network(np.arange(X.shape[1]), shift, scale, *layers)
+        labels = np.eye(1 + y.max(), dtype=np.float32)[y]
+        rng = np.random.default_rng(self.seed)
+        layers = _draw_layers(self.n_networks, (Z.shape[1], *UNITS, labels.shape[1]), rng)
+        batches = list(_draw_batches(len(y), self.n_networks, rng))
+        found = _train(layers, Z, labels, omega.astype(np.float32), batches)
+        return Network(np.arange(X.shape[1]), shift, scale, *found)
 
 
-def _draw_rows(
-    y: NDArray[np.int64], weight: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return as many rows as there are, drawn by their weight, and one of each class."""
-    one = np.unique(y, return_index=True)[1]
-    return np.concatenate([one, rng.choice(len(y), len(y), p=weight / weight.sum())])
+def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> list[Array]:
+    """Return slopes [K n m] and biases [K 1 m] of each layer, uniform as Glorot and Bengio have them."""
+    drawn = []
+    for n, m in pairwise(sizes):
+        most = math.sqrt(6 / (n + m))
+        drawn += [rng.uniform(-most, most, (K, rows, m)).astype(np.float32) for rows in (n, 1)]
+    return drawn
 
 
-def _stack_layer(networks: list[Any], i: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return slopes [K n m] and intercepts [K 1 m] of a layer; two classes have one score, here with a 0 beside it."""
-    slope = np.stack([network.coefs_[i] for network in networks])
-    bias = np.stack([network.intercepts_[i] for network in networks])[:, None, :]
-    if i == 2 and bias.shape[-1] == 1:
-        return np.concatenate([0 * slope, slope], -1), np.concatenate([0 * bias, bias], -1)
-    return slope, bias
+def _draw_batches(n_rows: int, K: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Return the row numbers [K b] of every step; each network has its own order."""
+    size = max(1, min(max(USUAL_BATCH, n_rows // MOST_BATCHES), n_rows // LEAST_BATCHES))
+    for _ in range(max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(n_rows / size)))):
+        order = np.stack([rng.permutation(n_rows) for _ in range(K)])
+        yield from np.split(order, range(size, n_rows, size), 1)
+
+
+def _train(
+    layers: list[Array], Z: Array, labels: Array, omega: Array, batches: list[NDArray[np.int64]]
+) -> list[Array]:
+    """Minimise the log loss of rows Z with weights ω from the given layers on; return the mean layers of the last steps."""
+    theta, gradient = (np.concatenate([part.ravel() for part in layers]) for _ in range(2))
+    here, slope = _view(theta, layers), _view(gradient, layers)
+    kept = np.concatenate([np.full(part.size, 1 - RATE * DECAY * (part.shape[1] > 1)) for part in layers])
+    kept, mean, square, found = kept.astype(np.float32), 0 * theta, 0 * theta, 0 * theta
+    first = len(batches) - math.ceil(AVERAGED * len(batches))
+    for t, rows in enumerate(batches, 1):
+        _differentiate(here, slope, Z[rows], labels[rows], omega[rows][..., None] / rows.shape[1])
+        mean += (1 - MOMENTUM) * (gradient - mean)
+        square += (1 - SQUARES) * (gradient * gradient - square)
+        theta *= kept
+        theta -= RATE / (1 - MOMENTUM**t) * mean / (np.sqrt(square / (1 - SQUARES**t)) + 1e-8)
+        if t > first:
+            found += (theta - found) / (t - first)
+    return _view(found, layers)
+
+
+def _view(vector: Array, layers: list[Array]) -> list[Array]:
+    """Return the parts of a vector in the shapes of the layers."""
+    ends = np.cumsum([part.size for part in layers])[:-1]
+    return [v.reshape(part.shape) for v, part in zip(np.split(vector, ends), layers, strict=True)]
+
+
+def _differentiate(layers: list[Array], slope: list[Array], z: Array, labels: Array, omega: Array) -> None:
+    """Write the gradient of the log loss of rows z [K b D] with weights ω [K b 1] into `slope`."""
+    values = [z]
+    for A, a in zip(layers[:-2:2], layers[1:-2:2], strict=True):
+        values.append(np.maximum(values[-1] @ A + a, 0))
+    score = values[-1] @ layers[-2] + layers[-1]
+    error = (np.exp(NUMPY.log_softmax(score)) - labels) * omega
+    for i, value in reversed(list(enumerate(values))):
+        np.matmul(value.swapaxes(1, 2), error, out=slope[2 * i])
+        error.sum(1, keepdims=True, out=slope[2 * i + 1])
+        if i:
+            error = (error @ layers[2 * i].swapaxes(1, 2)) * (value > 0)

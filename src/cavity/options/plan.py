@@ -91,9 +91,7 @@ class CalibrationPlan:
     tol: float = 0.0  # the same
     pools: bool = False
     trees: int = 0  # of the forest; 0 with classifiers of the user's own
-    least_weight: float = (
-        0.0  # of boosting or networks in the first fold: with less they are not fitted again
-    )
+    selects: bool = False  # boosting and networks that count little in the first fold are not fitted again
     leaves: int = 0  # most of a tree; 0: any number
     threads: int = 1  # that grow the forest
     beside: bool = False  # the trees grow while the Gaussian process trains

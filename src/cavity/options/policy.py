@@ -133,9 +133,15 @@ TREES = {"fast": 100, "balanced": 100, "best": 200}
 SMALL_FOREST = (
     130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
 )
-NETWORKS, NETWORK_ROWS = {"fast": 0, "balanced": 0, "best": 3}, 6000  # and up to how many rows [62]
+NETWORKS, NETWORK_ROWS = (
+    {"fast": 0, "balanced": 2, "best": 8},
+    range(200, 6001),
+)  # and of how many rows [62, 63]
 BOOSTING_ROUNDS = 50  # 100 had .8 ± .9 % less NLL [62]
-LEAST_WEIGHT = 0.05  # in the first fold: boosting or networks with less are not fitted to the others [55]
+LEAST_BOOSTING, LEAST_NETWORKS = (
+    0.15,
+    0.05,
+)  # weight in the first fold: with less they are not fitted to the others [55, 63]
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
@@ -439,7 +445,7 @@ def plan_calibration(
     if size.rows > FOLD_ROWS:
         parts, fits = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST)), 1
     trees, n_trees = members and isinstance(config.ensemble, str), TREES[effort]
-    networks = config.ensemble == "auto" and trees and size.rows <= NETWORK_ROWS
+    networks = config.ensemble == "auto" and trees and size.rows in NETWORK_ROWS
     if size.rows <= FOLD_ROWS and effort != "best":
         n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
@@ -458,7 +464,7 @@ def plan_calibration(
         trees=n_trees if trees else 0,
         rounds=BOOSTING_ROUNDS if trees and boosts else 0,
         networks=NETWORKS[effort] if networks else 0,
-        least_weight=LEAST_WEIGHT if trees else 0.0,
+        selects=trees,
         leaves=MOST_LEAVES if size.rows > FOLD_ROWS else 0,
         threads=threads if size.rows > THREADS_ROWS else 1,
         beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,

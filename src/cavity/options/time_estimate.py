@@ -27,8 +27,8 @@ LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
 NETWORK_SECONDS, NETWORK_ROW_SECONDS = (
-    0.03,
-    1e-4,
+    0.04,
+    1e-5,
 )  # of a network, and per row; half as much again with 100 columns
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
 REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
@@ -99,4 +99,4 @@ def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:
     others = plan.rounds * training.latent * boosted
     others += plan.networks * (NETWORK_SECONDS + NETWORK_ROW_SECONDS * rows) * (1 + columns / 200)
     # one fit of these or all: the first fold decides
-    return WEIGHING_SECONDS + (math.sqrt(fits) if plan.least_weight else fits) * others + forest
+    return WEIGHING_SECONDS + (math.sqrt(fits) if plan.selects else fits) * others + forest
