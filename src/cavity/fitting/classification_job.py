@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -80,11 +80,6 @@ def choose_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
     return policy.merge_rows(table) if auto and isinstance(table, Table) else table
 
 
-def count_cells(trained: Facts) -> int | None:
-    """Return the number of distinct rows, labels aside; None if equal ones are not merged."""
-    return len(trained.distinct[0]) if isinstance(trained, Table) and trained.place is not None else None
-
-
 @dataclass
 class ClassifierFits:
     """All fits of one classifier."""
@@ -97,6 +92,11 @@ class ClassifierFits:
     @property
     def config(self) -> ClassifierConfig:
         return self.session.config
+
+    @cached_property
+    def trained(self) -> Facts:
+        """The rows to train on, equal ones merged if that pays."""
+        return choose_rows(self.session, self.rows.table)
 
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
@@ -124,13 +124,14 @@ class ClassifierFits:
 
     def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
         """Return how a model with at most M inducing points is trained."""
-        trained = choose_rows(self.session, self.rows.table)
-        size = TableSize.of(trained, self.rows.features.n, self.rows.numbered)
+        size = TableSize.of(self.trained, self.rows.features.n, self.rows.numbered)
         return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
-        table, held = self.rows.table, None
+        table, trained, held, cells = self.rows.table, self.trained, None, None
+        if isinstance(trained, Table) and trained.place is not None:
+            cells = len(trained.distinct[0])
         if self.held.table is not None:
             held = "eval_set" if self.held.stopping else "held out"
         return policy.plan_calibration(
@@ -142,7 +143,7 @@ class ClassifierFits:
             held=held,
             threads=torch.get_num_threads(),
             alone=self.session.reduce.world == 1 and (held is not None or self.session.budget.limit is None),
-            cells=count_cells(choose_rows(self.session, table)),
+            cells=cells,
         )
 
     def fit_part(self, plan: CalibrationPlan, job: Job, part: Table, seconds: float | None) -> FittedModel:
@@ -168,7 +169,7 @@ class ClassifierFits:
 
     def _find_sites(self, part: Table, rows: Facts, run: Run) -> runs.Kept | None:
         """Return where the run on all rows has the sites of a part, trained on as `rows`; None if it left some of them out."""
-        table, every = self.rows.table, choose_rows(self.session, self.rows.table)
+        table, every = self.rows.table, self.trained
         if not (isinstance(table, Table) and isinstance(every, Table) and isinstance(rows, Table)):
             return None
         if sum(run.reduce.gather(run.rows.n_rows)) != every.n_rows:
