@@ -23,13 +23,7 @@ from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
-from cavity.prediction.model import (
-    FittedModel,
-    as_array,
-    as_tensor,
-    extract_model,
-    predict_latent,
-)
+from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.batches.source import Source
 from cavity.rows.sources import find_source, read_source
@@ -154,15 +148,13 @@ class ClassifierFits:
         early = None if self.config.effort == "best" else job.run.early
         state = early if plan.relearns else job.run.state
         if state is None:
-            inner = self._begin_again(self.config.for_folds(seconds))._replace(
-                earlier=None, budget=Budget(time.perf_counter())
-            )
+            inner = self._begin_again(self.config.for_folds(seconds))
+            inner = inner._replace(earlier=None, budget=Budget(time.perf_counter()))
             run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
         else:
             rows = choose_rows(self.session, part)
-            run = runs.begin_part(
-                job.run, state, job.options, rows, self._find_sites(part, rows, job.run), seconds
-            )
+            kept = self._find_sites(part, rows, job.run)
+            run = runs.begin_part(job.run, state, job.options, rows, kept, seconds)
             rest = Rest(plan.tol, math.sqrt(plan.tol), plan.sweeps)
             run = train_lbfgs(run) if plan.relearns else runs.sweep_part(run, rest)
         return extract_model(run.engine, run.state)
@@ -246,7 +238,7 @@ def prepare_table(
     M = policy.count_points(config, TableSize.of(trained, features.n, numbered))
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
 
-    def make_result(run: Run) -> Result:
+    def result_of(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin.columns, table)
         loo = find_leave_one_out(run, table, trained, every_row)
         left_out = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
@@ -260,15 +252,7 @@ def prepare_table(
         )
 
     job = start_job(
-        session,
-        trained,
-        features,
-        begin,
-        Z,
-        make_result,
-        classes=classes,
-        numbered=numbered,
-        stopping=stopping,
+        session, trained, features, begin, Z, result_of, classes=classes, numbered=numbered, stopping=stopping
     )
     job.lightest = trained.lightest
     return job

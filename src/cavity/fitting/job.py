@@ -135,9 +135,8 @@ class Session(NamedTuple, Generic[AnyConfig]):
 
     def on_best_device(self, size: TableSize) -> Session[AnyConfig]:
         """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
-        return (
-            self._replace(config=policy.choose_device(self.config, size)) if self.reduce.world == 1 else self
-        )
+        alone = self.reduce.world == 1
+        return self._replace(config=policy.choose_device(self.config, size)) if alone else self
 
     def start_values(self, table: Facts, features: Features) -> Start:
         """Return the table's starting values; a warm start keeps the units of the old parameters."""

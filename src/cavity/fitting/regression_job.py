@@ -73,11 +73,8 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
         # a source would be read once more
         left_out = find_usual_rows(run) if isinstance(given, Table) else None
         found = common_result(run, begin.columns, features, evidence, config.warm_start, begin.pool, left_out)
-        return found._replace(
-            units=units,
-            rows=keep(found.model),
-            predicts_residual=config.method.predicts_residual,
-        )
+        residual = config.method.predicts_residual
+        return found._replace(units=units, rows=keep(found.model), predicts_residual=residual)
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:

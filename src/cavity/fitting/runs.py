@@ -87,11 +87,8 @@ def begin_part(
 
     Its sites are those of that state at the rows that are kept. None, or tied sites: they begin anew.
     """
-    engine, data, reduce = (
-        build.with_rows(copy_engine(run.engine), part, options),
-        part.rows(options.config),
-        run.reduce,
-    )
+    engine = build.with_rows(copy_engine(run.engine), part, options)
+    data, reduce = part.rows(options.config), run.reduce
     if reduce.world > 1:
         data = data.shard(reduce.rank, reduce.world)
     if kept is None or engine.sites.tied:

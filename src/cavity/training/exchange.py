@@ -66,20 +66,16 @@ class Exchange:
 
 def flatten_state(state: State) -> Tensor:
     """Return what ranks exchange of a state as one float64 vector."""
-    parts = (
-        pack_symmetric(state.sums.P),
-        state.sums.h,
-        state.theta,
-        *state.optimiser,
-        state.clock,
-        state.jitter,
-    )
-    return torch.cat([part.reshape(-1).double() for part in parts])
+    return torch.cat([part.reshape(-1).double() for part in _exchanged(state)])
+
+
+def _exchanged(state: State) -> tuple[Tensor, ...]:
+    P, h = state.sums
+    return pack_symmetric(P), h, state.theta, *state.optimiser, state.clock, state.jitter
 
 
 def restore_state(vector: Tensor, like: State, engine: Engine) -> State:
-    packed = pack_symmetric(like.sums.P)
-    targets = (packed, like.sums.h, like.theta, *like.optimiser, like.clock, like.jitter)
+    targets = _exchanged(like)
     pieces = torch.split(vector, [t.numel() for t in targets])
     P, h, theta, *rest = (p.reshape(t.shape).to(t.dtype) for p, t in zip(pieces, targets, strict=True))
     sums = Sums(unpack_symmetric(P, like.sums.P.shape[-1]), h)

@@ -25,11 +25,9 @@ WIDE = 3.0  # standard deviation above which these nodes are too few
 GUMBEL = (-4.0, 21.0)  # a standard Gumbel variable lies outside with probability 1e-9
 _EULER = 0.5772156649015329
 _LARGEST = 6.5  # exp(−exp(6.5)) is negligible
-_Z = np.linspace(-REACH, REACH, INNER)
-_NODES, _WEIGHTS, _SHARES = (
-    tuple(x.tolist())
-    for x in (_Z, np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum(), np.linspace(0, 1, OUTER))
-)
+_Z, _SHARES = np.linspace(-REACH, REACH, INNER), tuple(np.linspace(0, 1, OUTER).tolist())
+_MASS = np.exp(-0.5 * _Z**2)
+_NODES, _WEIGHTS = tuple(_Z.tolist()), tuple((_MASS / _MASS.sum()).tolist())
 
 
 class Average(NamedTuple):
