@@ -101,13 +101,11 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
-    adapters = [
-        mici.adapters.DualAveragingStepSizeAdapter(
-            accept,
-            log_step_size_reg_target=math.log(STEP_SIZE * len(center) ** -0.25),
-            log_step_size_reg_coefficient=HOLD,
-        )
-    ]
+    near = {
+        "log_step_size_reg_target": math.log(STEP_SIZE * len(center) ** -0.25),
+        "log_step_size_reg_coefficient": HOLD,
+    }
+    adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **near)]
     if warmup >= ENOUGH * len(center):
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
     slope = _remember_slopes(target, center, root)
@@ -115,15 +113,13 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     sampler = mici.samplers.DynamicMultinomialHMC(
         system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
     )
+
+    def trace(state: Any) -> dict[str, Any]:
+        return {"theta": center + root @ state.pos, "value": -system.neg_log_dens(state)}
+
+    begin = [lower.T @ (start - center) for start in starts]
     _, traces, statistics = sampler.sample_chains(
-        warmup,
-        n,
-        [lower.T @ (start - center) for start in starts],
-        adapters=adapters,
-        trace_funcs=[
-            lambda state: {"theta": center + root @ state.pos, "value": -system.neg_log_dens(state)}
-        ],
-        display_progress=False,
+        warmup, n, begin, adapters=adapters, trace_funcs=[trace], display_progress=False
     )
     found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
     return Chains(*map(np.stack, found))
