@@ -182,8 +182,8 @@ def rows_per_block(model: FittedModel) -> int:
 def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
     size = rows_per_block(model)
-    pieces = (X,) if len(X) <= size else torch.split(X, size)  # a served row should not wait for a split
-    parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
+    predict = _joint if model.coupled else _marginals
+    parts = [predict(model, piece) for piece in torch.split(X, size)]
     f = concatenate(parts) if len(parts) > 1 else parts[0]
     _check_finite(f, X)
     return f
@@ -312,10 +312,7 @@ def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     C = f.mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    if len(f.mean) <= size:
-        yield f.mean, f.var
-        return
-    yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
+    return zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 
 def frequencies(prior: Prior) -> Array | None:

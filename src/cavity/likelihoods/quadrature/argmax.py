@@ -10,6 +10,7 @@ from cavity.likelihoods.normal_tails import LOG_SQRT_2PI
 from cavity.likelihoods.quadrature import trapezoid
 from cavity.likelihoods.quadrature.far_tails import mend_far_tails
 from cavity.likelihoods.quadrature.grid import (
+    MANY,
     ORDER,
     SPREAD,
     bumps,
@@ -19,7 +20,6 @@ from cavity.likelihoods.quadrature.grid import (
     thin,
 )
 
-MANY = 16  # with more classes, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
 FEW = 4  # rows up to which NumPy is faster than dozens of small torch calls

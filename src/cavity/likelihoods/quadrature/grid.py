@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
+MANY = 16  # with more classes, only those that can be the largest get breakpoints
 SIZES = (16, 24, 32, 48, 96, 192)  # numbers of panels of the grids
 ENOUGH = 1.25  # natural panels per panel: probabilities are then accurate to about 1e-12
 NEAR = 2.5  # standard deviations within which a bump needs panels of one standard deviation

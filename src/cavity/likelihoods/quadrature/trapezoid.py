@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,17 +114,14 @@ def _count_panels(span: Span) -> Span:
 def _narrow(span: Span, mean: Array, sd: Array) -> Span:
     """Return a crowd's spans; scan those of more than WIDE panels: with hundreds of classes the bounds are far from the mass."""
     wide = namespace(mean).find(span.panels[:, 0] > WIDE)
-    for some in _split(wide, BYTES // (8 * mean.shape[1] * SCANNED), len(mean)):
+    for some in _split(wide, BYTES // (8 * mean.shape[1] * SCANNED)):
         for whole, part in zip(span, _scan(span.at(some), mean[some], sd[some]), strict=True):
             whole[some] = part
     return span
 
 
-def _split(place: Array, size: int, n: int) -> Iterator[Any]:
-    """Yield places in pieces; all n rows at once are a slice, which copies nothing."""
+def _split(place: Array, size: int) -> Iterator[Array]:
     size = max(1, size)
-    if len(place) == n <= size:
-        return iter([slice(None)])
     return (place[start : start + size] for start in range(0, len(place), size))
 
 
@@ -214,7 +211,7 @@ def _fill(log_p: Array, left: Array, mean: Array, sd: Array, span: Span, place: 
         from cavity.likelihoods.quadrature.cdf_table import make_evaluator
 
         evaluate = make_evaluator(min(size, len(place)) * nodes * C)
-    for some in _split(place, size, len(mean)):
+    for some in _split(place, size):
         p, change = integrate(mean[some], sd[some], *place_nodes(span.at(some), nodes, C > CROWD), evaluate)
         log_p[some] = xp.log(p)
         left[some] = ~((change < most_change(C)) & (p > LEAST)).all(1)
