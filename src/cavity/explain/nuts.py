@@ -128,10 +128,7 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
 def _remember_slopes(
     target: LogDensity, center: Array, root: Array
 ) -> Callable[[Array], tuple[Array, float]]:
-    """Return minus gradient in z and value as Mici calls them, computed once per point: it asks again at every draw.
-
-    A function, because Mici copies objects for every chain.
-    """
+    """Return minus gradient in z and value, once per point: Mici asks again at every draw. Not an object: Mici copies these."""
 
     @lru_cache(REMEMBERED)
     def evaluate(z: bytes) -> tuple[Array, float]:

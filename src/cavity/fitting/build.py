@@ -228,10 +228,7 @@ def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
 
 
 def make_warm_up(engine: Engine, options: Options) -> Engine | None:
-    """Make the engine that finds the first q by moment matching, for methods with poor optima near the prior.
-
-    A free q on mini-batches, which Adam steps as the papers do, starts from the prior.
-    """
+    """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
     method = options.method
     if not method.starts_from_ep:
         return None

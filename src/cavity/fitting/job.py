@@ -62,10 +62,7 @@ class Job:
         return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
-        """Train to the end, hand the result to `store`, and return the warnings.
-
-        On an interrupt, `store` gets what was learnt so far, if anything was.
-        """
+        """Train to the end, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             self._announce()
             with self.beside:

@@ -84,10 +84,7 @@ def grow_tree(
 
 
 def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np.int64]:
-    """Return the columns that trees are fitted to, in an order that does not depend on the user's; not the constant ones.
-
-    All columns in the user's order, if a member has constraints by the numbers of columns.
-    """
+    """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
     if any(
         getattr(m, name, None) is not None for m in members for name in ("monotonic_cst", "interaction_cst")
     ):
@@ -127,10 +124,7 @@ def _leaf_frequencies(tree: Any) -> NDArray[np.float32]:
 
 
 def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64]) -> Nodes:
-    """Number the nodes of all trees, each given as features, thresholds, left and right children, and which are leaves.
-
-    `value` has the rows of the leaves.
-    """
+    """Number the nodes of all trees: features, thresholds, left and right children, which are leaves; `value` is of the leaves."""
     root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
     feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
     is_leaf = is_leaf.astype(bool)

@@ -96,10 +96,7 @@ class RBF(Stationary):
 
 @KERNELS.register
 class Matern12(Stationary):
-    """Matérn ½, exp(−d): continuous, nowhere differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn ½, exp(−d): continuous, nowhere differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 1.0
     shape = staticmethod(formulas.matern12)
@@ -107,10 +104,7 @@ class Matern12(Stationary):
 
 @KERNELS.register
 class Matern32(Stationary):
-    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 3.0
     shape = staticmethod(formulas.matern32)
@@ -118,10 +112,7 @@ class Matern32(Stationary):
 
 @KERNELS.register
 class Matern52(Stationary):
-    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 5.0
     shape = staticmethod(formulas.matern52)

@@ -168,10 +168,7 @@ def merge_rows(table: Table) -> Table:
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
-    """Return the configuration with its device: device="auto" takes the CPU where the table is small.
-
-    Each operation of a small fit is shorter than its launch on a GPU, and the first fit there takes seconds to start.
-    """
+    """Return the configuration with its device: device="auto" takes the CPU where operations are shorter than a launch on a GPU."""
     if config.arguments["device"] != "auto" or config.device.type == "cpu":
         return config
     on_cpu = replace(config, device=torch.device("cpu"))

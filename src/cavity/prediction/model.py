@@ -230,10 +230,7 @@ def _joint(model: FittedModel, X: Tensor) -> Joint:
 
 @torch.no_grad()
 def joint_over_rows(model: FittedModel, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
-    r"""Return mean [n] and covariance [n n] of one latent function, noise excluded.
-
-    The covariance is k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without the residual.
-    """
+    """Return mean [n] and covariance [n n] of one latent function: k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without `residual`."""
     rows = X.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a)[0].double()

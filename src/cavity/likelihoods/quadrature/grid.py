@@ -50,10 +50,7 @@ def bumps(mean: Array, sd: Array) -> Array:
 
 
 def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return the number of panels from the first edge to each edge, [... E].
-
-    A panel is one standard deviation of the sharpest bump nearby, or |z|/2.5 of them at z standard deviations from it.
-    """
+    """Return the panels up to each edge, [... E]: one is max(1, |z|/2.5) standard deviations of the sharpest bump nearby."""
     import torch
 
     z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]

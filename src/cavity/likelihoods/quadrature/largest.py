@@ -142,10 +142,7 @@ def _integrate(g: Integrand, edges: Tensor) -> Integrals:
 
 
 def _ends(g: Integrand, mode: Tensor) -> Tensor:
-    """Return the points where g has fallen by DROP on either side, [2 B].
-
-    g is concave, so Newton's steps from outside never overshoot; −g'' ≥ 1 gives the start.
-    """
+    """Return where g has fallen by DROP on either side, [2 B]; Newton's steps from outside never overshoot, as −g'' ≥ 1."""
     value = g.log_value(mode[:, None])[:, 0]
     reach = math.sqrt(2 * DROP)
     x = torch.stack([mode - reach, mode + reach])

@@ -56,10 +56,7 @@ def most_change(C: int) -> float:
 
 
 def log_probabilities(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Return log p [n C], and which rows [n] the rule has not resolved: very uneven widths, or p < 1e-280.
-
-    A row whose sum over every other node differs too much is computed again with half the step.
-    """
+    """Return log p [n C], and which rows [n] neither the step nor half of it resolves: very uneven widths, or p < 1e-280."""
     xp = namespace(mean)
     with np.errstate(all="ignore"):  # rows whose widths are 0 or not finite are left
         span = find_span(mean, sd)
