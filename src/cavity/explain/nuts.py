@@ -143,10 +143,7 @@ def _remember_slopes(
 
 
 def _estimate_curvature(target: LogDensity, center: Array) -> Array:
-    """Return minus the Hessian at the fit by central differences of gradients, with eigenvalues made positive.        [P P]
-
-    A warm-up of a few dozen draws is too short to learn a metric of many hyper-parameters, and a bad one costs acceptance.
-    """
+    """Return minus the Hessian at the fit, [P P], by differences of gradients, eigenvalues made positive: warm-ups are short."""
     moves = STEP * np.eye(len(center))
     rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])
     values, vectors = np.linalg.eigh(0.25 / STEP * (rise + rise.T))

@@ -165,11 +165,7 @@ class LinearFormula(NamedTuple):
     fade: Array | None = None  # [D 1], 1/R² everywhere; None: functions do not fade
 
     def to_units(self, X: Array) -> Array:
-        """Return rows in spreads from the centre.
-
-        Rows beyond `reach` are moved straight towards the centre, all others keep their bits. Class probabilities of a linear
-        function have a limit along each line; this is that limit.
-        """
+        """Return rows in spreads from the centre; those beyond `reach` are moved straight towards it, others keep their bits."""
         xp, (center, unit, *_) = namespace(X), self.scale
         V = (X - center) / unit
         if not xp.may_exceed(V, self.reach):

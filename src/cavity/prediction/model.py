@@ -71,10 +71,7 @@ class FittedModel(_Parts):
 
     @cached_property
     def single_row(self) -> LatentModel | None:
-        """The marginals of one row in NumPy, which should not wait for dozens of small torch calls.
-
-        None on a GPU, in single precision, for kernels without a formula, and where solves are more accurate.
-        """
+        """The marginals of one row in NumPy; None on a GPU, in float32, without a formula, and where solves are more accurate."""
         if self.form is None or self.mean.is_cuda or self.mean.dtype != torch.float64:
             return None
         matrix, weight, triangular = self.form

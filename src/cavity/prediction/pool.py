@@ -131,10 +131,7 @@ def _add_nothing(sums: Array) -> Array:
 def fit_temperature(
     log_p: Array, y: NDArray[np.int64], omega: Array, add: Callable[[Array], Array] = _add_nothing
 ) -> float:
-    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω.
-
-    Rows that ask for less than the penalty's slope leave it at 1. `add` sums a vector over all ranks.
-    """
+    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω; `add` sums a vector over all ranks."""
     from scipy.optimize import brentq
 
     rows = _Rows(np.maximum(log_p, LOWEST)[None], y, omega, add)

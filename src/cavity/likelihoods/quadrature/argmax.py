@@ -63,10 +63,7 @@ def _find_edges(mean: Array, sd: Array, C: int) -> tuple[Array, Array | None]:
 
 
 def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
-    r"""Return the rows where the class with the largest mean has probability above ½, by a bound alone, [n C] → [n].
-
-    P(class l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))
-    """
+    """Return the rows [n] where the leader l surely has p > ½: P(l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))."""
     best, leader = mean.max(-1, keepdim=True)
     z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
     lost: Tensor = torch.special.ndtr(z).sum(-1) - 0.5  # the leader's own term is ½

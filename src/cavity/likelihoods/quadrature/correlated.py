@@ -41,10 +41,7 @@ def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
 
 
 def _evaluate(mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-    """Return a function of f [n P C] whose first value is log p(y); rows that are wide and not sure of their class get more points.
-
-    A value that all classes share does not move the softmax.
-    """
+    """Return a function of f [n P C] whose first value is log p(y); rows that are wide and not sure get more points."""
 
     def join(m: Tensor, S: Tensor, log2: int) -> list[Tensor]:
         parts = (function(f) for f in _samples(m, S, log2))

@@ -97,10 +97,7 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
 
 
 def find_distribution(mean: Tensor, sd: Tensor, x: Tensor, wide: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², each [n C J].
-
-    F_c is a sum over f_c if that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
-    """
+    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², [n C J]; of a wide f_c as a sum over its Gumbel variable."""
     w, F, B = _sum_narrow(mean, sd, x)
     D = (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
     if not wide:

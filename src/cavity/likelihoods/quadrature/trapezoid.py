@@ -123,11 +123,7 @@ def _split(place: Array, size: int) -> Iterator[Array]:
 
 
 def _scan(span: Span, mean: Array, sd: Array) -> Span:
-    """Evaluate all integrands at a few points, and keep what lies between those that fell by DROP.
-
-    The integrands are log-concave: beyond a point where one has fallen by DROP since another point, it is smaller still. The step
-    follows the curvature left of the first mode.
-    """
+    """Evaluate the log-concave integrands at a few points, and keep what lies between those that fell by DROP."""
     xp, (low, high) = namespace(mean), span[:2]
     points = xp.arange(SCANNED, mean)
     for _ in range(SCANS):
@@ -182,10 +178,7 @@ def place_nodes(span: Span, nodes: int, crowd: bool) -> tuple[Array, Array]:
 
 
 def _raise_low(low: Array, mean: Array, sd: Array, best: Array, log_at_best: Array) -> Array:
-    """Return a point nearer to b at which every integrand has fallen by DROP since b, if one of those tried is, else `low`.
-
-    The integrands are log-concave, so they are smaller still on the left of it. `log_at_best`: log Φ at b.
-    """
+    """Return a point nearer to b where every log-concave integrand has fallen by DROP, if one of those tried is, else `low`."""
     xp, z = namespace(mean), (best - mean) / sd
     at_best = xp.sum(log_at_best) - log_at_best - 0.5 * z * z
     nearest = low
