@@ -101,11 +101,9 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
-    near = {
-        "log_step_size_reg_target": math.log(STEP_SIZE * len(center) ** -0.25),
-        "log_step_size_reg_coefficient": HOLD,
-    }
-    adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **near)]
+    near = math.log(STEP_SIZE * len(center) ** -0.25)
+    hold = {"log_step_size_reg_target": near, "log_step_size_reg_coefficient": HOLD}
+    adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **hold)]
     if warmup >= ENOUGH * len(center):
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
     slope = _remember_slopes(target, center, root)

@@ -34,13 +34,8 @@ def has_small_table(run: Run) -> bool:
     """Return whether the table is small, and the sites are those of EP with probit factors."""
     engine, N = run.engine, run.rows.n_rows
     C, M = engine.shape
-    return (
-        C * M * N <= MOST_VALUES
-        and N <= engine.chunk
-        and run.reduce.world == 1
-        and engine.has_plain_sites
-        and type(engine.factor) in (ProbitPairs, BinaryProbit)
-    )
+    small = C * M * N <= MOST_VALUES and N <= engine.chunk and run.reduce.world == 1
+    return small and engine.has_plain_sites and type(engine.factor) in (ProbitPairs, BinaryProbit)
 
 
 class Visit(NamedTuple):

@@ -247,11 +247,10 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
 
+    last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
+
     def each(measure: Callable[..., Any]) -> dict[str, Array]:
-        return {
-            name: np.asarray(measure(np.moveaxis(values, (0, 1), (-2, -1)), chain_axis=-2, draw_axis=-1))
-            for name, values in draws.items()
-        }
+        return {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
 
     return each(array_stats.rhat), each(array_stats.ess)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -106,11 +107,8 @@ def measure_costs(state: State, reduce: Local, steps: list[float]) -> Costs:
     numbers = C * M * (M + 1) // 2 + C * M + len(state.theta)
     exact = torch.zeros(numbers, dtype=torch.float64)
     exchanged = torch.zeros_like(flatten_state(state), dtype=torch.float32)
-    found = [
-        sorted(steps)[len(steps) // 2],
-        _time(lambda: reduce.average(exact), reduce),
-        _time(lambda: reduce.average(exchanged), reduce),
-    ]
+    each = [_time(partial(reduce.average, x), reduce) for x in (exact, exchanged)]
+    found = [sorted(steps)[len(steps) // 2], *each]
     whole, sum_seconds, exchange = (max(column) for column in zip(*reduce.gather(found), strict=True))
     return Costs(max(whole - sum_seconds, 0.0), sum_seconds, exchange)
 

@@ -10,6 +10,7 @@ from cavity.inference import State
 from cavity.training.lbfgs import converge_at, converge_at_start
 from cavity.training.loop import Outcome, Run
 
+Array = np.ndarray
 MOST = 200  # parameters: each costs two gradients per iteration
 # half-width of the box around the start, in a parameter's own units (logs, or spreads of a column)
 REACH = 12.0
@@ -43,7 +44,7 @@ def train_newton(run: Run) -> Run:
     return run
 
 
-def ascent_direction(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def ascent_direction(hessian: Array, gradient: Array) -> Array:
     """Return −H⁻¹g with the eigenvalues of H made negative, and at least 1e-6 of the largest in size."""
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     size = np.abs(values)
@@ -51,15 +52,15 @@ def ascent_direction(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.asarray(vectors @ ((vectors.T @ gradient) / size))
 
 
-def _at(run: Run, x: np.ndarray) -> tuple[State | None, float, float]:
+def _at(run: Run, x: Array) -> tuple[State | None, float, float]:
     return converge_at(run, torch.from_numpy(x).to(run.state.theta))
 
 
-def _gradient(state: State) -> np.ndarray:
+def _gradient(state: State) -> Array:
     return np.asarray(state.optimiser[0].double().cpu().numpy())
 
 
-def _hessian(run: Run, x: np.ndarray, free: np.ndarray) -> np.ndarray:
+def _hessian(run: Run, x: Array, free: Array) -> Array:
     """Return central differences of the gradient in the parameters that are free to move."""
     columns, unit = [], np.eye(len(x))[free]
     for one in unit:
@@ -70,13 +71,8 @@ def _hessian(run: Run, x: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 
 def _search(
-    run: Run,
-    x: np.ndarray,
-    value: float,
-    direction: np.ndarray,
-    gradient: np.ndarray,
-    box: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, State, float, float] | None:
+    run: Run, x: Array, value: float, direction: Array, gradient: Array, box: tuple[Array, Array]
+) -> tuple[Array, State, float, float] | None:
     """Halve the step along the projected path until it gains a share of what the slope predicts; None if none does."""
     for halvings in range(HALVINGS):
         tried = np.clip(x + 0.5**halvings * direction, *box)

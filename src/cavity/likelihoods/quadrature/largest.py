@@ -113,9 +113,8 @@ def _refine(g: Integrand, nodes: tuple[int, ...]) -> Integrals:
     found, resolved = integrate_trapezoid(g, nodes[0])
     left = resolved.logical_not().nonzero()[:, 0]
     if len(left):
-        for column, part in zip(
-            found, _refine(Integrand(g.mean[left], g.rate[left]), nodes[1:]), strict=True
-        ):
+        rest = _refine(Integrand(g.mean[left], g.rate[left]), nodes[1:])
+        for column, part in zip(found, rest, strict=True):
             column[left] = part
     return found
 
