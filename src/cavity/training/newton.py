@@ -28,18 +28,20 @@ def train_newton(run: Run) -> Run:
         )
     box = start - REACH, start + REACH
     with run.notify_callbacks():
-        run.state, value, _ = converge_at_start(run, run.state.theta)
+        state, value, _ = converge_at_start(run, run.state.theta)
         while not run.is_over():
-            gradient, better = _gradient(run.state), None
+            run.state = state
+            gradient, better = _gradient(state), None
             free = ~(((x <= box[0]) & (gradient < 0)) | ((x >= box[1]) & (gradient > 0)))
-            if np.abs(gradient[free]).max(initial=0.0) >= 1e-8 * run.total:
+            if not np.abs(gradient[free]).max(initial=0.0) < 1e-8 * run.total:
                 direction = np.zeros_like(x)
                 direction[free] = ascent_direction(_hessian(run, x, free), gradient[free])
                 better = _search(run, x, value, direction, gradient, box)
             if better is None:
                 run.converged = True
                 break
-            x, run.state, value, evidence = better
+            x, state, value, evidence = better
+            run.state = state
             run.record(Outcome(value, evidence))
     return run
 
