@@ -118,10 +118,7 @@ def compute_contributions(
 
 
 def compute_importance(X: Array, features: Features, predict: Predict, information: Compare) -> Array:
-    r"""Return what the cell of each column tells about the outcome, [n_features_in_], in nats: `information` averaged over rows.
-
-    Few rows are compared if there are many columns or many classes.
-    """
+    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if there are many columns."""
     names, owner = find_columns(features)
     outputs = predict(X[:1]).shape[1]
     room = MOST_PREDICTED // len(set(owner.tolist())) * FEW // max(FEW, outputs)

@@ -101,13 +101,9 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
-    adapters = [
-        mici.adapters.DualAveragingStepSizeAdapter(
-            accept,
-            log_step_size_reg_target=math.log(STEP_SIZE * len(center) ** -0.25),
-            log_step_size_reg_coefficient=HOLD,
-        )
-    ]
+    near = math.log(STEP_SIZE * len(center) ** -0.25)
+    hold = {"log_step_size_reg_target": near, "log_step_size_reg_coefficient": HOLD}
+    adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **hold)]
     if warmup >= ENOUGH * len(center):
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
     slope = _remember_slopes(target, center, root)
@@ -115,15 +111,13 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     sampler = mici.samplers.DynamicMultinomialHMC(
         system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
     )
+
+    def trace(state: Any) -> dict[str, Any]:
+        return {"theta": center + root @ state.pos, "value": -system.neg_log_dens(state)}
+
+    begin = [lower.T @ (start - center) for start in starts]
     _, traces, statistics = sampler.sample_chains(
-        warmup,
-        n,
-        [lower.T @ (start - center) for start in starts],
-        adapters=adapters,
-        trace_funcs=[
-            lambda state: {"theta": center + root @ state.pos, "value": -system.neg_log_dens(state)}
-        ],
-        display_progress=False,
+        warmup, n, begin, adapters=adapters, trace_funcs=[trace], display_progress=False
     )
     found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
     return Chains(*map(np.stack, found))
@@ -132,10 +126,7 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
 def _remember_slopes(
     target: LogDensity, center: Array, root: Array
 ) -> Callable[[Array], tuple[Array, float]]:
-    """Return minus gradient in z and value as Mici calls them, computed once per point: it asks again at every draw.
-
-    A function, because Mici copies objects for every chain.
-    """
+    """Return minus gradient in z and value, once per point: Mici asks again at every draw. Not an object: Mici copies these."""
 
     @lru_cache(REMEMBERED)
     def evaluate(z: bytes) -> tuple[Array, float]:
@@ -150,10 +141,7 @@ def _remember_slopes(
 
 
 def _estimate_curvature(target: LogDensity, center: Array) -> Array:
-    """Return minus the Hessian at the fit by central differences of gradients, with eigenvalues made positive.        [P P]
-
-    A warm-up of a few dozen draws is too short to learn a metric of many hyper-parameters, and a bad one costs acceptance.
-    """
+    """Return minus the Hessian at the fit, [P P], by differences of gradients, eigenvalues made positive: warm-ups are short."""
     moves = STEP * np.eye(len(center))
     rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])
     values, vectors = np.linalg.eigh(0.25 / STEP * (rise + rise.T))

@@ -31,9 +31,8 @@ class Projected(NamedTuple):
     pull_back: Callable[[Array, Array], Array]
 
 
-Project = Callable[
-    [Array, Tensor], Projected
-]  # of θ and the jitter; raises LinAlgError if k(Z, Z) has no factor
+# of θ and the jitter; raises LinAlgError if k(Z, Z) has no factor
+Project = Callable[[Array, Tensor], Projected]
 
 
 def fix_rows(engine: Engine, X: Tensor) -> Project:
@@ -99,11 +98,8 @@ class ArrayPrior:
     def __init__(self, engine: Engine, X: Tensor) -> None:
         prior: Any = engine.prior
         (self.C, self.M), self.places = engine.shape, engine.places
-        self.terms = {
-            name: Term(part, prior.Z, X)
-            for name, part in prior.named_modules()
-            if isinstance(part, RBF | Linear)
-        }
+        parts = dict(prior.named_modules()).items()
+        self.terms = {name: Term(part, prior.Z, X) for name, part in parts if isinstance(part, RBF | Linear)}
         self.noise = "log_noise" if prior.learn_noise else "fixed_noise"
         self.held = {name: x.detach().numpy().copy() for name, x in prior.state_dict().items()}
         self.eye = np.eye(self.M)

@@ -17,15 +17,7 @@ from scipy.linalg.lapack import dposv
 from cavity.explain.nuts_projection import Projected, fix_rows
 from cavity.inference import State
 from cavity.inference.posterior import Normal, Sums
-from cavity.inference.sites import (
-    Cavity,
-    Share,
-    Site,
-    log_site_integral,
-    refresh,
-    remove,
-    site_cotangents,
-)
+from cavity.inference.sites import Cavity, Share, Site, log_site_integral, refresh, remove, site_cotangents
 from cavity.likelihoods import BinaryProbit, Moments, ProbitPairs
 from cavity.likelihoods.probit import match_probit
 from cavity.training.fixed_point import MEMORY, WORSE
@@ -42,13 +34,8 @@ def has_small_table(run: Run) -> bool:
     """Return whether the table is small, and the sites are those of EP with probit factors."""
     engine, N = run.engine, run.rows.n_rows
     C, M = engine.shape
-    return (
-        C * M * N <= MOST_VALUES
-        and N <= engine.chunk
-        and run.reduce.world == 1
-        and engine.has_plain_sites
-        and type(engine.factor) in (ProbitPairs, BinaryProbit)
-    )
+    small = C * M * N <= MOST_VALUES and N <= engine.chunk and run.reduce.world == 1
+    return small and engine.has_plain_sites and type(engine.factor) in (ProbitPairs, BinaryProbit)
 
 
 class Visit(NamedTuple):
@@ -74,14 +61,12 @@ class ProbitSweeps:
         engine, rows = run.engine, next(iter(run.whole.split(run.engine.chunk)))
         self.run, self.project = run, fix_rows(engine, rows.X)
         y, two, N = rows.y.numpy(), engine.factor.two_classes, len(rows.y)
-        self.sign: Any = (
-            2.0 * y[None, :, None] - 1 if two else np.array([1.0, -1.0])[:, None, None]
-        )  # [K N F]
+        # [K N F]
+        self.sign: Any = 2.0 * y[None, :, None] - 1 if two else np.array([1.0, -1.0])[:, None, None]
         self.split = (N, len(self.sign), -1)
         classes = engine.factor.sites(rows.y).numpy().reshape(self.split).transpose(1, 0, 2)
-        self.place = np.array(
-            classes * N + np.arange(N)[:, None], order="C"
-        )  # [K N F], of a site in a table [C N]
+        # [K N F], of a site in a table [C N]
+        self.place = np.array(classes * N + np.arange(N)[:, None], order="C")
         self.tables = np.stack([self.place + i * engine.shape[0] * N for i in range(3)])  # in tables [3 C N]
         self.eye = np.eye(engine.shape[1])
         each = torch.eye(len(run.state.theta), dtype=torch.float64)
@@ -108,9 +93,8 @@ class ProbitSweeps:
         h = (p.a @ q.nu[..., None])[..., 0]
         sums = Sums(torch.from_numpy(q.precision - self.eye), torch.from_numpy(h))
         tau, nu = (torch.from_numpy(x.transpose(1, 0, 2).reshape(len(x[0]), -1)) for x in sites)
-        return state._replace(
-            theta=torch.from_numpy(theta), sites=state.sites._replace(tau=tau, nu=nu), sums=sums
-        )
+        stored = state.sites._replace(tau=tau, nu=nu)
+        return state._replace(theta=torch.from_numpy(theta), sites=stored, sums=sums)
 
     def _converge_at(self, theta: Array, tol: float, most: int) -> tuple[Projected, Array] | None:
         try:
@@ -174,9 +158,8 @@ class ProbitSweeps:
         mean = cov_a @ nu[..., None]
         t = Normal(*np.array([(a_t @ mean)[..., 0], np.add.reduce(a * cov_a, 1)]).ravel()[self.tables[:2]])
         cavity = remove(t, Site(*sites), WHOLE)
-        gap = match_probit(
-            np.add.reduce(self.sign * cavity.t.mean, 0), np.add.reduce(cavity.t.var, 0) + residual
-        )
+        gaps = np.add.reduce(self.sign * cavity.t.mean, 0)
+        gap = match_probit(gaps, np.add.reduce(cavity.t.var, 0) + residual)
         moments = Moments(gap.value, gap.dm * self.sign, gap.dv, gap.dr)
         return Visit(mean, nu, precision, cov_a, t, cavity, moments)
 

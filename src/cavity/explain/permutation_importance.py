@@ -48,12 +48,11 @@ class Importance(NamedTuple):
     def __str__(self) -> str:
         order = np.argsort(-self.importance, kind="stable")
         width = max(map(len, self.names))
-        lines = [
-            f"{self.names[j]:<{width}}  {self.importance[j]:+.4f} ± {self.standard_error[j]:.4f}"
-            for j in order
-        ]
+        columns = zip(self.names, self.importance, self.standard_error, strict=True)
+        lines = [f"{name:<{width}}  {mean:+.4f} ± {error:.4f}" for name, mean, error in columns]
         what = "unknown, given the others" if self.conditional else "shuffled"
-        return "\n".join([f"increase of the mean loss ({self.loss:.4f} nats) if a column is {what}", *lines])
+        head = f"increase of the mean loss ({self.loss:.4f} nats) if a column is {what}"
+        return "\n".join([head, *(lines[j] for j in order)])
 
 
 class Draws(NamedTuple):

@@ -12,13 +12,7 @@ from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
 from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
 from cavity.rows.columns.cells import EncodingContext, to_text
-from cavity.rows.columns.column_kinds import (
-    Category,
-    Column,
-    Date,
-    Number,
-    simplify,
-)
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number, simplify
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text

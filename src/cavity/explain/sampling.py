@@ -81,22 +81,19 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
         found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
     draws = _in_units(run.engine, found.theta, scale)
     r_hat, ess = _diagnose(draws)
-    total = asked.chains * asked.n_samples
+    total, diverging = asked.chains * asked.n_samples, int(found.diverging.sum())
     evenly = np.unique(np.linspace(0, total - 1, min(asked.n_models, total)).round().astype(int))
-    chosen = found.theta.reshape(total, -1)[evenly]
+    models = (snapshot(run.engine, target.at(theta)) for theta in found.theta.reshape(total, -1)[evenly])
     return {
         "draws": draws,
         "log_posterior": found.log_density,
         "acceptance": float(found.acceptance.mean()),
-        "divergences": int(found.diverging.sum()),
+        "divergences": diverging,
         "r_hat": r_hat,
         "ess": ess,
         "evaluations": target.evaluations,
-        "warnings": _warn(int(found.diverging.sum()), total, r_hat, ess),
-        "models": tuple(
-            with_canonical_layout(snapshot(run.engine, target.at(theta)).to(torch.device("cpu")))
-            for theta in chosen
-        ),
+        "warnings": _warn(diverging, total, r_hat, ess),
+        "models": tuple(with_canonical_layout(model.to(torch.device("cpu"))) for model in models),
         "features": fit.features,
     }
 
@@ -250,11 +247,10 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
 
+    last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
+
     def each(measure: Callable[..., Any]) -> dict[str, Array]:
-        return {
-            name: np.asarray(measure(np.moveaxis(values, (0, 1), (-2, -1)), chain_axis=-2, draw_axis=-1))
-            for name, values in draws.items()
-        }
+        return {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
 
     return each(array_stats.rhat), each(array_stats.ess)
 

@@ -76,7 +76,7 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
     kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.plan.share_kernel else C, begin.columns)
-    kernel.requires_grad_("kernel" in options.config.learn)
+    kernel.requires_grad_("kernel" in config.learn)
     noisy = options.method.latent_noise
     noise = per_class(config.noise, C, "noise") if noisy else np.zeros(1)
     leading = 1 if options.plan.share_kernel else C
@@ -84,15 +84,10 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
     if options.plan.share_inducing:
         Z = Z[:1]
     kind = spectrum.Spectrum if config.spectral else Prior
-    module = kind(
-        kernel,
-        torch.tensor(Z),
-        torch.tensor(np.array(noise)),
-        torch.tensor(begin.columns.center),
-        torch.tensor(begin.columns.spread),
-        C,
-        options.config.learn if noisy else options.config.learn - {"noise"},
-    ).to(options.config.device, options.config.dtype)
+    given = Z, np.array(noise), begin.columns.center, begin.columns.spread
+    points, noises, center, spread = (torch.tensor(x) for x in given)
+    learn = config.learn if noisy else config.learn - {"noise"}
+    module = kind(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
     if module.learn_inducing and config.method.recommended and not config.spectral:
         _hold_rare_cells(module, begin.pool)
     return module
@@ -165,9 +160,8 @@ def _is_log(module: Prior, name: str) -> bool:
 
 
 def make_likelihood(table: Facts, options: Options) -> Likelihood:
-    return options.method.make_likelihood(table.n_classes, options.config.learn).to(
-        options.config.device, options.config.dtype
-    )
+    config = options.config
+    return options.method.make_likelihood(table.n_classes, config.learn).to(config.device, config.dtype)
 
 
 def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Options) -> Own | Tied | Averaged:
@@ -181,19 +175,15 @@ def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Optio
         return Averaged(total)
     if kind == "free":
         return Free(total, table.n_latent, M)
-    unit = min(1.0, table.heaviest)
-    return Tied(
-        torch.tensor(count_sites(table, likelihood), device=options.config.device), weighted, unit, tempers
-    )
+    counts = torch.tensor(count_sites(table, likelihood), device=options.config.device)
+    return Tied(counts, weighted, min(1.0, table.heaviest), tempers)
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Array:
     """Return the weighted number of sites on each latent function."""
     each = likelihood.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])
-    return np.asarray(
-        np.bincount(each.flatten().numpy(), weights=weight, minlength=table.n_latent), dtype=np.float64
-    )
+    return np.asarray(np.bincount(each.flatten().numpy(), weight, table.n_latent), np.float64)
 
 
 def make_engine(
@@ -203,20 +193,17 @@ def make_engine(
     if options.method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
     sites = make_site_store(table, likelihood, module.size, options)
-    parameters = name_parameters(module, likelihood)
-    placement: Placement = PLACEMENTS[options.method.placement]()
+    learnt, pooled = name_parameters(module, likelihood), options.plan.share_prior
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
     return kind(
         prior=module,
-        parameters=parameters,
+        parameters=learnt,
         factor=likelihood,
         sites=sites,
-        hyper_prior=make_hyper_prior(
-            module, parameters, sites.size, likelihood.log_parameters, options.plan.share_prior
-        ),
+        hyper_prior=make_hyper_prior(module, learnt, sites.size, likelihood.log_parameters, pooled),
         total=_scalar(table.class_totals.sum(), options.config.device),
         removal=options.method.removal,
-        placement=placement,
+        placement=PLACEMENTS[options.method.placement](),
         chunk=options.plan.chunk,
         exact=options.plan.schedule == "inner-exact" or options.method.at_mode,
     )
@@ -241,20 +228,14 @@ def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
 
 
 def make_warm_up(engine: Engine, options: Options) -> Engine | None:
-    """Make the engine that finds the first q by moment matching, for methods with poor optima near the prior.
-
-    A free q on mini-batches, which Adam steps as the papers do, starts from the prior.
-    """
+    """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
     method = options.method
     if not method.starts_from_ep:
         return None
     if method.site_store == "averaged":
         return replace(engine, removal=1.0)
-    return (
-        replace(engine, removal=1.0, sites=Averaged(engine.total))
-        if options.plan.batch_size is None
-        else None
-    )
+    full = options.plan.batch_size is None
+    return replace(engine, removal=1.0, sites=Averaged(engine.total)) if full else None
 
 
 def make_first_state(engine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:

@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +23,7 @@ from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
-from cavity.prediction.model import (
-    FittedModel,
-    as_array,
-    as_tensor,
-    extract_model,
-    predict_latent,
-)
+from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.batches.source import Source
 from cavity.rows.sources import find_source, read_source
@@ -80,11 +74,6 @@ def choose_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
     return policy.merge_rows(table) if auto and isinstance(table, Table) else table
 
 
-def count_cells(trained: Facts) -> int | None:
-    """Return the number of distinct rows, labels aside; None if equal ones are not merged."""
-    return len(trained.distinct[0]) if isinstance(trained, Table) and trained.place is not None else None
-
-
 @dataclass
 class ClassifierFits:
     """All fits of one classifier."""
@@ -97,6 +86,11 @@ class ClassifierFits:
     @property
     def config(self) -> ClassifierConfig:
         return self.session.config
+
+    @cached_property
+    def trained(self) -> Facts:
+        """The rows to train on, equal ones merged if that pays."""
+        return choose_rows(self.session, self.rows.table)
 
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
@@ -124,13 +118,14 @@ class ClassifierFits:
 
     def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
         """Return how a model with at most M inducing points is trained."""
-        trained = choose_rows(self.session, self.rows.table)
-        size = TableSize.of(trained, self.rows.features.n, self.rows.numbered)
+        size = TableSize.of(self.trained, self.rows.features.n, self.rows.numbered)
         return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
-        table, held = self.rows.table, None
+        table, trained, held, cells = self.rows.table, self.trained, None, None
+        if isinstance(trained, Table) and trained.place is not None:
+            cells = len(trained.distinct[0])
         if self.held.table is not None:
             held = "eval_set" if self.held.stopping else "held out"
         return policy.plan_calibration(
@@ -142,7 +137,7 @@ class ClassifierFits:
             held=held,
             threads=torch.get_num_threads(),
             alone=self.session.reduce.world == 1 and (held is not None or self.session.budget.limit is None),
-            cells=count_cells(choose_rows(self.session, table)),
+            cells=cells,
         )
 
     def fit_part(self, plan: CalibrationPlan, job: Job, part: Table, seconds: float | None) -> FittedModel:
@@ -153,22 +148,20 @@ class ClassifierFits:
         early = None if self.config.effort == "best" else job.run.early
         state = early if plan.relearns else job.run.state
         if state is None:
-            inner = self._begin_again(self.config.for_folds(seconds))._replace(
-                earlier=None, budget=Budget(time.perf_counter())
-            )
+            inner = self._begin_again(self.config.for_folds(seconds))
+            inner = inner._replace(earlier=None, budget=Budget(time.perf_counter()))
             run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
         else:
             rows = choose_rows(self.session, part)
-            run = runs.begin_part(
-                job.run, state, job.options, rows, self._find_sites(part, rows, job.run), seconds
-            )
+            kept = self._find_sites(part, rows, job.run)
+            run = runs.begin_part(job.run, state, job.options, rows, kept, seconds)
             rest = Rest(plan.tol, math.sqrt(plan.tol), plan.sweeps)
             run = train_lbfgs(run) if plan.relearns else runs.sweep_part(run, rest)
         return extract_model(run.engine, run.state)
 
     def _find_sites(self, part: Table, rows: Facts, run: Run) -> runs.Kept | None:
         """Return where the run on all rows has the sites of a part, trained on as `rows`; None if it left some of them out."""
-        table, every = self.rows.table, choose_rows(self.session, self.rows.table)
+        table, every = self.rows.table, self.trained
         if not (isinstance(table, Table) and isinstance(every, Table) and isinstance(rows, Table)):
             return None
         if sum(run.reduce.gather(run.rows.n_rows)) != every.n_rows:
@@ -245,7 +238,7 @@ def prepare_table(
     M = policy.count_points(config, TableSize.of(trained, features.n, numbered))
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
 
-    def make_result(run: Run) -> Result:
+    def result_of(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin.columns, table)
         loo = find_leave_one_out(run, table, trained, every_row)
         left_out = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
@@ -259,15 +252,7 @@ def prepare_table(
         )
 
     job = start_job(
-        session,
-        trained,
-        features,
-        begin,
-        Z,
-        make_result,
-        classes=classes,
-        numbered=numbered,
-        stopping=stopping,
+        session, trained, features, begin, Z, result_of, classes=classes, numbered=numbered, stopping=stopping
     )
     job.lightest = trained.lightest
     return job

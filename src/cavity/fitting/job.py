@@ -62,10 +62,7 @@ class Job:
         return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
-        """Train to the end, hand the result to `store`, and return the warnings.
-
-        On an interrupt, `store` gets what was learnt so far, if anything was.
-        """
+        """Train to the end, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             self._announce()
             with self.beside:
@@ -135,9 +132,8 @@ class Session(NamedTuple, Generic[AnyConfig]):
 
     def on_best_device(self, size: TableSize) -> Session[AnyConfig]:
         """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
-        return (
-            self._replace(config=policy.choose_device(self.config, size)) if self.reduce.world == 1 else self
-        )
+        alone = self.reduce.world == 1
+        return self._replace(config=policy.choose_device(self.config, size)) if alone else self
 
     def start_values(self, table: Facts, features: Features) -> Start:
         """Return the table's starting values; a warm start keeps the units of the old parameters."""

@@ -138,10 +138,7 @@ def prior_variances(model: FittedModel, rows: Array) -> Array:
 
 
 def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | None) -> Novelty | None:
-    """Return the quantiles by which `predict_novelty` judges rows, given some training rows, drawn by weight.
-
-    Without `left_out`, variances are those after training.
-    """
+    """Return the quantiles of novelty at training rows drawn by weight; without `left_out`, of variances after training."""
     if left_out is not None:
         return make_novelty(prior_variances(model, rows), as_array(left_out.f.var), left_out.weight)
     try:
@@ -178,9 +175,6 @@ def has_cells(table: Table) -> bool:
 
 
 def effective_share(weight: Array, twins: Numbers | None = None) -> float:
-    """Return Σω / Σω², by which weights become those of as many rows as they are worth: (Σω)² / Σω².
-
-    Twins count as one row of their common weight.
-    """
+    """Return Σω / Σω², by which weights become those of as many rows as they are worth; twins count as one row."""
     each = weight if twins is None else np.bincount(twins, weight)
     return float(each.sum() / np.square(each).sum())

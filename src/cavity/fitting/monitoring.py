@@ -105,13 +105,8 @@ def _check_folder(path: Location) -> None:
 
 def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:
     failed = (c.problem for c in run.callbacks if isinstance(c, Checkpoint) and c.problem)
-    return [
-        (
-            f"the last checkpoint failed: {problem} resume=True would go on from an earlier one.",
-            RuntimeWarning,
-        )
-        for problem in failed
-    ]
+    text = "the last checkpoint failed: {} resume=True would go on from an earlier one."
+    return [(text.format(problem), RuntimeWarning) for problem in failed]
 
 
 def restore_best(run: Run) -> None:

@@ -73,11 +73,8 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
         # a source would be read once more
         left_out = find_usual_rows(run) if isinstance(given, Table) else None
         found = common_result(run, begin.columns, features, evidence, config.warm_start, begin.pool, left_out)
-        return found._replace(
-            units=units,
-            rows=keep(found.model),
-            predicts_residual=config.method.predicts_residual,
-        )
+        residual = config.method.predicts_residual
+        return found._replace(units=units, rows=keep(found.model), predicts_residual=residual)
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
@@ -89,10 +86,7 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
 
 
 def select_rows(config: RegressorConfig, table: Table, begin: Start, rng: np.random.Generator) -> Table:
-    """Select the rows that the method trains on: an active set, all of them in blocks, or all.
-
-    Rows at the same place go together, so that repeating a row and giving it a weight are the same.
-    """
+    """Select the rows that the method trains on: an active set, all of them in blocks, or all. Equal rows go together."""
     method = config.method
     if method.committee is not None:
         (n_blocks, blocks), (distinct, place) = method.committee, distinct_rows(table.X)
@@ -224,10 +218,7 @@ BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 
 
 def points_of(X: Array, member: NDArray[np.int64], rng: np.random.Generator) -> Array:
-    """Return inducing inputs [p M D]: the distinct rows of each member, padded with rows of others to the largest size.
-
-    A point beyond a member's rows changes nothing for it: its value is marginalised.
-    """
+    """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of others, whose values are marginalised."""
     each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
     M = max(len(rows) for rows in each)
     distinct, _ = distinct_rows(X)

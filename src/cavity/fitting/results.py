@@ -81,10 +81,7 @@ def common_result(
     pool: Candidates | None = None,
     left_out: LeaveOneOut | None = None,
 ) -> Result:
-    """Return what the fits of both estimators leave.
-
-    `pool`: training rows; `partial_fit` keeps none. `left_out`: training rows without their own sites, for the novelty of others.
-    """
+    """Return what fits of both estimators leave; `pool`: training rows, `left_out`: those without their own sites, for novelty."""
     state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds

@@ -83,15 +83,9 @@ class Kept(NamedTuple):
 def begin_part(
     run: Run, state: State, options: Options, part: Facts, kept: Kept | None, seconds: float | None
 ) -> Run:
-    """Return a run on part of the rows that begins at a state of the run on all rows.
-
-    Its sites are those of that state at the rows that are kept. None, or tied sites: they begin anew.
-    """
-    engine, data, reduce = (
-        build.with_rows(copy_engine(run.engine), part, options),
-        part.rows(options.config),
-        run.reduce,
-    )
+    """Return a run on part of the rows that begins at a state of the run on all; sites that are not `kept`, or tied, begin anew."""
+    engine = build.with_rows(copy_engine(run.engine), part, options)
+    data, reduce = part.rows(options.config), run.reduce
     if reduce.world > 1:
         data = data.shard(reduce.rank, reduce.world)
     if kept is None or engine.sites.tied:
@@ -150,10 +144,7 @@ NO_EVIDENCE = (
 def find_warnings(
     run: Run, options: Options, lightest: float = 1.0, limit: str = "Training(max_seconds=...)"
 ) -> list[tuple[str, type[Warning]]]:
-    """Return what the user should know about a run.
-
-    `lightest`: the smallest weight of a row. `limit`: the argument that limits the time.
-    """
+    """Return what the user should know of a run; `lightest`: the smallest weight, `limit`: the argument that limits the time."""
     found: list[tuple[str, type[Warning]]] = []
     if lightest < 1 and _matches_whole_rows(run, options):
         text = (

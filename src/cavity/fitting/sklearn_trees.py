@@ -14,6 +14,9 @@ from cavity.common.column_statistics import distinct_rows, order_columns
 from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest, Nodes
 
+Labels = NDArray[np.int64]
+Weights = NDArray[np.float64]
+
 
 def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
@@ -49,9 +52,7 @@ class ExtraTrees(NamedTuple):
     def __sklearn_clone__(self) -> ExtraTrees:
         return self
 
-    def fit(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], weight: NDArray[np.float64] | None = None
-    ) -> GrownTrees:
+    def fit(self, X: NDArray[np.float64], y: Labels, weight: Weights | None = None) -> GrownTrees:
         """Grow the trees, each of all rows."""
         cells, C = np.ascontiguousarray(X, np.float32), int(y.max()) + 1
         rng = np.random.RandomState(self.seed)
@@ -59,11 +60,7 @@ class ExtraTrees(NamedTuple):
 
 
 def grow_tree(
-    X: NDArray[np.float32],
-    y: NDArray[np.int64],
-    n_classes: int,
-    weight: NDArray[np.float64] | None,
-    rng: np.random.RandomState,
+    X: NDArray[np.float32], y: Labels, n_classes: int, weight: Weights | None, rng: np.random.RandomState
 ) -> Any:
     """Grow an ExtraTreeClassifier by its builder alone; by its public `fit`, which is slower, if the builder has changed."""
     try:
@@ -84,13 +81,9 @@ def grow_tree(
 
 
 def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np.int64]:
-    """Return the columns that trees are fitted to, in an order that does not depend on the user's; not the constant ones.
-
-    All columns in the user's order, if a member has constraints by the numbers of columns.
-    """
-    if any(
-        getattr(m, name, None) is not None for m in members for name in ("monotonic_cst", "interaction_cst")
-    ):
+    """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
+    limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
+    if any(limit is not None for limit in limits):
         return np.arange(X.shape[1])
     found = order_columns(distinct_rows(X)[0])
     return found if len(found) else np.arange(X.shape[1])
@@ -127,10 +120,7 @@ def _leaf_frequencies(tree: Any) -> NDArray[np.float32]:
 
 
 def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64]) -> Nodes:
-    """Number the nodes of all trees, each given as features, thresholds, left and right children, and which are leaves.
-
-    `value` has the rows of the leaves.
-    """
+    """Number the nodes of all trees: features, thresholds, left and right children, which are leaves; `value` is of the leaves."""
     root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
     feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
     is_leaf = is_leaf.astype(bool)
@@ -163,9 +153,7 @@ def _from_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
     predictors = [(k, tree.nodes) for stage in model._predictors for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
-    value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool)] for _, nodes in predictors])[
-        :, None
-    ]
+    value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool), None] for _, nodes in predictors])
     column = np.array([k for k, _ in predictors], np.int32)
     start = np.asarray(model._baseline_prediction, np.float64).reshape(-1)
     return _join_nodes(each, value, columns).make_forest(column, start, boosted=True)

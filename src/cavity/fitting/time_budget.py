@@ -76,10 +76,7 @@ def predict_seconds(member: Any, table: Table, seconds: float) -> float:
 def choose_stages(
     members: Sequence[Any], table: Table, folds: int, share: float, first: float, seconds: float
 ) -> Stages:
-    """Choose members and folds that fit into the seconds.
-
-    `share`: of the rows, in the fit of a fold; `first`: the seconds of the fit to all rows.
-    """
+    """Choose members and folds for the seconds; `share`: of the rows in a fold, `first`: seconds of the fit to all rows."""
     found = choose_members(members, table, seconds - LEAST_SHARE * first, 2.0)
     each = share * (first + found.member_seconds)
     rest = seconds - found.member_seconds

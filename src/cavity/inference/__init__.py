@@ -6,26 +6,3 @@ from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
 from cavity.inference.state import Info, Optimiser, Sites, State, Totals, copy_state, empty_sites
 from cavity.inference.variational import Averaged, Free
-
-__all__ = [
-    "OF_FACTOR",
-    "AtMode",
-    "Averaged",
-    "Coupled",
-    "Engine",
-    "Free",
-    "Info",
-    "OnF",
-    "OnT",
-    "Optimiser",
-    "Own",
-    "Placement",
-    "SiteStore",
-    "Sites",
-    "State",
-    "Tied",
-    "Totals",
-    "copy_state",
-    "empty_sites",
-    "name_parameters",
-]

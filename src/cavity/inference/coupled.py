@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.linalg import solve
 
 from cavity.common.linalg import solve_lower
 from cavity.inference.batch_sites import differentiate
@@ -31,29 +32,25 @@ class Eliminated(NamedTuple):
 
     def feed(self) -> tuple[Tensor, Tensor]:
         r"""Return W' = W (I + RW)⁻¹ and ν' = (I + WR)⁻¹ ν of all copies: what the sums take."""
-        W = torch.linalg.solve(self.grown, self.W, left=False)
-        nu = _solve(self.grown.mT, self.nu)
+        W = solve(self.grown, self.W, left=False)
+        nu = solve(self.grown.mT, self.nu)
         return self.rows[:, None, None] * W, self.rows[:, None] * nu
 
     def mode(self, t: Tensor, r: Tensor) -> Tensor:
         r"""Return f̂ = (I + RW)⁻¹ (t + Rν), [B C]."""
-        return _solve(self.grown, t + r * self.nu)
+        return solve(self.grown, t + r * self.nu)
 
     def width(self, t_cov: Tensor, r: Tensor) -> Tensor:
         r"""Return the covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C C]."""
-        half = _solve(self.grown, t_cov)
-        return _solve(self.grown, torch.diag_embed(r)) + _solve(self.grown, half.mT).mT
+        half = solve(self.grown, t_cov)
+        return solve(self.grown, torch.diag_embed(r)) + solve(self.grown, half.mT).mT
 
     def evidence(self, r: Tensor) -> Tensor:
         r"""Return Σ −½ log|I + RW| + ½ νᵀR(I + WR)⁻¹ν."""
-        pulled = _solve(self.grown.mT, self.nu)
+        pulled = solve(self.grown.mT, self.nu)
         log_det: Tensor = torch.linalg.slogdet(self.grown).logabsdet
         each = (self.nu * r * pulled).sum(-1) - log_det
         return 0.5 * (self.rows * each).sum()
-
-
-def _solve(A: Tensor, b: Tensor) -> Tensor:
-    return torch.linalg.solve(A, b)
 
 
 def hessian(pi: Tensor) -> Tensor:

@@ -96,6 +96,5 @@ class Free(Averaged):
         diagonal = lower.diagonal(dim1=-2, dim2=-1)
         d_diagonal = d_lower.diagonal(dim1=-2, dim2=-1)
         d_diagonal.mul_(diagonal).add_(1)  # in log L_ii, and the diagonal of L⁻ᵀ is 1/L_ii
-        return torch.cat([d_mean.flatten(), d_lower[:, self.rows, self.columns].flatten()]).to(
-            state.theta.dtype
-        )
+        slopes = torch.cat([d_mean.flatten(), d_lower[:, self.rows, self.columns].flatten()])
+        return slopes.to(state.theta.dtype)

@@ -16,7 +16,7 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
-from cavity.kernels.parameters import bind_logarithm, settle_logarithm
+from cavity.kernels.parameters import as_array, log_parameter, per_class
 
 CALLS = ("full", "cross", "diag")
 
@@ -77,7 +77,9 @@ class Kernel(Parameters, nn.Module):
         `columns` has the centre, spread and typical distance of the training rows.
         """
         for name in (*self.positive, *self.own):
-            bind_logarithm(self, name, classes)
+            title = f"{name} of {type(self).__name__}"
+            value = per_class(getattr(self, name), classes, title)
+            setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
 
     def settle(self, classes: int) -> None:
         """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
@@ -85,7 +87,8 @@ class Kernel(Parameters, nn.Module):
         Shared values are repeated for all `classes`.
         """
         for name in (*self.positive, *self.own):
-            settle_logarithm(self, name, classes)
+            value = as_array(getattr(self, f"log_{name}").exp())
+            setattr(self, name, np.repeat(value, classes // len(value)))
 
     def formula(self, xp: Any) -> Formula:
         """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.

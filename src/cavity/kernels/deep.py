@@ -81,9 +81,6 @@ class Deep(Kernel):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self.base.cross(self._features(Z), self._features(X))
 
-    def diag(self, X: Tensor) -> Tensor:
-        return self.base.diag(self._features(X))
-
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         return full_and_cross(self.base, self._features(Z), self._features(X))
 

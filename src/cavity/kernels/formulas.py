@@ -1,7 +1,7 @@
 """The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of an ONNX graph. Does not load torch.
 
 A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A leading 1 instead of C: shared by all classes.
-Training replaces some of them by fused operations with derivatives in closed form: `distance` and `linear`.
+Training takes distances with derivatives in closed form: `distance`.
 """
 
 from __future__ import annotations
@@ -165,11 +165,7 @@ class LinearFormula(NamedTuple):
     fade: Array | None = None  # [D 1], 1/R² everywhere; None: functions do not fade
 
     def to_units(self, X: Array) -> Array:
-        """Return rows in spreads from the centre.
-
-        Rows beyond `reach` are moved straight towards the centre, all others keep their bits. Class probabilities of a linear
-        function have a limit along each line; this is that limit.
-        """
+        """Return rows in spreads from the centre; those beyond `reach` are moved straight towards it, others keep their bits."""
         xp, (center, unit, *_) = namespace(X), self.scale
         V = (X - center) / unit
         if not xp.may_exceed(V, self.reach):

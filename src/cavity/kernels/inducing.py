@@ -143,9 +143,6 @@ def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
     """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
-    if 0 < M < len(key) and np.isfinite(last := np.partition(-key, M - 1)[M - 1]):
-        best = np.flatnonzero(-key <= last)  # the same rows as from sorting all, in less time
-        return best[np.argsort(-key[best], kind="stable")][:M]
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
 

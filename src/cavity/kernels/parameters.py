@@ -36,19 +36,6 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
     return array
 
 
-def bind_logarithm(kernel: Any, name: str, classes: int) -> None:
-    """Make the torch parameter of a positive argument, one for all or one per class."""
-    title = f"{name} of {type(kernel).__name__}"
-    value = per_class(getattr(kernel, name), classes, title)
-    setattr(kernel, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
-
-
-def settle_logarithm(kernel: Any, name: str, classes: int) -> None:
-    """Write the learnt values into the argument, one per class."""
-    value = as_array(getattr(kernel, f"log_{name}").exp())
-    setattr(kernel, name, np.repeat(value, classes // len(value)))
-
-
 def as_array(tensor: Tensor) -> np.ndarray:
     """Return a detached copy in float64 on the CPU."""
     return tensor.detach().double().cpu().numpy().copy()

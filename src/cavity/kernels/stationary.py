@@ -11,7 +11,7 @@ from cavity.common.column_statistics import Columns
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
-from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.distance import half_square_distance
 from cavity.kernels.formulas import StationaryFormula
 from cavity.kernels.scaled import Given, Scaled
 
@@ -60,8 +60,6 @@ class Stationary(Scaled):
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
-        if self.shape is formulas.rbf:
-            return gaussian_pair(U, V, log_scale, self.log_variance)
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)
 
@@ -98,10 +96,7 @@ class RBF(Stationary):
 
 @KERNELS.register
 class Matern12(Stationary):
-    """Matérn ½, exp(−d): continuous, nowhere differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn ½, exp(−d): continuous, nowhere differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 1.0
     shape = staticmethod(formulas.matern12)
@@ -109,10 +104,7 @@ class Matern12(Stationary):
 
 @KERNELS.register
 class Matern32(Stationary):
-    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 3.0
     shape = staticmethod(formulas.matern32)
@@ -120,10 +112,7 @@ class Matern32(Stationary):
 
 @KERNELS.register
 class Matern52(Stationary):
-    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable.
-
-    Its parameters are those of `RBF`.
-    """
+    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable. Its parameters are those of `RBF`."""
 
     spectral_degrees = 5.0
     shape = staticmethod(formulas.matern52)

@@ -109,15 +109,8 @@ class ClassifierConfig(Config):
 
     def for_folds(self, seconds: float | None) -> ClassifierConfig:
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
-        return replace(
-            self,
-            callbacks=(),
-            checkpoint=None,
-            resume=False,
-            verbose=0,
-            warm_start=False,
-            max_seconds=seconds,
-        )
+        quiet = replace(self, callbacks=(), checkpoint=None, resume=False, verbose=0, warm_start=False)
+        return replace(quiet, max_seconds=seconds)
 
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
@@ -141,11 +134,9 @@ class ClassifierConfig(Config):
                 "method='sep', method=REP(sites='tied') or method='vi'; or write the rows to Parquet or .npy files."
             )
         if method.at_mode or self.schedule == "inner-exact":
-            what, instead = (
-                (method.argument, "method='ep', 'sep', 'rep', 'pep' or 'vi'")
-                if method.at_mode
-                else ("schedule='inner-exact'", "schedule='inner-approx' or 'outer'")
-            )
+            what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"
+            if method.at_mode:
+                what, instead = method.argument, "method='ep', 'sep', 'rep', 'pep' or 'vi'"
             raise BadOption(
                 f"{what} differentiates through all rows at once, which a source does not hold in memory: use {instead}, or give "
                 "the table as an array."
@@ -178,8 +169,12 @@ class RegressorConfig(Config):
 
 
 def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
-    exact = value is None and method.exact_jitter and dtype == torch.float64
-    return EXACT_JITTER if exact else checks.read_jitter(value, dtype)
+    """Return the jitter relative to the kernel's variance; None is the default of type and method."""
+    if value is not None:
+        return number("jitter", value, 0.0, 1.0, strict=False)
+    if dtype != torch.float64:
+        return 1e-4
+    return EXACT_JITTER if method.exact_jitter else 1e-6
 
 
 def every_row(what: str, where: str) -> BadOption:

@@ -189,10 +189,8 @@ class Plan:
         """Return the plan in one line, without its time."""
         t, c = self.training, self.calibration
         rows = "all rows" if t.batch_size is None else f"{t.batch_size} rows"
-        parts = [
-            f"{t.method} with {t.n_inducing} inducing points{' per class' if t.latent > 1 else ''}",
-            f"{t.optimizer} on {rows} per step",
-        ]
+        each = " per class" if t.latent > 1 else ""
+        parts = [f"{t.method} with {t.n_inducing} inducing points{each}", f"{t.optimizer} on {rows} per step"]
         if c is not None and c.how != "none":
             parts += [word for _, word, _ in c.choices() if word != "none"]
         return f"{', '.join(parts)} ({t.device})"
@@ -211,14 +209,9 @@ class Plan:
     def from_json(cls, value: Mapping[str, Any]) -> Self | None:
         """Return a stored plan; None if another version wrote it with other fields."""
         try:
-            calibration = value["calibration"]
-            found = cls(
-                **{
-                    **value,
-                    "training": TrainingPlan(**value["training"]),
-                    "calibration": None if calibration is None else CalibrationPlan(**calibration),
-                }
-            )
+            training, calibration = TrainingPlan(**value["training"]), value["calibration"]
+            parts = {"training": training, "calibration": calibration and CalibrationPlan(**calibration)}
+            found = cls(**{**value, **parts})
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):
             return None

@@ -55,9 +55,8 @@ RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
 SWEEPS = 10_000  # where nothing is learnt
 LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
 LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
-LBFGS_ROWS_MIDDLE = (
-    2000  # the same in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
-)
+# in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
+LBFGS_ROWS_MIDDLE = 2000
 LATENT_MIDDLE = range(LBFGS_LATENT, 9)  # with ten, mini-batches had the lower NLL in a pool, too [61]
 # The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
 LBFGS_ROWS_FEW = 5000
@@ -120,9 +119,7 @@ RELEARN_ROWS = {"fast": 200, "balanced": 200, "best": FOLD_ROWS}
 FOLD_SWEEPS, FOLD_TOL = 10, 1e-3  # of fits at known hyper-parameters, which only predict other rows [39, 57]
 FOLD_SWEEPS_CROWDED = 5  # the same with many classes [56]
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out
-RARE_ROWS = (
-    10  # of a class: with fewer, a part of the rows does not make a pool sharper than leave-one-out does [57]
-)
+RARE_ROWS = 10  # of a class: with fewer, a part of the rows makes no sharper pool than leave-one-out [57]
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
 # With hundreds of classes so many log-probabilities, at least so many rows.
@@ -177,10 +174,7 @@ def merge_rows(table: Table) -> Table:
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
-    """Return the configuration with its device: device="auto" takes the CPU where the table is small.
-
-    Each operation of a small fit is shorter than its launch on a GPU, and the first fit there takes seconds to start.
-    """
+    """Return the configuration with its device: device="auto" takes the CPU where operations are shorter than a launch on a GPU."""
     if config.arguments["device"] != "auto" or config.device.type == "cpu":
         return config
     on_cpu = replace(config, device=torch.device("cpu"))
@@ -215,9 +209,8 @@ def count_points(config: Config, size: TableSize) -> int:
 def find_point_limits(config: Config, size: TableSize) -> tuple[float, float]:
     """Return the points per square root of the rows, and the most C M²."""
     on_gpu = config.device.type == "cuda"
-    alike = (
-        not on_gpu and size.rows <= QUICK_ROWS
-    )  # more points paid .5 % of NLL for a tenth of the time [62]
+    # more points paid .5 % of NLL for a tenth of the time [62]
+    alike = not on_gpu and size.rows <= QUICK_ROWS
     scale, work = POINTS["balanced" if alike else config.effort, on_gpu]
     return scale, MIDDLE_WORK if alike and is_middle(size.rows, size.latent) else work
 

@@ -26,10 +26,8 @@ FOLD_STEPS = 2  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
-NETWORK_SECONDS, NETWORK_ROW_SECONDS = (
-    0.04,
-    1e-5,
-)  # of a network, and per row; half as much again with 100 columns
+# of a network, and per row; half as much again with 100 columns
+NETWORK_SECONDS, NETWORK_ROW_SECONDS = 0.04, 1e-5
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
 REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
 REPEATS = 5

@@ -139,13 +139,6 @@ def read_dtype(value: Any) -> torch.dtype:
     return DTYPES[one_of("dtype", name, DTYPES)]
 
 
-def read_jitter(value: Any, dtype: torch.dtype) -> float:
-    """Return the jitter relative to the kernel's variance; None is the default of the type."""
-    if value is None:
-        return 1e-6 if dtype == torch.float64 else 1e-4
-    return number("jitter", value, 0.0, 1.0, strict=False)
-
-
 def read_ensemble(value: Any) -> Any:
     if isinstance(value, str):
         return one_of("ensemble", value, ("auto", "trees"))

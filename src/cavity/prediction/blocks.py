@@ -94,16 +94,10 @@ def _is_plain(X: Any, features: Features) -> bool:
         X = X.X
     elif features.names is not None or features.preparation is not None:
         return False
-    return (
-        type(X) is np.ndarray
-        and X.dtype == np.float64
-        and X.ndim == 2
-        and X.shape[1] == features.n
-        and 0 < len(X)
-        and X.flags.c_contiguous
-        and X.flags.aligned
-        and bool(np.isfinite(X).all())
-    )
+    if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
+        return False
+    fits = X.shape[1] == features.n and len(X) > 0 and X.flags.c_contiguous and X.flags.aligned
+    return fits and bool(np.isfinite(X).all())
 
 
 def _open_blocks(X: Any, features: Features, size: int, center: Callable[[], Array]) -> Blocks:

@@ -15,7 +15,7 @@ from cavity.common.onnx_graph import mirrors
 from cavity.inference.posterior import Normal
 from cavity.kernels.spectrum import Spectrum
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
-from cavity.prediction.pool import Member, normalised
+from cavity.prediction.pool import normalised
 
 Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
@@ -29,9 +29,12 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
     differ by little noise. The noise of f and the pool's weights stay as they are in predictions.
     """
     random = torch.Generator().manual_seed(seed)
-    kind = {"dtype": torch.float64, "generator": random}
+
+    def draw_normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=random).to(model.device)
+
     C, M = model.prior.n_latent, model.mean.numel() // model.prior.n_latent
-    noise = torch.randn(n_draws, *model.lower.shape[:2], **kind).to(model.device)  # type: ignore[call-overload]
+    noise = draw_normal(n_draws, *model.lower.shape[:2])
     off = solve_lower_t(model.lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
     w = model.mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
     variance = model.prior.noise.double().clamp_min(1e-12).expand(C)  # [C]
@@ -41,13 +44,9 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
         f = torch.einsum("scm,cmn->snc", w, a)
         root = _residual_root(model, X, a)
         if root is not None:
-            f = f + torch.einsum(
-                "cnk,sck->snc",
-                root,
-                torch.randn(n_draws, C, len(rows), **kind).to(f.device),  # type: ignore[call-overload]
-            )
+            f = f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
         if model.coupled:  # the quadrature of correlated classes is slow: draw the noise, too
-            f = f + variance.sqrt() * torch.randn(f.shape, **kind).to(f.device)  # type: ignore[call-overload]
+            f = f + variance.sqrt() * draw_normal(*f.shape)
             log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()
         else:
             flat = _limit(model, f.reshape(-1, C), variance)
@@ -78,9 +77,5 @@ def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Arr
         var = as_array(predict_latent(model, as_tensor(rows)).var)
     if model.pool.is_trivial:
         return log_p
-    logs = [partial(_repeat, member, rows, n_draws) for member in model.pool.members]
+    logs = [partial(lambda m: np.tile(m.log_proba(rows), (n_draws, 1)), m) for m in model.pool.members]
     return normalised(model.pool.add_members(log_p, np.tile(var, (n_draws, 1)), logs))
-
-
-def _repeat(member: Member, rows: Array, n_draws: int) -> Array:
-    return np.tile(member.log_proba(rows), (n_draws, 1))

@@ -71,10 +71,7 @@ class FittedModel(_Parts):
 
     @cached_property
     def single_row(self) -> LatentModel | None:
-        """The marginals of one row in NumPy, which should not wait for dozens of small torch calls.
-
-        None on a GPU, in single precision, for kernels without a formula, and where solves are more accurate.
-        """
+        """The marginals of one row in NumPy; None on a GPU, in float32, without a formula, and where solves are more accurate."""
         if self.form is None or self.mean.is_cuda or self.mean.dtype != torch.float64:
             return None
         matrix, weight, triangular = self.form
@@ -182,8 +179,8 @@ def rows_per_block(model: FittedModel) -> int:
 def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
     size = rows_per_block(model)
-    pieces = (X,) if len(X) <= size else torch.split(X, size)  # a served row should not wait for a split
-    parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
+    predict = _joint if model.coupled else _marginals
+    parts = [predict(model, piece) for piece in torch.split(X, size)]
     f = concatenate(parts) if len(parts) > 1 else parts[0]
     _check_finite(f, X)
     return f
@@ -230,10 +227,7 @@ def _joint(model: FittedModel, X: Tensor) -> Joint:
 
 @torch.no_grad()
 def joint_over_rows(model: FittedModel, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
-    r"""Return mean [n] and covariance [n n] of one latent function, noise excluded.
-
-    The covariance is k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without the residual.
-    """
+    """Return mean [n] and covariance [n n] of one latent function: k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without `residual`."""
     rows = X.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a)[0].double()
@@ -312,10 +306,7 @@ def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     C = f.mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    if len(f.mean) <= size:
-        yield f.mean, f.var
-        return
-    yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
+    return zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 
 def frequencies(prior: Prior) -> Array | None:

@@ -41,10 +41,7 @@ class Novelty(NamedTuple):
 
 
 def make_novelty(prior_var: Array, var: Array, weight: Array) -> Novelty | None:
-    """Return the quantiles for prior variances v⁰ [C], and variances [n C] at training rows of these weights.
-
-    None if a kernel of the user's own has no finite variances.
-    """
+    """Return the quantiles for prior variances v⁰ [C] and variances [n C] at weighted rows; None if none is finite."""
     scale = 1 / (len(prior_var) * np.maximum(prior_var, LEAST_VARIANCE))
     values = (var @ scale).clip(0, MOST)
     known = np.isfinite(values)

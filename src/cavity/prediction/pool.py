@@ -89,10 +89,7 @@ class Pool(NamedTuple):
         return normalised(self.add_members(log_p, var, logs))
 
     def add_members(self, log_p: Any, var: Any, logs: Sequence[Callable[[], Any]]) -> Any:
-        """Return the weighted sum of log-probabilities, [n C], of arrays or of values of an ONNX graph.
-
-        `logs` return those of the members, and are called only for members that count.
-        """
+        """Return the weighted sum of log-probabilities, [n C]; `logs` return those of members, and are called if these count."""
         g = None if self.gate is None or not self.members else self.gate.at(var)
         alone = min(1.0, self.weight + sum(self.weights))  # a model that is too confident is so everywhere
         total = (self.weight if g is None else alone + (self.weight - alone) * g) * log_p
@@ -134,10 +131,7 @@ def _add_nothing(sums: Array) -> Array:
 def fit_temperature(
     log_p: Array, y: NDArray[np.int64], omega: Array, add: Callable[[Array], Array] = _add_nothing
 ) -> float:
-    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω.
-
-    Rows that ask for less than the penalty's slope leave it at 1. `add` sums a vector over all ranks.
-    """
+    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω; `add` sums a vector over all ranks."""
     from scipy.optimize import brentq
 
     rows = _Rows(np.maximum(log_p, LOWEST)[None], y, omega, add)

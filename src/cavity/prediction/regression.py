@@ -113,14 +113,10 @@ def _product(model: FittedModel, rows: TrainingRows) -> Any:
     """Return the map V → (K + B⁻¹) V; the Gram matrix is kept, or made in pieces."""
     N = len(rows.X)
     size = N if 8 * N * N <= HELD_BYTES else max(1, HELD_BYTES // (8 * N))
-    held = _cross(model, rows.X, rows.X) if size == N else None
+    held = [_cross(model, rows.X, rows.X)] if size == N else None
 
     def apply(V: Tensor) -> Tensor:
-        pieces = (
-            [held]
-            if held is not None
-            else (_cross(model, rows.X, part) for part in torch.split(rows.X, size))
-        )
+        pieces = held or (_cross(model, rows.X, part) for part in torch.split(rows.X, size))
         return torch.cat([piece.mT @ V for piece in pieces]) + V / rows.weight[:, None]
 
     return apply

@@ -162,18 +162,9 @@ class Nodes(NamedTuple):
         place, value = _find_distinct(self.value[number[node[is_leaf]]].astype(np.float32, copy=False))
         leaf = np.zeros(len(node), np.int64)
         leaf[is_leaf] = place
+        threshold = threshold if boosted else _round_down(threshold)
         feature = np.where(is_leaf, 0, self.feature[node])
-        return Forest(
-            _shrink(feature),
-            threshold if boosted else _round_down(threshold),
-            child,
-            _shrink(leaf),
-            value,
-            root,
-            column,
-            start,
-            boosted,
-        )
+        return Forest(_shrink(feature), threshold, child, _shrink(leaf), value, root, column, start, boosted)
 
     def _arrange(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]:
         """Return the nodes in their new order, the left child of each there, and the roots: a tree's nodes follow its root."""
@@ -194,9 +185,7 @@ def _find_distinct(value: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArra
     """Return each row's index in the distinct rows, and these."""
     draw, size = np.random.default_rng(0).random(value.shape[1]), max(1, VALUES // value.shape[1])
     blocks = [slice(i, i + size) for i in range(0, len(value), size)]
-    key = np.concatenate(
-        [(value[block] * draw).sum(1) for block in blocks]
-    )  # np.unique is faster for numbers
+    key = np.concatenate([(value[block] * draw).sum(1) for block in blocks])  # faster to sort than rows
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     found = value[first]
     same = all(np.array_equal(found[place[block]], value[block]) for block in blocks)

@@ -60,10 +60,7 @@ def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[
 
 
 def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
-    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN.
-
-    Warns if there are fewer than n rows.
-    """
+    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN."""
     unknown = np.flatnonzero(np.isnan(uncertainty.epistemic))
     if len(unknown):
         raise BadInput(

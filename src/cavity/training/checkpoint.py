@@ -29,10 +29,7 @@ KIND = "checkpoint"
 
 
 class Checkpoint(Callback):
-    """Writes the run every `every` seconds, between two steps or epochs, and at the end of training.
-
-    A write that fails does not end the run: it warns, and the next one is tried after `every` seconds.
-    """
+    """Writes the run every `every` seconds and at the end of training; a write that fails warns, and is tried again later."""
 
     every_step = False
 

@@ -49,7 +49,10 @@ def batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> 
     # while a running average fills up, the objective of its first passes means little
     if len(objectives) < 3 * WINDOW or tol == 0:
         return False
-    return mean_gain(objectives[-2 * WINDOW : -WINDOW], objectives[-WINDOW:]) < tol * rows
+    before, now = objectives[-2 * WINDOW : -WINDOW], objectives[-WINDOW:]
+    error = math.sqrt((statistics.variance(before) + statistics.variance(now)) / WINDOW)
+    # the gain plus two standard errors
+    return statistics.fmean(now) - statistics.fmean(before) + 2 * error < tol * rows
 
 
 def rough_tol(classes: int) -> float:
@@ -66,9 +69,3 @@ def rough_epochs_converged(objectives: list[float], classes: int, rows: float) -
     epochs = 1 if classes > ROUGH_CLASSES else 3
     gains = [now - before for before, now in pairwise(objectives)][-epochs:]
     return len(gains) == epochs and max(gains) <= rough_tol(classes) * rows / epochs
-
-
-def mean_gain(before: list[float], now: list[float]) -> float:
-    """Return an upper limit of the gain in the mean of noisy epochs: the difference plus two standard errors."""
-    error = math.sqrt(statistics.variance(before) / len(before) + statistics.variance(now) / len(now))
-    return statistics.fmean(now) - statistics.fmean(before) + 2 * error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -66,20 +67,16 @@ class Exchange:
 
 def flatten_state(state: State) -> Tensor:
     """Return what ranks exchange of a state as one float64 vector."""
-    parts = (
-        pack_symmetric(state.sums.P),
-        state.sums.h,
-        state.theta,
-        *state.optimiser,
-        state.clock,
-        state.jitter,
-    )
-    return torch.cat([part.reshape(-1).double() for part in parts])
+    return torch.cat([part.reshape(-1).double() for part in _exchanged(state)])
+
+
+def _exchanged(state: State) -> tuple[Tensor, ...]:
+    P, h = state.sums
+    return pack_symmetric(P), h, state.theta, *state.optimiser, state.clock, state.jitter
 
 
 def restore_state(vector: Tensor, like: State, engine: Engine) -> State:
-    packed = pack_symmetric(like.sums.P)
-    targets = (packed, like.sums.h, like.theta, *like.optimiser, like.clock, like.jitter)
+    targets = _exchanged(like)
     pieces = torch.split(vector, [t.numel() for t in targets])
     P, h, theta, *rest = (p.reshape(t.shape).to(t.dtype) for p, t in zip(pieces, targets, strict=True))
     sums = Sums(unpack_symmetric(P, like.sums.P.shape[-1]), h)
@@ -110,11 +107,8 @@ def measure_costs(state: State, reduce: Local, steps: list[float]) -> Costs:
     numbers = C * M * (M + 1) // 2 + C * M + len(state.theta)
     exact = torch.zeros(numbers, dtype=torch.float64)
     exchanged = torch.zeros_like(flatten_state(state), dtype=torch.float32)
-    found = [
-        sorted(steps)[len(steps) // 2],
-        _time(lambda: reduce.average(exact), reduce),
-        _time(lambda: reduce.average(exchanged), reduce),
-    ]
+    each = [_time(partial(reduce.average, x), reduce) for x in (exact, exchanged)]
+    found = [sorted(steps)[len(steps) // 2], *each]
     whole, sum_seconds, exchange = (max(column) for column in zip(*reduce.gather(found), strict=True))
     return Costs(max(whole - sum_seconds, 0.0), sum_seconds, exchange)
 

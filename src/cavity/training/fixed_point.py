@@ -58,10 +58,7 @@ def _norm(reduce: Local, values: Tensor) -> float:
 
 
 def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
-    """Return the last state minus Σ w_i (state i+1 − state i), with w chosen so that the same combination of moves is shortest.
-
-    The least-squares problem of all ranks' moves is that of their stacked triangular factors.
-    """
+    """Return the last state − Σ w_i (state i+1 − state i), with w that makes the same combination of all ranks' moves shortest."""
     # column-major, as LAPACK takes it
     moves, states = torch.stack([move for move, _ in known]).mT, [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))

@@ -21,9 +21,7 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_MOVE = 0.3  # the same for a rough plan
-TINY_MOVE = (
-    0.05  # the same over √classes: sites that move less change the objective by less than its tolerance
-)
+TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
 EARLY = 2  # epochs of a rough plan after which folds may begin [61]
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 

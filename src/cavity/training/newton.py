@@ -10,6 +10,7 @@ from cavity.inference import State
 from cavity.training.lbfgs import converge_at, converge_at_start
 from cavity.training.loop import Outcome, Run
 
+Array = np.ndarray
 MOST = 200  # parameters: each costs two gradients per iteration
 # half-width of the box around the start, in a parameter's own units (logs, or spreads of a column)
 REACH = 12.0
@@ -19,7 +20,7 @@ HALVINGS = 25
 
 def train_newton(run: Run) -> Run:
     """Maximise the objective by projected Newton steps with a corrected Hessian and back-tracking; an epoch is one step."""
-    start = run.state.theta.double().cpu().numpy()
+    x = start = run.state.theta.double().cpu().numpy()
     if len(start) > MOST:
         raise BadOption(
             f"optimizer='newton' takes a gradient per parameter in every step, and there are {len(start)} parameters; the limit is "
@@ -27,29 +28,25 @@ def train_newton(run: Run) -> Run:
         )
     box = start - REACH, start + REACH
     with run.notify_callbacks():
-        state: State | None
-        state, value, evidence = converge_at_start(run, run.state.theta)
-        x = start
-        while state is not None and not run.is_over():
+        state, value, _ = converge_at_start(run, run.state.theta)
+        while not run.is_over():
             run.state = state
-            gradient = _gradient(state)
+            gradient, better = _gradient(state), None
             free = ~(((x <= box[0]) & (gradient < 0)) | ((x >= box[1]) & (gradient > 0)))
-            if np.abs(gradient[free]).max(initial=0.0) < 1e-8 * run.total:
-                run.converged = True
-                break
-            direction = np.zeros_like(x)
-            direction[free] = ascent_direction(_hessian(run, x, free), gradient[free])
-            better = _search(run, x, value, direction, gradient, box)
+            if not np.abs(gradient[free]).max(initial=0.0) < 1e-8 * run.total:
+                direction = np.zeros_like(x)
+                direction[free] = ascent_direction(_hessian(run, x, free), gradient[free])
+                better = _search(run, x, value, direction, gradient, box)
             if better is None:
                 run.converged = True
                 break
-            x, value, evidence, state = better
+            x, state, value, evidence = better
             run.state = state
             run.record(Outcome(value, evidence))
     return run
 
 
-def ascent_direction(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def ascent_direction(hessian: Array, gradient: Array) -> Array:
     """Return −H⁻¹g with the eigenvalues of H made negative, and at least 1e-6 of the largest in size."""
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     size = np.abs(values)
@@ -57,43 +54,31 @@ def ascent_direction(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.asarray(vectors @ ((vectors.T @ gradient) / size))
 
 
-def _at(run: Run, x: np.ndarray) -> tuple[float, float, State | None]:
-    state, value, evidence = converge_at(run, torch.from_numpy(x).to(run.state.theta))
-    return value, evidence, state
+def _at(run: Run, x: Array) -> tuple[State | None, float, float]:
+    return converge_at(run, torch.from_numpy(x).to(run.state.theta))
 
 
-def _gradient(state: State) -> np.ndarray:
+def _gradient(state: State) -> Array:
     return np.asarray(state.optimiser[0].double().cpu().numpy())
 
 
-def _hessian(run: Run, x: np.ndarray, free: np.ndarray) -> np.ndarray:
+def _hessian(run: Run, x: Array, free: Array) -> Array:
     """Return central differences of the gradient in the parameters that are free to move."""
-    columns = []
-    for i in np.flatnonzero(free):
-        step = np.zeros_like(x)
-        step[i] = STEP
-        ends = [_at(run, x + sign * step)[2] for sign in (1, -1)]
-        if ends[0] is None or ends[1] is None:
-            columns.append(np.where(np.arange(len(x)) == i, -1.0, 0.0)[free])
-            continue
-        columns.append(((_gradient(ends[0]) - _gradient(ends[1])) / (2 * STEP))[free])
-    return np.array(columns)
+    columns, unit = [], np.eye(len(x))[free]
+    for one in unit:
+        ends = (_at(run, x + sign * STEP * one)[0] for sign in (1, -1))
+        slopes = [_gradient(end) for end in ends if end is not None]
+        columns.append((slopes[0] - slopes[1]) / (2 * STEP) if len(slopes) == 2 else -one)
+    return np.array(columns)[:, free]
 
 
 def _search(
-    run: Run,
-    x: np.ndarray,
-    value: float,
-    direction: np.ndarray,
-    gradient: np.ndarray,
-    box: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, float, float, State] | None:
+    run: Run, x: Array, value: float, direction: Array, gradient: Array, box: tuple[Array, Array]
+) -> tuple[Array, State, float, float] | None:
     """Halve the step along the projected path until it gains a share of what the slope predicts; None if none does."""
-    length = 1.0
-    for _ in range(HALVINGS):
-        tried = np.clip(x + length * direction, *box)
-        new, evidence, state = _at(run, tried)
+    for halvings in range(HALVINGS):
+        tried = np.clip(x + 0.5**halvings * direction, *box)
+        state, new, evidence = _at(run, tried)
         if state is not None and new >= value + 1e-4 * gradient @ (tried - x) and new > value:
-            return tried, new, evidence, state
-        length *= 0.5
+            return tried, state, new, evidence
     return None

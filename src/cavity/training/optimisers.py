@@ -36,10 +36,7 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class SignRule(Optimiser):
-    """The papers' rule for full batches: each parameter has its own step size, ×1.02 while its gradient keeps its sign, else ×½.
-
-    The state holds step sizes relative to the rate, which the run may halve after a repair.
-    """
+    """The papers' rule for full batches: step sizes, relative to the rate, ×1.02 while a gradient keeps its sign, else ×½."""
 
     grow: float = 1.02
     shrink: float = 0.5

@@ -59,11 +59,8 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
 
     def show(row: dict[str, Any]) -> None:
         quiet(row)
-        bar.set_postfix(
-            objective=f"{row['objective'] / total:.4f}",
-            rate=f"{row['learning_rate']:.2g}",
-            repairs=row["repairs"],
-        )
+        objective, rate = f"{row['objective'] / total:.4f}", f"{row['learning_rate']:.2g}"
+        bar.set_postfix(objective=objective, rate=rate, repairs=row["repairs"])
         bar.update()
         if row["epoch"] == epochs:
             bar.close()

@@ -56,20 +56,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:
-    """Use one thread within the block if a step's largest product is small; restore the user's setting afterwards.
-
-    Threads of a small operation spin while they wait for each other. On a machine with other work they wait for a core, too,
-    and a fit takes many times as long. Blocks may overlap in several threads.
-    """
+    """Use one thread within the block if a step's largest product is small: threads of small operations wait for each other."""
     return nullcontext() if work > ONE_THREAD_WORK else _ONE_THREAD
 
 
 @contextmanager
 def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
-    """Round numbers below float32's normal range to 0 within the block; restore the user's setting afterwards.
-
-    Kernels of distant rows are such numbers (1e-40), and x86 processors take up to a hundred times as long for each of them.
-    """
+    """Round numbers below float32's normal range to 0 within the block: x86 takes up to a hundred times as long for each."""
     if dtype != torch.float32:
         yield
         return

@@ -10,6 +10,7 @@ from cavity.likelihoods.normal_tails import LOG_SQRT_2PI
 from cavity.likelihoods.quadrature import trapezoid
 from cavity.likelihoods.quadrature.far_tails import mend_far_tails
 from cavity.likelihoods.quadrature.grid import (
+    MANY,
     ORDER,
     SPREAD,
     bumps,
@@ -19,7 +20,6 @@ from cavity.likelihoods.quadrature.grid import (
     thin,
 )
 
-MANY = 16  # with more classes, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
 FEW = 4  # rows up to which NumPy is faster than dozens of small torch calls
@@ -63,10 +63,7 @@ def _find_edges(mean: Array, sd: Array, C: int) -> tuple[Array, Array | None]:
 
 
 def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
-    r"""Return the rows where the class with the largest mean has probability above ½, by a bound alone, [n C] → [n].
-
-    P(class l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))
-    """
+    """Return the rows [n] where the leader l surely has p > ½: P(l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))."""
     best, leader = mean.max(-1, keepdim=True)
     z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
     lost: Tensor = torch.special.ndtr(z).sum(-1) - 0.5  # the leader's own term is ½

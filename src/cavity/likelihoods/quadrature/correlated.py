@@ -31,10 +31,7 @@ def _points(C: int, log2: int) -> Tensor:
 
 
 def log_softmax_probability(mean: Tensor, cov: Tensor) -> Tensor:
-    r"""Return log E softmax(f) for f ~ N(mean, cov), [n C] and [n C C], normalised.
-
-    Every row uses the same 4096 points, and a wide one 65,536, so that batching changes nothing. Accurate to about 1e-3.
-    """
+    """Return log E softmax(f), normalised, for f ~ N(mean, cov), [n C] and [n C C], to about 1e-3 and the same in any batch."""
     return _evaluate(mean, cov, lambda f: (f.log_softmax(-1).logsumexp(1).log_softmax(-1),))[0]
 
 
@@ -44,10 +41,7 @@ def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
 
 
 def _evaluate(mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-    """Return a function of f [n P C] whose first value is log p(y); rows that are wide and not sure of their class get more points.
-
-    A value that all classes share does not move the softmax.
-    """
+    """Return a function of f [n P C] whose first value is log p(y); rows that are wide and not sure get more points."""
 
     def join(m: Tensor, S: Tensor, log2: int) -> list[Tensor]:
         parts = (function(f) for f in _samples(m, S, log2))

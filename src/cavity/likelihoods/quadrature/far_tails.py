@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_ndtr
-from cavity.likelihoods.quadrature.log_concave import Integrand
+from cavity.likelihoods.quadrature.largest import Integrand
 
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 NEAR, LEAST = -32.0, -691.0  # logarithms between which a probability is computed again, of 1e-14 and 1e-300

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
+MANY = 16  # with more classes, only those that can be the largest get breakpoints
 SIZES = (16, 24, 32, 48, 96, 192)  # numbers of panels of the grids
 ENOUGH = 1.25  # natural panels per panel: probabilities are then accurate to about 1e-12
 NEAR = 2.5  # standard deviations within which a bump needs panels of one standard deviation
@@ -49,10 +50,7 @@ def bumps(mean: Array, sd: Array) -> Array:
 
 
 def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return the number of panels from the first edge to each edge, [... E].
-
-    A panel is one standard deviation of the sharpest bump nearby, or |z|/2.5 of them at z standard deviations from it.
-    """
+    """Return the panels up to each edge, [... E]: one is max(1, |z|/2.5) standard deviations of the sharpest bump nearby."""
     import torch
 
     z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]

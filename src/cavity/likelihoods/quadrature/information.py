@@ -138,10 +138,7 @@ def _join(parts: list[list[Array]]) -> tuple[Array, Array]:
 
 
 def _find_nats(p: Array, f: Latent) -> tuple[Array, Array]:
-    """Return the entropy of each p(y|f) and its divergence from p(y): [n K S] contenders, in f's order → [n S].
-
-    With random labels every contender has (1−ε) p + ε/C, and every other class ε/C.
-    """
+    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [n S]; random labels: (1−ε) p + ε/C, others ε/C."""
     xp, C, K, eps = namespace(p), f.log_p.shape[1], p.shape[1], f.epsilon
     log_mean, floor = f.log_mean(), eps / C
     p = (1 - eps) * p + floor

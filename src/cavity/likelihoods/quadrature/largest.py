@@ -15,10 +15,8 @@ from torch import Tensor
 
 from cavity.common.linalg import concatenate
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, hazard, log_ndtr
-from cavity.likelihoods.quadrature.argmax import MANY
 from cavity.likelihoods.quadrature.cdf_table import CELLS, LOW, Workspace
-from cavity.likelihoods.quadrature.grid import ORDER, piecewise_legendre, thin
-from cavity.likelihoods.quadrature.log_concave import Integrand
+from cavity.likelihoods.quadrature.grid import MANY, ORDER, piecewise_legendre, thin
 
 # breakpoints around a rival's step, in its standard deviations
 STEPS = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
@@ -31,6 +29,41 @@ FALL = 26.0  # the same as DROP, for the trapezoidal rule
 MOST_CHANGE = 1e-5  # of the integrals if every other node is left out, relative to their sizes: their error is far smaller
 LOG_ERROR = -25.0  # of the rule at a rival's step
 CACHE_BYTES = 1 << 20  # of one array over a piece's nodes of the rule: it stays in the cache
+
+
+class Integrand(NamedTuple):
+    """g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the normal, its mean at 0: log-concave, with −g'' ≥ 1."""
+
+    mean: Tensor  # [B R], of the rivals
+    rate: Tensor  # [B R], 1/s
+
+    def z(self, x: Tensor) -> Tensor:
+        """Return (x − μ_c)/s_c at points [B Q], [B Q R]."""
+        return (x[..., None] - self.mean[:, None]) * self.rate[:, None]
+
+    def log_value(self, x: Tensor) -> Tensor:
+        """Return g at points [B Q]."""
+        return log_ndtr(self.z(x)).sum(-1) - 0.5 * x * x
+
+    def start(self) -> Tensor:
+        """Return a point left of the mode, [B]: β(z) > −z, so the mode lies right of where each rival's −z balances x."""
+        curve = self.rate.square()
+        return (self.mean * curve / (1 + curve)).amax(-1).clamp_min(0)
+
+    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g' and −g'' at x, [B], accurate enough for a step."""
+        z = (x[:, None] - self.mean) * self.rate
+        h = hazard(z)
+        bend = torch.where(z < -1e4, 1.0, h * (h + z))
+        return (h * self.rate).sum(-1) - x, (bend * self.rate.square()).sum(-1) + 1
+
+    def find_mode(self, steps: int) -> Tensor:
+        """Return the point where g' = 0, [B]. g' is convex and decreasing, so Newton's steps from the left never overshoot."""
+        x = self.start()
+        for _ in range(steps):
+            slope, bend = self.derivatives(x)
+            x = x + slope / bend
+        return x
 
 
 class Win(NamedTuple):
@@ -80,9 +113,8 @@ def _refine(g: Integrand, nodes: tuple[int, ...]) -> Integrals:
     found, resolved = integrate_trapezoid(g, nodes[0])
     left = resolved.logical_not().nonzero()[:, 0]
     if len(left):
-        for column, part in zip(
-            found, _refine(Integrand(g.mean[left], g.rate[left]), nodes[1:]), strict=True
-        ):
+        rest = _refine(Integrand(g.mean[left], g.rate[left]), nodes[1:])
+        for column, part in zip(found, rest, strict=True):
             column[left] = part
     return found
 
@@ -109,10 +141,7 @@ def _integrate(g: Integrand, edges: Tensor) -> Integrals:
 
 
 def _ends(g: Integrand, mode: Tensor) -> Tensor:
-    """Return the points where g has fallen by DROP on either side, [2 B].
-
-    g is concave, so Newton's steps from outside never overshoot; −g'' ≥ 1 gives the start.
-    """
+    """Return where g has fallen by DROP on either side, [2 B]; Newton's steps from outside never overshoot, as −g'' ≥ 1."""
     value = g.log_value(mode[:, None])[:, 0]
     reach = math.sqrt(2 * DROP)
     x = torch.stack([mode - reach, mode + reach])

@@ -18,6 +18,7 @@ REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-
 STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
 MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
 LEAST = 1e-30  # of a distribution function, which is divided by
+Distribution = Callable[[Array, Array], tuple[Array, Array]]  # and its density, at distances and noises
 
 
 class Largest(NamedTuple):
@@ -65,11 +66,7 @@ class Largest(NamedTuple):
 
 
 def sum_places(
-    f: Array,
-    noise: Array,
-    terms: int,
-    ends: tuple[float, float],
-    find_distribution: Callable[[Array, Array], tuple[Array, Array]],
+    f: Array, noise: Array, terms: int, ends: tuple[float, float], find_distribution: Distribution
 ) -> Array:
     """Return p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value, [n K S] → [n K S].
 

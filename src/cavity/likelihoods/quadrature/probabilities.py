@@ -22,10 +22,7 @@ def log_probit(mean: Array, var: Array) -> Array:
 
 
 def log_largest(mean: Array, var: Array, n_classes: int) -> Array:
-    """Return log P(f_c is the largest).
-
-    NumPy arrays load torch only for rows that the trapezoidal rule does not resolve.
-    """
+    """Return log P(f_c is the largest). NumPy arrays load torch only for rows that the trapezoidal rule does not resolve."""
     if isinstance(mean, np.ndarray):
         log_p, left = trapezoid.log_probabilities(mean, np.sqrt(var))
         if left.any():

@@ -54,10 +54,8 @@ class Softened(NamedTuple):
             index = place.int().clamp_(max=length - 2)
             share = place - index
             index += (chosen * length).int()[..., None, None]
-            below, density = (
-                torch.lerp(flat[index], flat[index + 1], share)
-                for flat in (self.below.flatten(), self.density.flatten())
-            )
+            tables = self.below.flatten(), self.density.flatten()
+            below, density = (torch.lerp(table[index], table[index + 1], share) for table in tables)
             return below, density
 
         return sum_places(f, self.noise[chosen], self.terms, GUMBEL, look_up)

@@ -25,11 +25,9 @@ WIDE = 3.0  # standard deviation above which these nodes are too few
 GUMBEL = (-4.0, 21.0)  # a standard Gumbel variable lies outside with probability 1e-9
 _EULER = 0.5772156649015329
 _LARGEST = 6.5  # exp(−exp(6.5)) is negligible
-_Z = np.linspace(-REACH, REACH, INNER)
-_NODES, _WEIGHTS, _SHARES = (
-    tuple(x.tolist())
-    for x in (_Z, np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum(), np.linspace(0, 1, OUTER))
-)
+_Z, _SHARES = np.linspace(-REACH, REACH, INNER), tuple(np.linspace(0, 1, OUTER).tolist())
+_MASS = np.exp(-0.5 * _Z**2)
+_NODES, _WEIGHTS = tuple(_Z.tolist()), tuple((_MASS / _MASS.sum()).tolist())
 
 
 class Average(NamedTuple):
@@ -99,10 +97,7 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
 
 
 def find_distribution(mean: Tensor, sd: Tensor, x: Tensor, wide: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², each [n C J].
-
-    F_c is a sum over f_c if that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
-    """
+    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², [n C J]; of a wide f_c as a sum over its Gumbel variable."""
     w, F, B = _sum_narrow(mean, sd, x)
     D = (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
     if not wide:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,10 +56,7 @@ def most_change(C: int) -> float:
 
 
 def log_probabilities(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Return log p [n C], and which rows [n] the rule has not resolved: very uneven widths, or p < 1e-280.
-
-    A row whose sum over every other node differs too much is computed again with half the step.
-    """
+    """Return log p [n C], and which rows [n] neither the step nor half of it resolves: very uneven widths, or p < 1e-280."""
     xp = namespace(mean)
     with np.errstate(all="ignore"):  # rows whose widths are 0 or not finite are left
         span = find_span(mean, sd)
@@ -114,26 +111,19 @@ def _count_panels(span: Span) -> Span:
 def _narrow(span: Span, mean: Array, sd: Array) -> Span:
     """Return a crowd's spans; scan those of more than WIDE panels: with hundreds of classes the bounds are far from the mass."""
     wide = namespace(mean).find(span.panels[:, 0] > WIDE)
-    for some in _split(wide, BYTES // (8 * mean.shape[1] * SCANNED), len(mean)):
+    for some in _split(wide, BYTES // (8 * mean.shape[1] * SCANNED)):
         for whole, part in zip(span, _scan(span.at(some), mean[some], sd[some]), strict=True):
             whole[some] = part
     return span
 
 
-def _split(place: Array, size: int, n: int) -> Iterator[Any]:
-    """Yield places in pieces; all n rows at once are a slice, which copies nothing."""
+def _split(place: Array, size: int) -> Iterator[Array]:
     size = max(1, size)
-    if len(place) == n <= size:
-        return iter([slice(None)])
     return (place[start : start + size] for start in range(0, len(place), size))
 
 
 def _scan(span: Span, mean: Array, sd: Array) -> Span:
-    """Evaluate all integrands at a few points, and keep what lies between those that fell by DROP.
-
-    The integrands are log-concave: beyond a point where one has fallen by DROP since another point, it is smaller still. The step
-    follows the curvature left of the first mode.
-    """
+    """Evaluate the log-concave integrands at a few points, and keep what lies between those that fell by DROP."""
     xp, (low, high) = namespace(mean), span[:2]
     points = xp.arange(SCANNED, mean)
     for _ in range(SCANS):
@@ -188,10 +178,7 @@ def place_nodes(span: Span, nodes: int, crowd: bool) -> tuple[Array, Array]:
 
 
 def _raise_low(low: Array, mean: Array, sd: Array, best: Array, log_at_best: Array) -> Array:
-    """Return a point nearer to b at which every integrand has fallen by DROP since b, if one of those tried is, else `low`.
-
-    The integrands are log-concave, so they are smaller still on the left of it. `log_at_best`: log Φ at b.
-    """
+    """Return a point nearer to b where every log-concave integrand has fallen by DROP, if one of those tried is, else `low`."""
     xp, z = namespace(mean), (best - mean) / sd
     at_best = xp.sum(log_at_best) - log_at_best - 0.5 * z * z
     nearest = low
@@ -214,7 +201,7 @@ def _fill(log_p: Array, left: Array, mean: Array, sd: Array, span: Span, place: 
         from cavity.likelihoods.quadrature.cdf_table import make_evaluator
 
         evaluate = make_evaluator(min(size, len(place)) * nodes * C)
-    for some in _split(place, size, len(mean)):
+    for some in _split(place, size):
         p, change = integrate(mean[some], sd[some], *place_nodes(span.at(some), nodes, C > CROWD), evaluate)
         log_p[some] = xp.log(p)
         left[some] = ~((change < most_change(C)) & (p > LEAST)).all(1)
