@@ -1,21 +1,14 @@
-"""Shuffling of many rows: orders that need no memory, and a buffer of rows from which batches are drawn at random."""
+"""Shuffling of many rows: a buffer of rows from which batches are drawn at random."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import GOLDEN, Words
-
-if TYPE_CHECKING:
-    import torch
-
 SHUFFLE_ROWS = 100_000
 SHUFFLE_BYTES = 128 << 20
-ROUNDS = 4
-SHIFT = np.uint64(32)  # the upper half of a product depends on all bits of its factors
 
 
 class Encoded(NamedTuple):
@@ -85,39 +78,3 @@ class Buffer:
         for column in self.rows:
             column[holes] = column[last]
         return drawn
-
-
-class Permutation(NamedTuple):
-    """Random order of the numbers 0 to n − 1, which needs no memory: a position alone gives the number at it.
-
-    A Feistel network permutes the numbers of b bits, 2ᵇ ≥ n: each round changes one half by a hash of the other. Results of n or
-    more are permuted again until they are below n.
-    """
-
-    n: int
-    keys: Words  # [ROUNDS 2]
-
-    @classmethod
-    def draw(cls, n: int, generator: torch.Generator) -> Permutation:
-        import torch  # checksums of rows need this file, and no torch
-
-        keys = torch.randint(2**62, (ROUNDS, 2), generator=generator)
-        return cls(n, keys.numpy().astype(np.uint64))
-
-    def find(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = self._permute(positions.astype(np.uint64))
-        outside = np.flatnonzero(found >= self.n)
-        while len(outside):
-            found[outside] = self._permute(found[outside])
-            outside = outside[found[outside] >= self.n]
-        return found.astype(np.int64)
-
-    def _permute(self, x: Words) -> Words:
-        bits = max(2, (self.n - 1).bit_length())
-        low_bits = np.uint64(bits // 2)
-        low_mask, high_mask = (np.uint64((1 << b) - 1) for b in (bits // 2, bits - bits // 2))
-        low, high = x & low_mask, x >> low_bits
-        for first, second in self.keys:
-            low ^= ((high + first) * GOLDEN >> SHIFT) & low_mask
-            high ^= ((low + second) * GOLDEN >> SHIFT) & high_mask
-        return low | (high << low_bits)
