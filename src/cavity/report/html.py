@@ -27,15 +27,14 @@ def write_report(
     *,
     names: Any = None,
     title: str = "",
-    row_numbers: Any = None,
     note: str = "",
+    row_numbers: Any = None,
     training_rows: bool = False,
 ) -> Path:
-    """Write an HTML report on a fitted classifier or regressor.
+    """Write an HTML report on a fitted classifier or regressor. The page needs no network.
 
     With rows X, it says what matters, how predictions depend on the most important columns, which rows are uncertain, and what
-    the cells are like. With y, it begins with how good the model is against a baseline and where it fails. Without rows, it has
-    what the model knows about itself. The page needs no network.
+    the cells are like. With y, it begins with how good the model is against a baseline and where it fails.
 
     Parameters
     ----------
@@ -43,21 +42,17 @@ def write_report(
         Fitted model.
     path : str or Path
         File to write.
-    X : array-like of shape (n, D), or a frame, optional
-        Rows to predict, raw cells as they are. For honest scores, give rows that were not used for training.
-    y : array-like of shape (n,), optional
-        Labels or targets of the rows.
+    X, y : array-like of shape (n, D), or a frame, and array-like of shape (n,), optional
+        Rows to predict, raw cells as they are, and their labels or targets. For honest scores, give rows that were not used for
+        training.
     names : sequence of str, optional
         Names of the columns of an array, by default those of the fit.
-    title : str, optional
-        Title of the page.
+    title, note : str, optional
+        Title of the page, and a remark for the headline, such as where the rows come from.
     row_numbers : sequence of int, optional
         What the page calls the rows, by default their numbers from 0.
-    note : str, optional
-        A remark for the headline, such as where the rows come from.
     training_rows : bool, optional
-        Whether the model was trained on these rows. The headline then says that scores are too good, gives the estimate for new
-        rows, and does not judge the probabilities, which are calibrated for new rows.
+        Whether the model was trained on these rows. The headline then gives the estimate for new rows and does not judge.
 
     Returns
     -------
@@ -66,16 +61,8 @@ def write_report(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, Training, report
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = report.write_report(clf, Path(folder) / "report.html", X[1::2], y[1::2])
-    ...     path.name
-    'report.html'
+    >>> from cavity.report import write_report
+    >>> write_report(clf, "report.html", X_test, y_test)  # doctest: +SKIP
     """
     check_is_fitted(model, "inducing_points_")
     if X is None and y is not None:
