@@ -117,7 +117,9 @@ class Fragments:
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
         with explain_errors(file.name, ERRORS, " Restore the file."):
             for batch in found.read(group, size, physical):
-                _check_valid(batch, file.name)
+                batch.validate(
+                    full=True
+                )  # offsets of a damaged file may point outside it, text may not be UTF-8
                 yield batch
 
     def _check_unchanged(self, file: File, found: Opened) -> None:
@@ -141,14 +143,6 @@ def _add_partition(batch: Any, file: File) -> Any:
         if name in file.kinds and name not in table.column_names:
             table = table.append_column(name, arrow.repeat(arrow.scalar(value), batch.num_rows))
     return table
-
-
-def _check_valid(batch: Any, name: str) -> None:
-    """Validate a batch: in a damaged file, offsets may point outside the file and text may not be UTF-8."""
-    try:
-        batch.validate(full=True)
-    except ValueError as error:
-        raise BadInput(f"{name} is damaged: {error}. Write it again.") from error
 
 
 def _is_parquet(fragment: Any) -> bool:

@@ -98,26 +98,18 @@ class Npz(TableFile):
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
-        titles = arrays.get("feature_names")
         self.columns: dict[str, NDArray[Any]] = {}
         for name, array in arrays.items():
             if array.ndim and len(array) == rows:
-                self._add(name, array, titles)
+                self._add(name, array)
         self.names = list(self.columns)
 
-    def _add(self, name: str, array: NDArray[Any], titles: Any) -> None:
+    def _add(self, name: str, array: NDArray[Any]) -> None:
         array = array.astype(str) if array.dtype.kind == "S" else array
         flat = array.reshape(len(array), -1)
         if flat.shape[1] > MAX_COLUMNS:
             check_names([""] * flat.shape[1], self.path)
         names = [name] if array.ndim == 1 else [f"{name}{j}" for j in range(flat.shape[1])]
-        if (
-            array.ndim > 1
-            and titles is not None
-            and titles.shape == flat.shape[1:]
-            and titles.dtype.kind == "U"
-        ):
-            names = titles.tolist()
         check_names([*self.columns, *names], self.path)
         self.columns |= dict(zip(names, flat.T, strict=True))
 
