@@ -18,6 +18,7 @@ from cavity.distributed.adapters import (
     FILE,
     Estimator,
     append_predictions,
+    check_count,
     check_request,
     choose_error,
     find_rows,
@@ -71,7 +72,7 @@ def fit_on_spark(
     """
     session = _find_session()
     check_request(estimator, num_processes=num_processes)
-    _check_failures(max_failures)
+    check_count("max_failures", max_failures, 0)
     _check_slots(session, num_processes, local_mode)
     write = partial(_write_rows, data) if hasattr(data, "mapInArrow") else None
     with _open_storage(session, storage, local_mode) as folder:
@@ -238,11 +239,6 @@ def _write_rows(dataframe: Any, path: str) -> None:
 
 def _is_local(session: Any) -> bool:
     return str(session.conf.get("spark.master", "")).startswith("local")
-
-
-def _check_failures(count: Any) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise BadOption(f"max_failures={count!r} must be a whole number that is not negative.")
 
 
 def _check_slots(session: Any, processes: int, local: bool) -> None:

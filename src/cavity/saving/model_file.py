@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -52,22 +52,13 @@ class Record(NamedTuple):
     notes: dict[str, Any] = {}  # noqa: RUF012
 
 
-class Savable(Protocol):
-    """An estimator class that files can name."""
-
-    _kind: ClassVar[str]
-
-    @classmethod
-    def _from_record(cls, record: Record) -> Any: ...
-
-
-E = TypeVar("E", bound=type[Savable])
-ESTIMATORS: dict[str, type[Savable]] = {}
+E = TypeVar("E", bound=type)
+ESTIMATORS: dict[str, Any] = {}  # classes with `_kind` and `_from_record`
 
 
 def register(cls: E) -> E:
     """Register the class of estimator that files of its kind hold."""
-    ESTIMATORS[cls._kind] = cls
+    ESTIMATORS[cls._kind] = cls  # type: ignore[attr-defined]
     return cls
 
 
@@ -251,7 +242,7 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
         values = _upgrade(values, KINDS[meta["kind"]].task)
-    cls: Any = ESTIMATORS.get(meta["kind"])
+    cls = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")

@@ -9,13 +9,7 @@ import numpy as np
 
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
-from cavity.rows.columns.cells import (
-    match_numbers,
-    parse_numbers,
-    raise_infinite,
-    to_numbers,
-    to_text,
-)
+from cavity.rows.columns.cells import match_numbers, parse_numbers, raise_infinite, to_numbers, to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.encoder import suggest_column
