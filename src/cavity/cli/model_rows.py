@@ -91,9 +91,7 @@ def check_column(file: TableFile, name: str | None, what: str) -> None:
 def find_target(model: Model, file: TableFile, target: str | None) -> str:
     target = target or model.target
     if target is None:
-        raise BadOption(
-            "the model does not store the name of its target: name the column of the labels with --target."
-        )
+        raise BadOption("the model does not store the name of its target: name the column with --target.")
     check_column(file, target, "labels: name it with --target")
     return target
 

@@ -22,9 +22,7 @@ def package(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError:
-        raise BadOption(
-            f"ONNX export needs {name}, which is not installed: pip install cavity[onnx]"
-        ) from None
+        raise BadOption(f"ONNX export needs {name}: pip install cavity[onnx]") from None
 
 
 class Graph:

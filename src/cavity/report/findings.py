@@ -93,9 +93,7 @@ def name_columns(raw: RawRows, names: Any) -> RawRows:
         return raw
     found = tuple(map(str, names))
     if len(found) != len(raw.names):
-        raise BadInput(
-            f"names has {len(found)} entries, but X has {len(raw.names)} columns: give one name per column."
-        )
+        raise BadInput(f"names has {len(found)} entries for {len(raw.names)} columns: give one per column.")
     return raw._replace(names=found)
 
 

@@ -52,9 +52,7 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
     """Make the pool from its tensors."""
     if about is None:
         return NO_POOL
-    members = tuple(
-        _restore_member(tensors, f"pool.{i}.", boosted) for i, boosted in enumerate(about["boosted"])
-    )
+    members = tuple(_restore_member(tensors, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
     gate = about.get("gate")  # files before 0.3 have none
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)

@@ -100,9 +100,7 @@ def _prior(tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes
         kernel.bind(sizes["K"], Columns(where, wide, 1.0, group))
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
-    Z, center, spread = (
-        torch.ones_like(tensors[f"prior.{name}"]) for name in ("inducing", "center", "spread")
-    )
+    Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
     if about.get("spectrum") and spectral_degrees(type(kernel)) is None:
         raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
     kind = Spectrum if about.get("spectrum") else Prior

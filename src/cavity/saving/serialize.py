@@ -145,9 +145,7 @@ class Unpacking:
         arguments = {k: v for k, v in given.items() if [name, k, v] not in WITHOUT_EFFECT}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
-            raise BadFile(
-                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version of cavity."
-            )
+            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
         return registry[name](**arguments)
 
     def _kernel(self, packed: dict[str, Any]) -> Any:

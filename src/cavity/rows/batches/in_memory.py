@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from cavity.rows.batches.shuffle import shard_range
 
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
         index = torch.arange(len(mine), device=self.y.device)
         return Batch(index, *(column[mine.start : mine.stop] for column in self[:3]))
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    def batches(self, size: int, generator: Generator) -> Iterator[Batch]:
         """Make one shuffled pass in batches of nearly equal size, at most `size`; a rank's part of a batch may be empty."""
         first = 0 if self.mine is None else self.mine.start
         for index in shuffle_rows(len(self.y), size, generator, self.mine):
@@ -59,9 +59,7 @@ class Rows(NamedTuple):
             yield Batch(index - first if first else index, self.X[index], self.y[index], self.weight[index])
 
 
-def shuffle_rows(
-    n_rows: int, size: int, generator: torch.Generator, keep: range | None = None
-) -> Iterator[Tensor]:
+def shuffle_rows(n_rows: int, size: int, generator: Generator, keep: range | None = None) -> Iterator[Tensor]:
     """Yield the row numbers of one shuffled pass, batch by batch.
 
     The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.

@@ -26,9 +26,7 @@ KINDS: dict[str, Any] = {
 def store_column(column: Column) -> dict[str, Any]:
     kind = next(name for name, kind in KINDS.items() if type(column) is kind)
     usual: dict[str, Any] = column._field_defaults
-    told = {
-        name: value for name, value in column._asdict().items() if name not in usual or value != usual[name]
-    }
+    told = {name: v for name, v in column._asdict().items() if name not in usual or v != usual[name]}
     return {"kind": kind, **told}
 
 

@@ -201,9 +201,7 @@ def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
     if absent:
         more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
         hint = suggest_column(absent[0], list(names), 8)
-        raise BadInput(
-            f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
-        )
+        raise BadInput(f"there is no column {absent[0]!r}{more}, which the model was trained with; {hint}")
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

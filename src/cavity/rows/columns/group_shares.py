@@ -149,12 +149,11 @@ def _count(place: Places, n_values: int, labels: Labels) -> Array:
 
 def _count_without_folds(
     place: Places, n_values: int, labels: Labels, fold: Places
-) -> list[tuple[Places, Array]]:
-    """Return the rows of each fold, with the counts of all other rows."""
-    total, found = _count(place, n_values, labels), []
+) -> Iterator[tuple[Places, Array]]:
+    """Yield the rows of each fold, with the counts of all other rows."""
+    total = _count(place, n_values, labels)
     for rows in (np.flatnonzero(fold == i) for i in range(FOLDS)):
-        found.append((rows, total - _count(place[rows], n_values, labels.select(rows))))
-    return found
+        yield rows, total - _count(place[rows], n_values, labels.select(rows))
 
 
 def _training_shares(value: Array, labels: Labels, fold: Places) -> Array:

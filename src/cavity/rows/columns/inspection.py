@@ -67,9 +67,7 @@ class Inspection:
                 if n not in skip
             }
         if names != self.names:
-            raise BadInput(
-                "the columns differ between batches: give every batch the same columns in the same order."
-            )
+            raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
@@ -133,9 +131,7 @@ class _ColumnSummary:
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
-        self.large: int | None = (
-            None  # the first row with a number beyond float64, as an identifier 7e4193 is
-        )
+        self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
         self.typed: str | None = None  # "date", "number" or "other" if the cells are not texts
         self.type_name = "text"
 

@@ -31,9 +31,7 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
-        raise BadInput(
-            f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
-        )
+        raise BadInput(f"the target {name!r} has the type {column.type}: give text or whole numbers.")
     text = to_text(column)
     lacks = np.flatnonzero(~find_present(text))
     if len(lacks) and strict:

@@ -152,9 +152,8 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
     from cavity.rows.columns.preparation import Preparation
 
     tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(CHUNK_ROWS))
-    prepare = Preparation().fit_batches(
-        (table.select(names), to_labels(table.column(target))) for table in tables
-    )
+    batches = ((table.select(names), to_labels(table.column(target))) for table in tables)
+    prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)
     return prepare
 

@@ -117,9 +117,7 @@ class Fragments:
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
         with explain_errors(file.name, ERRORS, " Restore the file."):
             for batch in found.read(group, size, physical):
-                batch.validate(
-                    full=True
-                )  # offsets of a damaged file may point outside it, text may not be UTF-8
+                batch.validate(full=True)  # in a damaged file, offsets and text may be wrong
                 yield batch
 
     def _check_unchanged(self, file: File, found: Opened) -> None:
@@ -188,9 +186,7 @@ def _open(fragment: Any, name: str) -> Opened:
             if isinstance(fragment, IcebergFile):
                 return Opened(fragment.physical_schema, fragment.count_groups(), fragment.read_group)
             if not _is_parquet(fragment):
-                read = partial(
-                    fragment.to_batches, batch_readahead=1, fragment_readahead=1, use_threads=False
-                )
+                read = partial(fragment.to_batches, batch_readahead=1, use_threads=False)
                 whole = (fragment.count_rows(),)
                 return Opened(fragment.physical_schema, whole, lambda _, n, c: read(columns=c, batch_size=n))
             file = _open_parquet(fragment)
