@@ -23,8 +23,6 @@ CLEAR = 2.0  # standard errors from which on a difference is not noise
 
 
 class Comparison(NamedTuple):
-    """A score of two models on the same rows."""
-
     values: tuple[float, float]
     difference: Mean  # of the second and the first
 

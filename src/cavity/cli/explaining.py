@@ -32,7 +32,6 @@ def explain(
     device: Text,
     terminal: Terminal,
 ) -> None:
-    """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
         check_out(out, model, data, background, example="contributions.csv")
     opened = Model.open(model, device)

@@ -34,7 +34,6 @@ class RowsOfChunk(NamedTuple):
 
     @property
     def cells(self) -> Any:
-        """The raw rows, an Arrow table."""
         return self.chunk.table.take(self.places)
 
     @property

@@ -41,7 +41,6 @@ def predict(
     device: Text,
     terminal: Terminal,
 ) -> None:
-    """Write one prediction per row, in file order."""
     if out is not None:
         check_out(out, model, data, example="predictions.csv")
     elif terminal.as_json:

@@ -128,7 +128,6 @@ def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> 
 
 
 def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw enough rows for a median distance."""
     if len(X) <= MEDIAN_ROWS:
         return X, weight
     chosen = rng.choice(len(X), MEDIAN_ROWS, replace=False, p=weight / weight.sum())

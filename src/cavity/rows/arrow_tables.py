@@ -111,7 +111,6 @@ def is_large(X: Any) -> bool:
 
 
 def refuse_many_columns(X: Any) -> None:
-    """Refuse to fit a model to a sparse table with too many columns."""
     if is_sparse(X) and X.shape[-1] > MAX_COLUMNS:
         raise BadInput(
             f"X is sparse and has {X.shape[-1]:,} columns; a model takes up to {MAX_COLUMNS:,} of them. Reduce them first, for "

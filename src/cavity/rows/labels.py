@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -47,14 +48,16 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
     try:
         np.unique(y)
     except TypeError:
-        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
-        raise BadInput(
-            f"y mixes labels that cannot be ordered ({kinds}): give labels of one type, for example y.astype(str)."
-        ) from None
+        raise mixed_error(y) from None
+
+
+def mixed_error(labels: Iterable[Any]) -> BadInput:
+    kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+    said = f"y mixes labels that cannot be ordered ({kinds})"
+    return BadInput(f"{said}: give labels of one type, for example y.astype(str).")
 
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
-    """Return weights [N], not negative and not all zero."""
     from sklearn.utils.validation import _check_sample_weight
 
     try:

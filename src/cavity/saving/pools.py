@@ -29,7 +29,6 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
 
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
-    """Return the arrays of the members by name."""
     import torch
 
     found: dict[str, Tensor] = {}
@@ -49,7 +48,6 @@ def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
 
 
 def restore_pool(tensors: Arrays, about: Any) -> Pool:
-    """Make the pool from its tensors."""
     if about is None:
         return NO_POOL
     members = tuple(_restore_member(tensors, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))

@@ -27,7 +27,6 @@ SLACK = {torch.float64: 1e-6, torch.float32: 1e-2}  # of variances, relative to 
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    """Return the part of the prior that is JSON, next to its tensors."""
     moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
     kernel = any(p.requires_grad for p in moving)
     learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}

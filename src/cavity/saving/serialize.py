@@ -166,7 +166,6 @@ class Unpacking:
 
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
-    """Return class labels as JSON, with their type."""
     name = classes.dtype.name
     kind = name if name in NUMBERS else {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()

@@ -19,6 +19,7 @@ from cavity.rows.batches.source import (
     name_target,
     prefetch,
 )
+from cavity.rows.labels import mixed_error
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -154,10 +155,7 @@ def _sort_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int6
     try:
         order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     except TypeError:
-        kinds = ", ".join(sorted({type(name).__name__ for name in names}))
-        raise BadInput(
-            f"the labels cannot be sorted, because their types differ ({kinds}): give labels of one type."
-        ) from None
+        raise mixed_error(names) from None
     return np.array(names)[order], order
 
 

@@ -104,7 +104,6 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
-    """Raise BadInput for an infinite cell."""
     raise BadInput(f"column {name!r} has an infinite or too large number in row {row}: correct or clear it.")
 
 
@@ -142,5 +141,4 @@ def list_indicator(column: Any) -> list[str]:
 
 
 def describe_missing(column: Any) -> str:
-    """Return what a description says about missing cells."""
     return ", some missing" if column.missing else ""

@@ -55,7 +55,6 @@ def read_field(value: Any, kind: Any) -> Any:
 
 
 def _is_whole(column: Column) -> bool:
-    """Return whether the values of a column fit together."""
     if isinstance(column, Number):
         values, shares = column.values, column.shares
         fit = len(values) == len(shares) and all(len(row) == len(column.classes) for row in shares)

@@ -51,7 +51,6 @@ class Number(NamedTuple):
         ]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         if self.values:
             n = len(self.values)
             return (
@@ -61,7 +60,6 @@ class Number(NamedTuple):
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
         new = int((~np.isin(value, self.values) & ~lacks).sum()) if self.values else 0
         if new:
@@ -92,12 +90,10 @@ class Category(NamedTuple):
         return [*(f"{self.name}={level}" for level in self.levels), *list_indicator(self)]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
         return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))

@@ -65,7 +65,6 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
 
 
 def insert_shares(X: Array, columns: Sequence[Column]) -> Array:
-    """Return the features of new rows with the shares of their groups inserted."""
     return _insert(X, columns, lambda value, column: column.find_shares(value))
 
 

@@ -136,7 +136,6 @@ def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:
 
 
 def _sort_texts(count: Counter[str]) -> list[str]:
-    """Return texts by frequency, then by name."""
     return sorted(count, key=lambda text: (-count[text], text))
 
 

@@ -116,7 +116,6 @@ def _check_named(schema: Any, target: Any, weight: str | None) -> None:
 
 
 def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    """Return the names of all other columns than these."""
     names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
@@ -159,7 +158,6 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
 
 
 def to_floats(column: Any) -> Array:
-    """Convert a column to float64, with NaN for missing values."""
     values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return values
 

@@ -56,7 +56,6 @@ def explain_errors(
 
 
 def check_names(names: list[str], path: Location) -> None:
-    """Raise BadInput for too many columns, and for two columns of one name."""
     if len(names) > MAX_COLUMNS:
         raise BadInput(
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
