@@ -74,7 +74,9 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, real: b
 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
     """
-    found, rng, size = Survey(), np.random.default_rng(seed), _rows_per_piece(source)
+    found, rng = Survey(), np.random.default_rng(seed)
+    columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
+    size = max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
     divided: Any = source
     pieces = source.pieces(size) if keep is None else divided.section(keep, size)
     names = name_target(source.names) if real else source.names
@@ -84,11 +86,6 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, real: b
         if len(piece.index):
             found.add(piece, rng.random(len(piece.index)))
     return found
-
-
-def _rows_per_piece(source: Source) -> int:
-    columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
-    return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
 
 
 class Survey:

@@ -60,12 +60,11 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
-            wanted = {n: self.kinds.get(n) or declared_kind(table.schema.field(n).type) for n in names if n}
-            self.seen = {
-                n: _ColumnSummary(n, kind, self.strict, n in self.kinds)
-                for n, kind in wanted.items()
-                if n not in skip
-            }
+            is_dictionary = import_pyarrow().types.is_dictionary  # a category, even one of numbers
+            for name in (n for n in names if n and n not in skip):
+                declared = "category" if is_dictionary(table.schema.field(name).type) else None
+                wanted = self.kinds.get(name) or declared
+                self.seen[name] = _ColumnSummary(name, wanted, self.strict, name in self.kinds)
         if names != self.names:
             raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
@@ -114,11 +113,6 @@ class Inspection:
                 )
             )
         return columns, self.labels.decide() if self.labels is not None else None, ignored
-
-
-def declared_kind(kind: Any) -> str | None:
-    """Return the kind of column that an Arrow type declares: a dictionary is a category, even one of numbers."""
-    return "category" if import_pyarrow().types.is_dictionary(kind) else None
 
 
 class _ColumnSummary:
