@@ -285,9 +285,7 @@ def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str
         raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
     number = meta.get("format")
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
-        raise BadFile(
-            f"{path} has format {number!s:.40}, and this version of cavity reads up to {FORMAT}: update cavity."
-        )
+        raise BadFile(f"{path} has format {number!s:.40}, this version reads up to {FORMAT}: update cavity.")
     return meta
 
 
@@ -303,6 +301,5 @@ def _check_digest(path: str | Path, found: str, head: _Head) -> None:
         )
         return
     if head.digest != found:
-        raise BadFile(
-            f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
-        )
+        said = f"{path} is damaged: its contents do not match its SHA-256 digest."
+        raise BadFile(f"{said} Restore the file from a copy, or fit again.")

@@ -172,8 +172,7 @@ def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
     plot.line(LEVELS, inside, "c0")
     for level, share in zip(LEVELS, inside, strict=True):
         plot.dot(level, share, "c0", f"{level:.0%} intervals hold {share:.0%} of the rows")
-    alt = "Share of rows inside their intervals, " + ", ".join(
-        f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True)
-    )
+    found = ", ".join(f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True))
     caption = "On the diagonal, intervals hold as many rows as they should. Below it they are too narrow."
-    return Figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")
+    alt = f"Share of rows inside their intervals, {found}."
+    return Figure("coverage", plot.render(alt), caption, "Are intervals right?")

@@ -220,9 +220,8 @@ def relevance_bars(
     relevance = np.asarray(relevance, dtype=np.float64)
     names = np.arange(relevance.size) if names is None else np.asarray(names)
     if relevance.ndim != 1 or names.shape != relevance.shape:
-        raise BadInput(
-            f"relevance has shape {relevance.shape} and names has shape {names.shape}; give one of each per column."
-        )
+        shapes = f"relevance has shape {relevance.shape}, names {names.shape}"
+        raise BadInput(f"{shapes}; give one of each per column.")
     ax = get_axes(ax)
     best = np.argsort(-relevance, kind="stable")[:most][::-1]
     ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)

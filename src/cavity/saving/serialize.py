@@ -18,6 +18,7 @@ from cavity.likelihoods import LIKELIHOODS, Likelihood
 from cavity.options import METHODS, Method
 from cavity.saving.json_checks import NUMBERS
 
+Tensors = dict[str, Tensor]
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
 REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
 WITHOUT_EFFECT = [["Auto", "robust", False]]  # arguments of older files that changed nothing
@@ -31,7 +32,7 @@ class Packing:
     """Turns values into JSON, and collects arrays as tensors."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: Tensors = {}
         self._kernels: dict[int, int] = {}
 
     def pack(self, value: Any, name: str) -> Any:
@@ -102,7 +103,7 @@ def _spell(kernel: Any) -> str:
 class Unpacking:
     """Turns JSON back into values; a kernel that is not registered must be given."""
 
-    def __init__(self, tensors: dict[str, Tensor], kernel: Any = None) -> None:
+    def __init__(self, tensors: Tensors, kernel: Any = None) -> None:
         self.tensors, self.kernel = tensors, kernel
         self._kernels: dict[int, Any] = {}
 

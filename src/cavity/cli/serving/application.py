@@ -100,9 +100,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
 def _add_service(router: APIRouter, service: Service) -> None:
     model, limits, names = service.model, service.limits, service.reader.names
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
-    }
+    refusals: dict[Any, Any] = {n: {"model": Refusal, "description": text} for n, text in REFUSALS.items()}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
 
     @router.get("/schema")

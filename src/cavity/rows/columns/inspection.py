@@ -261,9 +261,7 @@ class _ColumnSummary:
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(
-            self.name, found.mean, found.scale, self.missing > 0, style, float(found.low), float(found.high)
-        )
+        return Number(self.name, found.mean, found.scale, self.missing > 0, style, found.low, found.high)
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)

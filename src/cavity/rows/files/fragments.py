@@ -107,9 +107,7 @@ class Fragments:
                 number, left = number + count, left - count
             if not left:
                 return
-        raise BadInput(
-            f"{file.name} ended {left} rows early: it changed while it was read. Start again with the new file."
-        )
+        raise BadInput(f"{file.name} ended {left} rows early: it changed while it was read. Start again.")
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
         found = _open(_reopen(file.fragment), file.name)

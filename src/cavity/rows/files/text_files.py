@@ -100,8 +100,6 @@ class Csv(TableFile):
         if delimiter is None:
             delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
         self.delimiter = delimiter
-        if line.count(delimiter) >= MAX_COLUMNS:  # before a million strings are made
-            check_names([""] * (line.count(delimiter) + 1), path)
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _find_encoding(self) -> str:
