@@ -240,7 +240,7 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
         values = _upgrade(values, KINDS[meta["kind"]].task)
-    cls = ESTIMATORS.get(meta["kind"])
+    cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")

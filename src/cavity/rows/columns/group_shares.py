@@ -129,7 +129,7 @@ def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> 
     own, near = np.zeros(len(place)), np.zeros(len(place))
     for fold, counts in _count_without_folds(place, n_values, labels, folds):
         padded = np.pad(counts, ((REACH, REACH), (0, 0)))
-        around = sum(padded[i : i + n_values] for i in range(2 * REACH + 1) if i != REACH)
+        around = np.sum([padded[i : i + n_values] for i in range(2 * REACH + 1) if i != REACH], axis=0)
         for loss, found in ((own, counts), (near, around)):
             p = _shares(found, prior)[place[fold]] + prior
             loss[fold] = -np.log(p[np.arange(len(fold)), labels.y[fold]])
