@@ -9,7 +9,7 @@ import numpy as np
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.arrow_buffers import find_present, to_places
+from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.rows.columns.cells import (
     MEAN_IS_USED,
     EncodingContext,
@@ -97,7 +97,7 @@ class Category(NamedTuple):
         text = to_text(column)
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))
-        code = np.where(lacks, -1, self._find_levels(text, column.type))
+        code = self._find_levels(text, column.type)
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
         unseen = np.flatnonzero((code < 0) & ~lacks)
         if len(unseen):
@@ -105,15 +105,13 @@ class Category(NamedTuple):
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
-        """Return the number of each cell's level, [n]; −1 for unknown levels."""
-        arrow = import_pyarrow()
-        coded = text.dictionary_encode()
-        if not len(coded.dictionary):
-            return np.full(len(text), -1)
-        boolean = arrow.types.is_boolean(kind)  # Arrow writes true, but a text file may have had True
-        known = {level.lower() if boolean else level: i for i, level in enumerate(self.levels)}
-        numbers = np.array([known.get(value, -1) for value in coded.dictionary.to_pylist()])
-        return numbers[to_places(coded.indices)]
+        """Return the number of each cell's level, [n]; −1 for missing cells and unknown levels."""
+        import pyarrow.compute as pc
+
+        boolean = import_pyarrow().types.is_boolean(kind)  # Arrow writes true, a text file may have had True
+        known = from_texts([level.lower() if boolean else level for level in self.levels])
+        found = pc.index_in(text, value_set=known)
+        return np.where(find_present(found), to_places(found), -1)
 
     def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
         if context.unseen == "error":
