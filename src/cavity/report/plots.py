@@ -214,9 +214,7 @@ def relevance_bars(
     >>> ax = plots.relevance_bars([0.7, 0.3], ax, names=["mass", "bill"])
     """
     if relevance is None:
-        raise BadInput(
-            "feature_relevance_ is None: this kernel has no lengthscales, so no relevance to draw."
-        )
+        raise BadInput("feature_relevance_ is None: the kernel has no lengthscales, so no relevance to draw.")
     relevance = np.asarray(relevance, dtype=np.float64)
     names = np.arange(relevance.size) if names is None else np.asarray(names)
     if relevance.ndim != 1 or names.shape != relevance.shape:
