@@ -83,45 +83,38 @@ def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(mo
     assert "right answers, and" not in page  # training rows cannot judge probabilities
 
 
-REPLACING = {
-    "fit": (["rows.csv", "--target", "y", "--out", "rows.csv"], "rows.csv"),
-    "predict": (["m.cavity", "rows.csv", "--out", "rows.csv"], "rows.csv"),
-    "report": (["m.cavity", "rows.csv", "--out", "m.cavity"], "m.cavity"),
-    "export": (["m.cavity", "--onnx", "./m.cavity"], "m.cavity"),
-}
+FIT, PREDICT, EXPORT = (
+    "fit rows.csv --target y --out",
+    "predict m.cavity rows.csv --out",
+    "export m.cavity --onnx",
+)
+REPORT, READ, KIND = (
+    "report m.cavity rows.csv --out",
+    "would replace a file that is read",
+    "the name must end in",
+)
 
 
-@pytest.mark.parametrize("command", REPLACING)
-def test_a_result_never_replaces_what_it_is_made_from(command, model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text(ROWS)
-    (tmp_path / "m.cavity").write_bytes(model.read_bytes())
-    arguments, name = REPLACING[command]
-    before = (tmp_path / name).read_bytes()
-    result = run(command, *arguments)
-    assert result.exit_code == 2 and f"{name} would replace a file that is read" in result.output
-    assert (tmp_path / name).read_bytes() == before
-
-
-MISNAMED = {
-    "fit": ["rows.csv", "--target", "y", "--out", "other.csv"],
-    "report": ["m.cavity", "rows.csv", "--out", "other.cavity"],
-    "export": ["m.cavity", "--onnx", "other.csv"],
-    "predict": ["m.cavity", "rows.csv", "--out", "other.cavity"],
-}
-
-
-@pytest.mark.parametrize("command", MISNAMED)
-def test_a_result_has_not_the_name_of_a_file_of_another_kind(command, model, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "out", "words"),
+    [
+        (FIT, "rows.csv", READ), (PREDICT, "rows.csv", READ), (REPORT, "m.cavity", READ), (EXPORT, "./m.cavity", READ),
+        (FIT, "other.csv", KIND), (PREDICT, "other.cavity", KIND), (REPORT, "other.cavity", KIND), (EXPORT, "other.csv", KIND),
+    ],
+)  # fmt: skip
+def test_a_result_replaces_neither_what_it_is_made_from_nor_another_kind_of_file(
+    command, out, words, model, tmp_path, monkeypatch
+):
     """`--out titanic.csv` replaced a table by a model."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "m.cavity").write_bytes(model.read_bytes())
-    other = tmp_path / MISNAMED[command][-1]
-    other.write_text("another file")
-    result = run(command, *MISNAMED[command])
-    assert result.exit_code == 2 and f"{other.name}: the name must end in " in result.output
-    assert other.read_text() == "another file"
+    for name in ("other.csv", "other.cavity"):
+        (tmp_path / name).write_text("another file")
+    before = (tmp_path / out).read_bytes()
+    result = run(*command.split(), out)
+    assert result.exit_code == 2 and words in result.output and (tmp_path / out).name in result.output
+    assert (tmp_path / out).read_bytes() == before
 
 
 def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_path):

@@ -10,7 +10,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity import GPClassifier, export
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
-from cavity.export.trees import add_trees
+from cavity.export import add_trees
 from cavity.fitting.networks import Networks
 from cavity.fitting.sklearn_trees import make_forest
 from cavity.prediction.networks import Network

@@ -8,7 +8,7 @@ import pytest
 
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.report.charts import MAX_SERIES, draw_dependence
-from cavity.report.colours import COLOURS, OKABE_ITO, ON_DARK, choose_colours
+from cavity.report.colours import COLOURS, ON_DARK, choose_colours
 from cavity.report.templates import STYLE, TEMPLATES
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
@@ -31,7 +31,7 @@ def to_lab(colour, vision):
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-@pytest.mark.parametrize("palette", [OKABE_ITO, ON_DARK[:8]], ids=["light", "dark"])
+@pytest.mark.parametrize("palette", [COLOURS[:8], ON_DARK[:8]], ids=["light", "dark"])
 def test_eight_classes_differ_for_every_reader(palette, vision):
     seen = [to_lab(colour, VISIONS[vision]) for colour in palette]
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15

@@ -169,3 +169,11 @@ def test_the_page_of_the_server_has_a_field_for_texts(fitted, tmp_path):
     fitted.save(tmp_path / "m.cavity")
     about = describe_model(Model.open(tmp_path / "m.cavity"), Limits())["columns"][0]
     assert about["kind"] == "category" and about["free"] and about["typical"] in about["levels"]
+
+
+def test_a_quarter_of_the_targets_with_a_single_row_has_no_fold():
+    """The loss of such a row was whatever the memory held."""
+    targets = np.r_[-np.arange(1.0, 25.0), np.zeros(100), 1.0]
+    texts = [f"{'left' if target > 0 else 'right'} {i}" for i, target in enumerate(targets)]
+    found = Preparation().fit({"text": texts, "x": np.arange(125.0) ** 2}, targets)
+    assert found.inputs == ("x",) and found.ignored_[0].name == "text"

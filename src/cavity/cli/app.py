@@ -91,7 +91,6 @@ def _check_files(given: dict[str, Any]) -> None:
 
 
 def _refuse_table(path: str, advice: str) -> None:
-    """Refuse a table where a model is expected."""
     suffix = PurePath(path).suffix.lower()
     if suffix == ".cavity":
         return

@@ -23,8 +23,6 @@ CLEAR = 2.0  # standard errors from which on a difference is not noise
 
 
 class Comparison(NamedTuple):
-    """A score of two models on the same rows."""
-
     values: tuple[float, float]
     difference: Mean  # of the second and the first
 
@@ -43,7 +41,8 @@ def compare(
     for path, opened in zip(paths, models, strict=True):
         if opened.classes is None:
             raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-    names = _name_models(paths)
+    first, second = (get_name(as_path(path)) for path in paths)
+    names = paths if first == second else (first, second)
     classes = [[format_label(c) for c in opened.classifier.classes_] for opened in models]
     if set(classes[0]) != set(classes[1]):
         odd = sorted(set(classes[0]) ^ set(classes[1]))[0]
@@ -98,12 +97,6 @@ def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> st
         f"{names[score.better]} is better: its log loss is {size:.4f} ± {error:.4f} smaller, "
         f"{size / max(error, 1e-300):.1f} standard errors."
     )
-
-
-def _name_models(paths: tuple[str, str]) -> tuple[str, str]:
-    """Return the files' names, or their paths if these are needed to tell them apart."""
-    first, second = (get_name(as_path(path)) for path in paths)
-    return paths if first == second else (first, second)
 
 
 def _format(scores: dict[str, Comparison], names: tuple[str, str], rows: int) -> str:

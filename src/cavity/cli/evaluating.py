@@ -37,9 +37,8 @@ def evaluate(
     model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
     opened, file = Model.open(model, device), open_table(data)
-    found = predict_rows(
-        opened, file, find_target(opened, file, target), find_weight(opened, file, weight), terminal
-    )
+    columns = find_target(opened, file, target), find_weight(opened, file, weight)
+    found = predict_rows(opened, file, *columns, terminal)
     report = _report_numbers if opened.classes is None else _report_classes
     result = report(opened, found, terminal)
     if importance:

@@ -32,7 +32,6 @@ def explain(
     device: Text,
     terminal: Terminal,
 ) -> None:
-    """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
         check_out(out, model, data, background, example="contributions.csv")
     opened = Model.open(model, device)
@@ -49,7 +48,7 @@ def explain(
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:
         with open_writer(out, spreadsheet) as write:
-            write(import_pyarrow().table(_make_columns(rows)))
+            write(_make_table(rows))
         terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
     else:
         terminal.say("\n".join(map(_format_row, rows)))
@@ -76,13 +75,11 @@ def _format_row(row: dict[str, Any]) -> str:
     return "\n".join([f"row {row['row']}: {head}", *lines])
 
 
-def _make_columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the columns of a file with a line per row and column."""
-    said = [name for name in rows[0] if name not in ("contributions", "cells")]
-    lines = [
-        [*(row[name] for name in said), column, str(row["cells"][column]), moved]
-        for row in rows
-        for column, moved in row["contributions"].items()
-    ]
-    columns = map(list, zip(*lines, strict=True))
-    return dict(zip([*said, "column", "cell", "contribution"], columns, strict=True))
+def _make_table(rows: list[dict[str, Any]]) -> Any:
+    """Return a table with a line per row and column."""
+    lines = []
+    for row in rows:
+        said = {name: value for name, value in row.items() if name not in ("contributions", "cells")}
+        for column, moved in row["contributions"].items():
+            lines.append(said | {"column": column, "cell": str(row["cells"][column]), "contribution": moved})
+    return import_pyarrow().Table.from_pylist(lines)

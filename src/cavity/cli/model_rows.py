@@ -34,7 +34,6 @@ class RowsOfChunk(NamedTuple):
 
     @property
     def cells(self) -> Any:
-        """The raw rows, an Arrow table."""
         return self.chunk.table.take(self.places)
 
     @property
@@ -91,9 +90,7 @@ def check_column(file: TableFile, name: str | None, what: str) -> None:
 def find_target(model: Model, file: TableFile, target: str | None) -> str:
     target = target or model.target
     if target is None:
-        raise BadOption(
-            "the model does not store the name of its target: name the column of the labels with --target."
-        )
+        raise BadOption("the model does not store the name of its target: name the column with --target.")
     check_column(file, target, "labels: name it with --target")
     return target
 

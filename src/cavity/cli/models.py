@@ -57,7 +57,6 @@ class Model(Predictor):
 
     @classmethod
     def open(cls, path: str | Path, device: str | None = None) -> Self:
-        """Load a classifier or a regressor."""
         from cavity.estimators import load
 
         return cls(load(path, device))

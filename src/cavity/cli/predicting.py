@@ -41,21 +41,16 @@ def predict(
     device: Text,
     terminal: Terminal,
 ) -> None:
-    """Write one prediction per row, in file order."""
     if out is not None:
         check_out(out, model, data, example="predictions.csv")
     elif terminal.as_json:
-        raise BadOption(
-            "--json and the predictions would both go to stdout: write the predictions to a file with --out."
-        )
+        raise BadOption("--json also prints to stdout: write the predictions to a file with --out.")
     extras, keep = Extras(uncertainty, novelty), keep or []
     predictor, file = open_predictor(model, device), open_table(data)
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
-        raise BadInput(
-            f"--keep {absent!r}: {file.path} has no such column; {suggest_column(absent, file.names)}"
-        )
+        raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with open_writer(out, spreadsheet) as write:

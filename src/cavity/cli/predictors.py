@@ -80,15 +80,12 @@ class RowPredictor:
     def _predict_outcome(self, X: Any, uncertainty: bool) -> dict[str, Any]:
         if self.classes is None:
             if uncertainty:
-                raise BadOption(
-                    "--uncertainty applies to classifiers only; for a regressor, see the column std."
-                )
+                raise BadOption("--uncertainty applies to classifiers only: see the column std.")
             mean, std = self.predict_targets(X)
             return {"mean": mean, "std": std, "low": mean - NORMAL_95 * std, "high": mean + NORMAL_95 * std}
         P = np.exp(self.predict_log_proba(X))
-        columns = {"label": self.classes[P.argmax(1)]} | {
-            f"p_{format_label(c)}": P[:, i] for i, c in enumerate(self.classes)
-        }
+        columns = {"label": self.classes[P.argmax(1)]}
+        columns |= {f"p_{format_label(c)}": P[:, i] for i, c in enumerate(self.classes)}
         return columns | self.predict_uncertainty(X) if uncertainty else columns
 
 

@@ -83,7 +83,6 @@ def name_file_in_errors(file: TableFile) -> Iterator[None]:
 
 
 def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
-    """Read and prepare the whole table: X, labels and weights."""
     parts = []
     target = table.prepare.target_
     assert target is not None

@@ -107,7 +107,6 @@ def _check_text(name: str, value: Any) -> str:
 
 
 def _convert(name: str, value: Any, task: str) -> Any:
-    """Convert the value of a flag or of the file to an argument of the estimator."""
     if name == "kernel" and isinstance(value, str):
         from cavity.kernels.parsing import parse_kernel
 

@@ -219,7 +219,6 @@ def move(path: Location, to: Location) -> None:
 
 
 def remove(path: Location) -> None:
-    """Remove a file, if there is one."""
     if isinstance(path, Path):
         path.unlink(missing_ok=True)
     elif exists(path):

@@ -22,9 +22,7 @@ def package(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError:
-        raise BadOption(
-            f"ONNX export needs {name}, which is not installed: pip install cavity[onnx]"
-        ) from None
+        raise BadOption(f"ONNX export needs {name}: pip install cavity[onnx]") from None
 
 
 class Graph:
@@ -55,9 +53,9 @@ class Graph:
         return Value(self, name)
 
 
-def _operator(kind: str, swap: bool = False) -> Callable[[Value, Any], Value]:
-    """Return the method that adds a node of a value and another operand, which comes first if `swap`."""
-    return lambda one, other: one.graph.op(kind, *((other, one) if swap else (one, other)))
+def _operator(kind: str, swap: bool = False) -> Callable[..., Value]:
+    """Return the method that adds a node of a value and its operand, if it has one; this one comes first if `swap`."""
+    return lambda one, *other: one.graph.op(kind, *((*other, one) if swap else (one, *other)))
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,12 @@ class Value:
     __rmatmul__ = _operator("MatMul", swap=True)
     __lt__ = _operator("Less")
     __le__ = _operator("LessOrEqual")
+    __neg__ = _operator("Neg")
     at_least = _operator("Max")
     at_most = _operator("Min")
+    exp = _operator("Exp")
+    log = _operator("Log")
+    sqrt = _operator("Sqrt")
 
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
         """Add an axis for each None, leave out axes of length 1 that are at 0, or take a part of an axis; `...` may come first."""
@@ -104,18 +106,6 @@ class Value:
     def T(self) -> Value:
         """The transpose of a matrix."""
         return self.graph.op("Transpose", self, perm=[1, 0])
-
-    def __neg__(self) -> Value:
-        return self.graph.op("Neg", self)
-
-    def exp(self) -> Value:
-        return self.graph.op("Exp", self)
-
-    def log(self) -> Value:
-        return self.graph.op("Log", self)
-
-    def sqrt(self) -> Value:
-        return self.graph.op("Sqrt", self)
 
     def sum(self, axis: int, keepdims: bool = False) -> Value:
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))

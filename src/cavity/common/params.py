@@ -20,10 +20,8 @@ class Parameters:
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of the constructor's arguments, in order."""
-        given = inspect.signature(cls.__init__).parameters.values()
-        return tuple(
-            p.name for p in given if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        )
+        _, *given = inspect.signature(cls.__init__).parameters.values()
+        return tuple(p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.
@@ -62,9 +60,8 @@ class Parameters:
         for key, value in params.items():
             name, _, inner = key.partition("__")
             if name not in valid:
-                raise BadOption(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(valid) or 'none'}."
-                )
+                known = ", ".join(valid) or "none"
+                raise BadOption(f"{type(self).__name__} has no parameter {name!r}; it has {known}.")
             if inner:
                 getattr(self, name).set_params(**{inner: value})
             else:

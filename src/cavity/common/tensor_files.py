@@ -28,10 +28,8 @@ FORMAT = 4  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
 _DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
-_MOSTLY_HOLES = 1 / 16  # least share of a file on the disk; triangular factors may compress to a half
 _HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
 _MOST_TENSORS = 20_000
-_SMALL = 16 << 20  # bytes; smaller files may be of holes
 _DTYPES = {  # names in torch, and bytes
     "F64": ("float64", 8),
     "F32": ("float32", 4),
@@ -153,7 +151,6 @@ def read(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
 def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
     """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
     with _open(path) as file:
-        _refuse_holes(path, file)
         head = _read_head(path, file, kinds)
         entries = {name: place.entry for name, place in head.places.items()}
         with _explain_damage(path):
@@ -210,16 +207,6 @@ def _open(path: str | Path) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:  # a name may contain a null byte
         reason = getattr(error, "strerror", None) or error
         raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
-
-
-def _refuse_holes(path: str | Path, file: BinaryIO) -> None:
-    """Refuse a file that claims far more bytes than it has on the disk."""
-    found = os.fstat(file.fileno())
-    on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
-    if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
-        raise BadFile(
-            f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
-        )
 
 
 @contextmanager
@@ -298,9 +285,7 @@ def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str
         raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
     number = meta.get("format")
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
-        raise BadFile(
-            f"{path} has format {number!s:.40}, and this version of cavity reads up to {FORMAT}: update cavity."
-        )
+        raise BadFile(f"{path} has format {number!s:.40}, this version reads up to {FORMAT}: update cavity.")
     return meta
 
 
@@ -316,6 +301,5 @@ def _check_digest(path: str | Path, found: str, head: _Head) -> None:
         )
         return
     if head.digest != found:
-        raise BadFile(
-            f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
-        )
+        said = f"{path} is damaged: its contents do not match its SHA-256 digest."
+        raise BadFile(f"{said} Restore the file from a copy, or fit again.")

@@ -235,9 +235,7 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
     while missing:
         if time.monotonic() > until:
             who = ", ".join(map(str, sorted(missing)))
-            raise LostRank(
-                f"rank {who} of {world} did not start within {timeout:g} s: look at what it printed."
-            )
+            raise LostRank(f"rank {who} of {world} did not start within {timeout:g} s: see what it printed.")
         for other in sorted(missing):
             if store.check([f"cavity/here/{other}"]):
                 store.set(f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me)
@@ -254,9 +252,7 @@ def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = 
     """
     if reduce.world == 1:
         return
-    everyone = reduce.gather(
-        {n: value if isinstance(value, str) else repr(value) for n, value in facts.items()}
-    )
+    everyone = reduce.gather({n: v if isinstance(v, str) else repr(v) for n, v in facts.items()})
     for name in dict.fromkeys(name for found in everyone for name in found):
         values = [found.get(name, "missing") for found in everyone]
         usual = Counter(values).most_common(1)[0][0]  # of two that differ, that of rank 0

@@ -26,8 +26,12 @@ def check_request(estimator: object, **counts: Any) -> None:
     if not hasattr(estimator, "_load"):
         raise BadOption(f"a {type(estimator).__name__} is not an estimator of cavity: give a GPClassifier.")
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadOption(f"{name}={value!r} must be a positive whole number.")
+        check_count(name, value, 1)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadOption(f"{name}={value!r} must be a {'positive' if least else 'non-negative'} whole number.")
 
 
 def make_absolute(path: str | os.PathLike[str]) -> str:

@@ -77,15 +77,20 @@ class Heartbeat:
 
 
 def announce_end(store: Any, rank: int) -> None:
-    """Say that this rank leaves; give up after a second, since the keeper of the store may be silent."""
+    """Say that this rank leaves."""
+    _try_for(1.0, lambda: store.add(_key(rank), GONE))
 
-    def announce() -> None:
+
+def _try_for(seconds: float, ask: Callable[[], Any]) -> None:
+    """Ask the store, and give up after some seconds: one whose keeper is stopped never answers."""
+
+    def work() -> None:
         with suppress(RuntimeError):
-            store.add(_key(rank), GONE)
+            ask()
 
-    thread = threading.Thread(target=announce, daemon=True)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(1.0)
+    thread.join(seconds)
 
 
 def print_error(text: str) -> None:
@@ -99,9 +104,8 @@ def _key(rank: int) -> str:
 
 def get_store() -> Any:
     """Return the store of the default group, which outlives the connections; None if there is none."""
-    get = getattr(dist.distributed_c10d, "_get_default_store", None)
-    with suppress(Exception):
-        return None if get is None else get()
+    with suppress(Exception):  # torch does not promise this function
+        return dist.distributed_c10d._get_default_store()
     return None
 
 
@@ -115,16 +119,13 @@ def find_silent(store: Any, rank: int, world: int, seconds: float = GRACE) -> li
 
     def ask() -> None:
         until = time.monotonic() + seconds
-        with suppress(RuntimeError):
-            store.set(f"cavity/lost/{rank}", "1")
-            while missing and time.monotonic() < until:
-                for other in sorted(missing):
-                    if store.check([f"cavity/lost/{other}"]):
-                        missing.discard(other)
-                    answered.set()
-                time.sleep(0.1)
+        store.set(f"cavity/lost/{rank}", "1")
+        while missing and time.monotonic() < until:
+            for other in sorted(missing):
+                if store.check([f"cavity/lost/{other}"]):
+                    missing.discard(other)
+                answered.set()
+            time.sleep(0.1)
 
-    asking = threading.Thread(target=ask, daemon=True)  # a store whose keeper is stopped never returns
-    asking.start()
-    asking.join(seconds + 1)
+    _try_for(seconds + 1, ask)
     return sorted(missing) if answered.is_set() else [0]

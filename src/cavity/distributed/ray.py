@@ -40,14 +40,11 @@ def fit_on_ray(
     estimator : GPClassifier or GPRegressor
         The estimator with its arguments. It is not changed.
     data : str, Path or ray.data.Dataset
-        Parquet or Arrow files that every worker can reach: a file, a folder or a URI. A dataset is first written as Parquet to
-        the storage of the run.
+        Parquet or Arrow files that every worker can reach: a file, a folder or a URI. A dataset is first written to the storage.
     target, weight : str
         Columns with the labels and the weights.
-    num_workers : int
-        Number of ranks.
-    use_gpu : bool
-        Give each rank a GPU.
+    num_workers, use_gpu : int, bool
+        Number of ranks, and whether each has a GPU.
     run_config : ray.train.RunConfig, optional
         Name, storage and `failure_config` of the run. If it allows failures, the ranks write checkpoints to the storage, and
         a lost worker makes all ranks start again from them.
@@ -74,12 +71,8 @@ def fit_on_ray(
         "columns": {"target": target, "weight": weight},
         "checkpoint": _choose_checkpoint(estimator, folder, run.failure_config.max_failures),
     }
-    trainer = TorchTrainer(
-        _fit_rank,
-        train_loop_config=config,
-        scaling_config=ray.train.ScalingConfig(num_workers=num_workers, use_gpu=use_gpu),
-        run_config=run,
-    )
+    scaling = ray.train.ScalingConfig(num_workers=num_workers, use_gpu=use_gpu)
+    trainer = TorchTrainer(_fit_rank, train_loop_config=config, scaling_config=scaling, run_config=run)
     try:
         result = trainer.fit()
     except ray.train.TrainingFailedError as error:

@@ -18,6 +18,7 @@ from cavity.distributed.adapters import (
     FILE,
     Estimator,
     append_predictions,
+    check_count,
     check_request,
     choose_error,
     find_rows,
@@ -47,22 +48,17 @@ def fit_on_spark(
     estimator : GPClassifier or GPRegressor
         The estimator with its arguments. It is not changed.
     data : str, Path or pyspark.sql.DataFrame
-        Parquet or Arrow files that every executor can reach: a file, a folder or a URI. A DataFrame is first written as Parquet
-        to the storage.
+        Parquet or Arrow files that every executor can reach: a file, a folder or a URI. A DataFrame is first written to the
+        storage.
     target, weight : str
         Columns with the labels and the weights.
-    num_processes : int
-        Number of ranks.
-    use_gpu : bool
-        Give each rank a GPU.
-    local_mode : bool
-        Run the ranks on the machine of the driver instead of the executors.
+    num_processes, use_gpu, local_mode : int, bool, bool
+        Number of ranks, whether each has a GPU, and whether they run on the machine of the driver instead of the executors.
     storage : str or Path, optional
-        Folder or URI that driver and executors can reach, for the rows of a DataFrame, checkpoints and the model; what was
-        written there is removed at the end. By default a temporary folder of this machine, which is enough if all ranks run on
-        it.
+        Folder or URI that driver and executors can reach. What is written there is removed at the end. By default a temporary
+        folder of this machine.
     max_failures : int
-        How often a lost rank makes all ranks start again. They write checkpoints to the storage and continue from them.
+        How often a lost rank makes all ranks start again. They continue from checkpoints in the storage.
 
     Returns
     -------
@@ -76,8 +72,7 @@ def fit_on_spark(
     """
     session = _find_session()
     check_request(estimator, num_processes=num_processes)
-    if isinstance(max_failures, bool) or not isinstance(max_failures, int) or max_failures < 0:
-        raise BadOption(f"max_failures={max_failures!r} must be a whole number that is not negative.")
+    check_count("max_failures", max_failures, 0)
     _check_slots(session, num_processes, local_mode)
     write = partial(_write_rows, data) if hasattr(data, "mapInArrow") else None
     with _open_storage(session, storage, local_mode) as folder:

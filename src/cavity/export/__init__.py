@@ -19,13 +19,12 @@ from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
-from cavity.export.trees import add_trees
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel, latent_model
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.tree_ensembles import LEAST, Forest
 from cavity.rows.columns.encoder import ColumnEncoder
 
 __all__ = ["onnx", "onnx_model"]
@@ -145,6 +144,56 @@ def _add_classes(draft: Draft, model: FittedModel, classes: NDArray[Any], mean: 
     best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
     draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
     draft.add_output("probabilities", "Cast", P, ["n", len(classes)])
+
+
+def add_trees(forest: Forest, X: Value) -> Value:
+    """Return logarithms of the class probabilities, [n C], as `Forest.log_proba` computes them.
+
+    Thresholds and sums are in float64; the operator rounds each score to float32, by a relative error of 6e-8.
+    """
+    graph, types = X.graph, X.graph.onnx.TensorProto
+    if not forest.boosted:
+        X = graph.op("Cast", graph.op("Cast", X, to=types.FLOAT), to=types.DOUBLE)
+    scores = graph.op("TreeEnsembleRegressor", X, domain=ML_DOMAIN, **_list_nodes(forest, graph.onnx))
+    p = graph.op("Cast", scores, to=types.DOUBLE)
+    if forest.boosted:
+        if len(forest.start) == 1:
+            p = graph.op("Concat", p * 0.0, p, axis=1)
+        p = (p - p.max(1, keepdims=True)).exp()
+    return _normalised(_normalised(p).at_least(LEAST)).log()
+
+
+def _normalised(p: Value) -> Value:
+    return p / p.sum(1, keepdims=True)
+
+
+def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
+    """Return the trees as lists of nodes, and of what leaves add to which score; frequencies of 0 are left out."""
+    node, start = np.arange(len(forest.child)), forest.root
+    tree = np.searchsorted(start, node, side="right") - 1
+    is_leaf = forest.child == node
+    value = forest.value[forest.leaf]
+    leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (value != 0)))
+    target = forest.column[tree[leaf]] if forest.boosted else k
+
+    def tensor(values: Any) -> Any:
+        return onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype=np.float64))
+
+    return {
+        "n_targets": len(forest.start),
+        "base_values_as_tensor": tensor(forest.start),
+        "nodes_treeids": tree.tolist(),
+        "nodes_nodeids": (node - start[tree]).tolist(),
+        "nodes_featureids": forest.feature.tolist(),
+        "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        "nodes_values_as_tensor": tensor(np.where(is_leaf, 0.0, forest.threshold)),
+        "nodes_truenodeids": np.where(is_leaf, 0, forest.child - start[tree]).tolist(),
+        "nodes_falsenodeids": np.where(is_leaf, 0, forest.child + 1 - start[tree]).tolist(),
+        "target_treeids": tree[leaf].tolist(),
+        "target_nodeids": (leaf - start[tree[leaf]]).tolist(),
+        "target_ids": target.tolist(),
+        "target_weights_as_tensor": tensor(value[leaf, k]),
+    }
 
 
 class Draft:

@@ -171,9 +171,7 @@ def _load_pyfunc(path: str, model_config: dict[str, Any] | None = None) -> _Pred
 
 def _check_method(model: Any, method: Any) -> None:
     if not isinstance(model, GPEstimator):
-        raise BadOption(
-            f"a {type(model).__name__} is not an estimator of cavity: give a fitted GPClassifier."
-        )
+        raise BadOption(f"a {type(model).__name__} is not an estimator of cavity: give a GPClassifier.")
     known = ("predict", "predict_proba") if hasattr(model, "predict_proba") else ("predict",)
     if method not in known:
         raise BadOption(f"{PREDICT}={method!r} is unknown; use {' or '.join(map(repr, known))}.")

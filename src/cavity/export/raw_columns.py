@@ -39,9 +39,7 @@ def add_raw_columns(
         )
     taken = next((name for name in prepare.inputs if name in outputs), None)
     if taken is not None:
-        raise BadOption(
-            f"column {taken!r} has the name of an output of the graph: rename it, or use prepared=True."
-        )
+        raise BadOption(f"column {taken!r} has the name of an output: rename it, or use prepared=True.")
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     parts, inputs = [], []
     for column in prepare.columns_:

@@ -12,7 +12,7 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, choose_dates
+from cavity.report.svg import Plot, Range, choose_dates
 from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
@@ -111,7 +111,7 @@ class Series(NamedTuple):
         return f"{value}: {self.name} {mean} ({low} to {high})"
 
 
-def _draw_line(found: PartialDependence, series: list[Series], bounds: tuple[float, float], what: str) -> str:
+def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, what: str) -> str:
     missing = np.isnan(found.values)
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
@@ -134,9 +134,7 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: tuple[flo
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
 
-def _draw_levels(
-    found: PartialDependence, series: list[Series], bounds: tuple[float, float], what: str
-) -> str:
+def _draw_levels(found: PartialDependence, series: list[Series], bounds: Range, what: str) -> str:
     n = len(found.values)
     plot = Plot(bounds, (-0.5, n - 0.5), labels=(what, ""), left=LEVEL_WIDTH, height=60 + 30 * n)
     names = [format_value(value) for value in found.values]
@@ -174,8 +172,7 @@ def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
     plot.line(LEVELS, inside, "c0")
     for level, share in zip(LEVELS, inside, strict=True):
         plot.dot(level, share, "c0", f"{level:.0%} intervals hold {share:.0%} of the rows")
-    alt = "Share of rows inside their intervals, " + ", ".join(
-        f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True)
-    )
+    found = ", ".join(f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True))
     caption = "On the diagonal, intervals hold as many rows as they should. Below it they are too narrow."
-    return Figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")
+    alt = f"Share of rows inside their intervals, {found}."
+    return Figure("coverage", plot.render(alt), caption, "Are intervals right?")

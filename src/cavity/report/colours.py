@@ -6,21 +6,10 @@ half way to the ink of the page; then colours repeat.
 
 from __future__ import annotations
 
-BLACK, GREY = "#000000", "#444444"
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", BLACK, "#F0E442")
-
-
-def _continue(palette: tuple[str, ...], ink: str, of_ink: str) -> tuple[str, ...]:
-    """Return the palette and its hues half way to the ink; `of_ink` is the colour of the ink itself there."""
-    return *palette, *(of_ink if colour == ink else _mix(colour, ink) for colour in palette)
-
-
-def _mix(a: str, b: str) -> str:
-    return "#" + "".join(f"{(int(a[i : i + 2], 16) + int(b[i : i + 2], 16)) // 2:02X}" for i in (1, 3, 5))
-
-
-COLOURS = _continue(OKABE_ITO, BLACK, "#808080")
-ON_DARK = _continue(tuple("#E0E0E0" if c == BLACK else c for c in OKABE_ITO), "#E0E0E0", "#909090")
+GREY = "#444444"
+BRIGHT = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
+COLOURS = f"{BRIGHT} #000000 #F0E442 #003959 #6A2F00 #004F39 #663C53 #734F00 #2B5A74 #808080 #787221".split()
+ON_DARK = f"{BRIGHT} #E0E0E0 #F0E442 #70A9C9 #DA9F70 #70BFA9 #D6ACC3 #E3BF70 #9BCAE4 #909090 #E8E291".split()
 
 
 def choose_colours(n: int) -> list[str]:

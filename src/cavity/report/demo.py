@@ -35,8 +35,6 @@ EARLY = 12  # the first 1/12 of the epochs is too steep to draw to scale
 
 
 class Problem(NamedTuple):
-    """Data set, split into training and test rows."""
-
     name: str
     X: Array  # [N D]
     y: NDArray[np.int64]  # [N], 0..C−1

@@ -93,14 +93,11 @@ def name_columns(raw: RawRows, names: Any) -> RawRows:
         return raw
     found = tuple(map(str, names))
     if len(found) != len(raw.names):
-        raise BadInput(
-            f"names has {len(found)} entries, but X has {len(raw.names)} columns: give one name per column."
-        )
+        raise BadInput(f"names has {len(found)} entries for {len(raw.names)} columns: give one per column.")
     return raw._replace(names=found)
 
 
 def score_rows(model: GPEstimator, raw: RawRows, y: Any) -> Scored:
-    """Predict rows and, with labels or targets, score the predictions."""
     rows, fit = Prepared(raw.X), view_fit(model)
     classes = getattr(model, "classes_", None)
     if classes is None:
@@ -149,7 +146,6 @@ def rank_columns(model: GPEstimator, scored: Scored | None, y: Any) -> Ranking |
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
-    """Return the partial dependence on the most important columns, with their importance."""
     if found.ranking is None or found.scored is None:
         return []
     raw, few = found.scored.raw, {"n_values": 12, "n_rows": 30}

@@ -53,7 +53,6 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
 
 
 def judge_numbers(scored: Scored) -> tuple[str, str]:
-    """Compare the error with that of the training rows' mean."""
     ratio = scored.ranges["rmse"][1] / scored.plain["rmse"]
     if not ratio < 1:
         return "bad", "Not shown to be better than the mean"

@@ -162,9 +162,7 @@ def confusion_matrix(
     """
     y, predicted = np.asarray(y), np.asarray(predicted)
     if y.ndim != 1 or y.shape != predicted.shape or not len(y):
-        raise BadInput(
-            f"y has shape {y.shape} and predicted has shape {predicted.shape}; both must be (n,), with n > 0."
-        )
+        raise BadInput(f"y has shape {y.shape}, predicted {predicted.shape}; both must be (n,), with n > 0.")
     names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
     ax, C = get_axes(ax), len(names)
     counts = count_confusion(match_labels(y, names), match_labels(predicted, names), C)
@@ -216,15 +214,12 @@ def relevance_bars(
     >>> ax = plots.relevance_bars([0.7, 0.3], ax, names=["mass", "bill"])
     """
     if relevance is None:
-        raise BadInput(
-            "feature_relevance_ is None: this kernel has no lengthscale per column, so no relevance to draw."
-        )
+        raise BadInput("feature_relevance_ is None: the kernel has no lengthscales, so no relevance to draw.")
     relevance = np.asarray(relevance, dtype=np.float64)
     names = np.arange(relevance.size) if names is None else np.asarray(names)
     if relevance.ndim != 1 or names.shape != relevance.shape:
-        raise BadInput(
-            f"relevance has shape {relevance.shape} and names has shape {names.shape}; give one of each per column."
-        )
+        shapes = f"relevance has shape {relevance.shape}, names {names.shape}"
+        raise BadInput(f"{shapes}; give one of each per column.")
     ax = get_axes(ax)
     best = np.argsort(-relevance, kind="stable")[:most][::-1]
     ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)

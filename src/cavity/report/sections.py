@@ -86,7 +86,6 @@ def list_rows(found: Findings, numbers: Any) -> Content:
 
 
 def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
-    """Describe predictions of rows, by heads of the table's columns."""
     parts = found.model.predict_uncertainty(Prepared(scored.raw.X[places]))
     ratio = np.divide(parts.epistemic, parts.total, out=np.zeros(len(places)), where=parts.total > 0)
     lines = []

@@ -105,9 +105,7 @@ class Conformal(NamedTuple):
         """
         P = np.asarray(to_host(P), dtype=np.float64)
         if P.ndim != 2 or P.shape[1] != len(self.least):
-            raise BadInput(
-                f"P has shape {P.shape}; these sets are for {len(self.least)} classes, (n, {len(self.least)})."
-            )
+            raise BadInput(f"P has shape {P.shape}; these sets are for {len(self.least)} classes.")
         return np.asarray(P >= self.least)
 
 

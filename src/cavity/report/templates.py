@@ -75,7 +75,6 @@ SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8
 
 
 def render_report(**content: Any) -> str:
-    """Render the page; `content`: what `report.html` shows."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     page = TEMPLATES.get_template("report.html").render(
         content,

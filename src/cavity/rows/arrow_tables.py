@@ -22,17 +22,7 @@ PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives 
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
 MAX_COLUMNS = 5_000  # of a sparse table that a model is fitted to
 NESTED = (list, tuple, dict, set, np.ndarray)
-MIXED = (
-    "categor",
-    "enum",
-    "str",
-    "utf8",
-    "date",
-    "time",
-    "duration",
-    "interval",
-    "period",
-)  # in names of types
+MIXED = "categor enum str utf8 date time duration interval period".split()  # in names of types
 
 
 class Chunk(NamedTuple):
@@ -99,6 +89,12 @@ def refuse_foreign(X: Any) -> None:
             refuse_complex(name)
 
 
+def _refuse_long(column: str) -> NoReturn:
+    raise BadInput(
+        f"{column} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
+    ) from None
+
+
 def refuse_complex(name: Any) -> NoReturn:
     raise BadInput(
         f"Complex data not supported: column {name!r} has complex numbers; give their real and imaginary parts as two columns."
@@ -115,7 +111,6 @@ def is_large(X: Any) -> bool:
 
 
 def refuse_many_columns(X: Any) -> None:
-    """Refuse to fit a model to a sparse table with too many columns."""
     if is_sparse(X) and X.shape[-1] > MAX_COLUMNS:
         raise BadInput(
             f"X is sparse and has {X.shape[-1]:,} columns; a model takes up to {MAX_COLUMNS:,} of them. Reduce them first, for "
@@ -236,9 +231,8 @@ def release_memory() -> None:
 
 def get_column(table: Any, name: str) -> Any:
     """Return a column by name as one array, with dictionaries decoded."""
-    column = table.column(name)
+    column, types = table.column(name), import_pyarrow().types
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    types = import_pyarrow().types
     if types.is_dictionary(column.type):
         values = column.dictionary
         if types.is_string_view(values.type):  # polars; Arrow cannot take from views
@@ -279,9 +273,7 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
             data = _from_pandas(data)
         table = data if isinstance(data, arrow.Table) else arrow.table(data)
     except OverflowError:
-        raise BadInput(
-            "a cell has a whole number of more than 19 digits: write it with a decimal point, or use other units."
-        ) from None
+        _refuse_long("a cell")
     except BadInput:
         raise
     except (TypeError, ValueError) as error:
@@ -340,9 +332,7 @@ def _to_column(values: Any, name: str) -> Any:
         if not _is_spanned(getattr(values, "dtype", None)):
             return arrow.array(values, from_pandas=True)
     except OverflowError:
-        raise BadInput(
-            f"column {name!r} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
-        ) from None
+        _refuse_long(f"column {name!r}")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError):
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             refuse_complex(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,32 +40,33 @@ def to_array(y: Any) -> Any:
 
 
 def _refuse_odd_labels(y: NDArray[Any]) -> None:
-    missing = np.array([is_missing(label) for label in y], dtype=bool)
-    if missing.any():
+    missing = sum(map(is_missing, y))
+    if missing:
         raise BadInput(
-            f"y contains NaN or None in {int(missing.sum())} rows: drop them, or give them a class of their own."
+            f"y contains NaN or None in {missing} rows: drop them, or give them a class of their own."
         )
     try:
         np.unique(y)
     except TypeError:
-        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
-        raise BadInput(
-            f"y mixes labels that cannot be ordered ({kinds}): give labels of one type, for example y.astype(str)."
-        ) from None
+        raise mixed_error(y) from None
+
+
+def mixed_error(labels: Iterable[Any]) -> BadInput:
+    kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+    said = f"y mixes labels that cannot be ordered ({kinds})"
+    return BadInput(f"{said}: give labels of one type, for example y.astype(str).")
 
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
-    """Return weights [N], not negative and not all zero."""
     from sklearn.utils.validation import _check_sample_weight
 
     try:
         weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
-    if (weight < 0).any():
-        raise BadInput(
-            f"sample_weight has {int((weight < 0).sum())} negative values; a row of weight w stands for w rows."
-        )
+    negative = int((weight < 0).sum())
+    if negative:
+        raise BadInput(f"sample_weight has {negative} negative values; a row of weight w stands for w rows.")
     if not (weight > 0).any():
         raise BadInput("every sample_weight is zero: there is nothing to learn from.")
     return weight

@@ -60,7 +60,6 @@ def find_source(
 
 
 def path_of(X: Any) -> str:
-    """Return X if it is a path, else an empty string."""
     return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
 
 
@@ -99,7 +98,6 @@ def _refuse(what: str, **arguments: Any) -> None:
 
 
 def features_of_source(source: Source, owner: str, n: int) -> Features:
-    """Return the features of a source."""
     prepare: Any = getattr(source, "prepare", None)
     return Features(owner, n, source.names) if prepare is None else prepared_features(owner, prepare)
 

@@ -120,9 +120,7 @@ class Table:
     @cached_property
     def equal_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where each distinct row with its label and weight first occurs, and each row's index in them."""
-        cells = (
-            np.ascontiguousarray(np.column_stack([self.X, self.y, self.weight])) + 0.0
-        )  # minus zero is zero
+        cells = np.column_stack([self.X, self.y, self.weight]) + 0.0  # minus zero is zero
         rows = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).reshape(-1)
         _, first, place = np.unique(rows, return_index=True, return_inverse=True)
         return first, place.reshape(-1)

@@ -37,13 +37,11 @@ def read_targets_of_fit(request: Request, features: Features, units: tuple[float
 
 
 def read_eval_targets(request: Request, features: Features, units: tuple[float, float]) -> Table:
-    """Read validation rows with targets, in the units of the fit."""
     with name_eval_set():
         return read_targets_of_fit(request, features, units)
 
 
 def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:
-    """Return rows, targets and weights, of the rows with a positive weight."""
     values, weight = check_targets(request.y, len(rows)), check_weights(request.sample_weight, rows)
     present = weight > 0
     return limit_outliers(rows[present], features.names), values[present], weight[present]

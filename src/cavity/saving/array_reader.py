@@ -188,8 +188,7 @@ def _make_formula(kernel: dict[str, Any], at: str, arrays: Arrays) -> Formula:
     scale = Scale(arrays[f"{at}.center"], arrays[f"{at}.unit"], log_scale, arrays[f"{at}.log_variance"])
     if name == "Linear":
         reach = arrays.get(f"{at}.square_reach")
-        return formulas.LinearFormula(
-            scale, fade=None if reach is None else np.full((len(scale.unit), 1), 1 / reach)
-        )
+        fade = None if reach is None else np.full((len(scale.unit), 1), 1 / reach)
+        return formulas.LinearFormula(scale, fade=fade)
     logs = (arrays[f"{at}.log_alpha"],) if name == "RationalQuadratic" else ()
     return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)

@@ -95,9 +95,8 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
         raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
     prepare = meta.get("preparation")
     columns = len(prepare["features"]) if isinstance(prepare, dict) and "features" in prepare else D
-    grouped = [
-        e.shape[1] for name, e in declared.items() if name.endswith(".log_lengthscale") and len(e.shape) > 1
-    ]
+    scales = [e.shape for name, e in declared.items() if name.endswith(".log_lengthscale")]
+    grouped = [shape[1] for shape in scales if len(shape) > 1]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
     sizes = {"C": C, "D": D, "H": H, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
     return sizes | {"pool members": len(_list_members(meta)), "classes": n_classes or 0}
@@ -204,9 +203,7 @@ def _check_others(others: Declared, own: tuple[str, ...]) -> None:
         if name.startswith(schema.FREE):
             continue
         if name.startswith("prior.") and not name.startswith(own or "own"):
-            raise BadFile(
-                f"the tensor {name!r:.100} is not known to this kernel: create kernel= as for the fit."
-            )
+            raise BadFile(f"{name!r:.100} is not known to this kernel: create kernel= as for the fit.")
         if not name.startswith(("prior.", "factor.")):
             raise BadFile(f"the tensor {name!r:.100} is not known: update cavity.")
         if entry.dtype not in ("F64", "F32", "I64"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cavity._version import __version__
 from cavity.common import tensor_files
@@ -23,7 +23,7 @@ from cavity.options.value_checks import resolve_device
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
-from cavity.saving.checking import Contents, check_header, check_values
+from cavity.saving.checking import Contents, Meta, check_header, check_values
 from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
 from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
 from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
@@ -36,7 +36,7 @@ from cavity.saving.posterior import (
 )
 from cavity.saving.ranges import Sizes
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
+from cavity.saving.serialize import Omitted, Packing, Tensors, Unpacking, pack_labels
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
@@ -52,22 +52,13 @@ class Record(NamedTuple):
     notes: dict[str, Any] = {}  # noqa: RUF012
 
 
-class Savable(Protocol):
-    """An estimator class that files can name."""
-
-    _kind: ClassVar[str]
-
-    @classmethod
-    def _from_record(cls, record: Record) -> Any: ...
-
-
-E = TypeVar("E", bound=type[Savable])
-ESTIMATORS: dict[str, type[Savable]] = {}
+E = TypeVar("E", bound=type)
+ESTIMATORS: dict[str, Any] = {}  # classes with `_kind` and `_from_record`
 
 
 def register(cls: E) -> E:
     """Register the class of estimator that files of its kind hold."""
-    ESTIMATORS[cls._kind] = cls
+    ESTIMATORS[cls._kind] = cls  # type: ignore[attr-defined]
     return cls
 
 
@@ -203,9 +194,7 @@ def _read(stored: tensor_files.Stored, kernel: Any) -> Record:
     return Record(meta["kind"], arguments, result, meta["notes"])
 
 
-def _read_result(
-    tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any], sizes: Sizes
-) -> Result:
+def _read_result(tensors: Tensors, meta: Meta, arguments: Meta, sizes: Sizes) -> Result:
     owner, task, default = KINDS[meta["kind"]]
     method = read_method(arguments.get("method", default), task)
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
@@ -280,7 +269,7 @@ def _is_omitted(value: Any) -> bool:
     return any(isinstance(v, Omitted) for v in members)
 
 
-def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:
+def _read_rows(tensors: Tensors, method: Method, model: FittedModel) -> TrainingRows:
     found = {name: tensors[f"rows.{name}"] for name in TENSORS}
     rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
     check_training_rows(model, rows)

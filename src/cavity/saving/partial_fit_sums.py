@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cavity.common.column_statistics import Columns
 from cavity.errors import BadFile
@@ -15,11 +14,13 @@ from cavity.fitting.results import Growing
 from cavity.inference import Engine, State, Tied, empty_sites, name_parameters
 from cavity.inference.posterior import Sums
 from cavity.prediction.model import FittedModel
+from cavity.saving.checking import Meta
+from cavity.saving.serialize import Tensors
 
 SCALARS = ("damping", "rate", "jitter", "clock")
 
 
-def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
+def describe_growing(kept: Growing | None) -> Meta | None:
     """Return the part that is not a tensor; None if no rows can be added."""
     if kept is None:
         return None
@@ -37,7 +38,7 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
     }
 
 
-def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
+def growing_tensors(kept: Growing | None) -> Tensors:
     if kept is None:
         return {}
     engine, state = kept.engine, kept.state
@@ -58,9 +59,7 @@ def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
     return {f"growing.{name}": t.detach().clone() for name, t in found.items()}
 
 
-def restore_growing(
-    tensors: dict[str, Tensor], about: Any, model: FittedModel, history: list[dict[str, Any]]
-) -> Growing | None:
+def restore_growing(tensors: Tensors, about: Any, model: FittedModel, history: list[Meta]) -> Growing | None:
     """Make the model that can take more rows, on copies of the fitted model's modules."""
     if about is None:
         return None
@@ -87,7 +86,7 @@ def restore_growing(
     return Growing(engine, state, columns, about["lightest"], about["heaviest"], list(history))
 
 
-def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:
+def _state(found: Tensors, about: Meta, dtype: torch.dtype) -> State:
     memory = tuple(found[f"optimiser.{i}"] for i in range(about["optimiser"]))
     return State(
         theta=found["theta"],

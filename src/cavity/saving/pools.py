@@ -29,7 +29,6 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
 
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
-    """Return the arrays of the members by name."""
     import torch
 
     found: dict[str, Tensor] = {}
@@ -49,12 +48,9 @@ def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
 
 
 def restore_pool(tensors: Arrays, about: Any) -> Pool:
-    """Make the pool from its tensors."""
     if about is None:
         return NO_POOL
-    members = tuple(
-        _restore_member(tensors, f"pool.{i}.", boosted) for i, boosted in enumerate(about["boosted"])
-    )
+    members = tuple(_restore_member(tensors, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
     gate = about.get("gate")  # files before 0.3 have none
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)

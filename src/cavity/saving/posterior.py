@@ -19,15 +19,14 @@ from cavity.likelihoods import LIKELIHOODS, Likelihood, Logistic
 from cavity.options import Method
 from cavity.prediction.model import FittedModel, with_canonical_layout
 from cavity.prediction.regression import TrainingRows
-from cavity.saving.checking import check_factor
+from cavity.saving.checking import Meta, check_factor
 from cavity.saving.ranges import Sizes
-from cavity.saving.serialize import Unpacking
+from cavity.saving.serialize import Tensors, Unpacking
 
 SLACK = {torch.float64: 1e-6, torch.float32: 1e-2}  # of variances, relative to the largest
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    """Return the part of the prior that is JSON, next to its tensors."""
     moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
     kernel = any(p.requires_grad for p in moving)
     learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
@@ -51,7 +50,7 @@ def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
     yield from prior.named_buffers(prefix="prior")
 
 
-def model_tensors(model: FittedModel) -> dict[str, Tensor]:
+def model_tensors(model: FittedModel) -> Tensors:
     found = {name: t.detach().clone() for name, t in _entries(model.prior)}
     found |= {"prior_lower": model.prior_lower, "mean": model.mean, "lower": model.lower}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
@@ -59,7 +58,7 @@ def model_tensors(model: FittedModel) -> dict[str, Tensor]:
 
 
 def restore_model(
-    tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes: Sizes, likelihood: Likelihood
+    tensors: Tensors, about: Meta, kernel: Any, sizes: Sizes, likelihood: Likelihood
 ) -> FittedModel:
     linear, fades = (f"prior.kernel.k2.{name}" in tensors for name in ("log_lengthscale", "square_reach"))
     made = make_default_kernel(linear, fades) if kernel is None else copy.deepcopy(kernel)
@@ -91,7 +90,7 @@ def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
         raise BadFile("the training rows do not fit the model.")
 
 
-def _prior(tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes: Sizes) -> Prior:
+def _prior(tensors: Tensors, about: Meta, kernel: Any, sizes: Sizes) -> Prior:
     learn, dtype = frozenset(about["learn"]), tensors["mean"].dtype
     if isinstance(kernel, Kernel):
         groups = (f"{name}.group" for name, _ in kernel.named_modules(prefix="prior.kernel"))
@@ -100,9 +99,7 @@ def _prior(tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes
         kernel.bind(sizes["K"], Columns(where, wide, 1.0, group))
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
-    Z, center, spread = (
-        torch.ones_like(tensors[f"prior.{name}"]) for name in ("inducing", "center", "spread")
-    )
+    Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
     if about.get("spectrum") and spectral_degrees(type(kernel)) is None:
         raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
     kind = Spectrum if about.get("spectrum") else Prior
@@ -111,7 +108,7 @@ def _prior(tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes
     return prior
 
 
-def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
+def _fill(prior: Prior, tensors: Tensors) -> None:
     """Fill every parameter and buffer from the file, which must have no others: a kernel of the user's own has its own names."""
     entries = dict(_entries(prior))
     found = {name for name in tensors if name.startswith("prior.")}
@@ -130,11 +127,7 @@ def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
 
 
 def restore_likelihood(
-    tensors: dict[str, Tensor],
-    meta: dict[str, Any],
-    method: Method,
-    n_classes: int | None,
-    dtype: torch.dtype,
+    tensors: Tensors, meta: Meta, method: Method, n_classes: int | None, dtype: torch.dtype
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     if "likelihood" in meta:

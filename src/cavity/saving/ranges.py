@@ -56,10 +56,6 @@ def _has_shares(a: Array, _: Sizes) -> Any:
     return (a >= 0).all() and (abs(a.sum(-1, dtype="f8") - 1) <= close).all()
 
 
-def _has_leaves(a: Array, sizes: Sizes) -> Any:
-    return sizes["boosted"] or _has_shares(a, sizes)
-
-
 def _is_child(a: Array, sizes: Sizes) -> Any:
     import numpy as np
 
@@ -83,7 +79,7 @@ LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
 PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
-LEAVES = Range("scores, or shares that sum to one", _has_leaves)
+LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
 CHILD = Range("a node after its parent", _is_child)
 PAIR = Range("two nodes after their parent", _is_pair)
 

@@ -25,8 +25,6 @@ INT, SMALL, FLOAT = "I32|I64", "U8|I16|I32|I64", "F64|F32"
 
 
 class Tensor(NamedTuple):
-    """A tensor of a model file."""
-
     name: str
     shape: str
     dtype: str
@@ -34,8 +32,6 @@ class Tensor(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A JSON value of a model file."""
-
     name: str
     check: r.Check
     since: int = 1

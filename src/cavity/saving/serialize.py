@@ -18,6 +18,7 @@ from cavity.likelihoods import LIKELIHOODS, Likelihood
 from cavity.options import METHODS, Method
 from cavity.saving.json_checks import NUMBERS
 
+Tensors = dict[str, Tensor]
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
 REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
 WITHOUT_EFFECT = [["Auto", "robust", False]]  # arguments of older files that changed nothing
@@ -31,7 +32,7 @@ class Packing:
     """Turns values into JSON, and collects arrays as tensors."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: Tensors = {}
         self._kernels: dict[int, int] = {}
 
     def pack(self, value: Any, name: str) -> Any:
@@ -102,7 +103,7 @@ def _spell(kernel: Any) -> str:
 class Unpacking:
     """Turns JSON back into values; a kernel that is not registered must be given."""
 
-    def __init__(self, tensors: dict[str, Tensor], kernel: Any = None) -> None:
+    def __init__(self, tensors: Tensors, kernel: Any = None) -> None:
         self.tensors, self.kernel = tensors, kernel
         self._kernels: dict[int, Any] = {}
 
@@ -145,9 +146,7 @@ class Unpacking:
         arguments = {k: v for k, v in given.items() if [name, k, v] not in WITHOUT_EFFECT}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
-            raise BadFile(
-                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version of cavity."
-            )
+            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
         return registry[name](**arguments)
 
     def _kernel(self, packed: dict[str, Any]) -> Any:
@@ -168,7 +167,6 @@ class Unpacking:
 
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
-    """Return class labels as JSON, with their type."""
     name = classes.dtype.name
     kind = name if name in NUMBERS else {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()

@@ -91,9 +91,8 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     for name, kind in trial.KINDS.items():
         file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
         app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
-    protected = APIRouter(
-        dependencies=[] if access.token is None else [Depends(_make_token_check(access.token))]
-    )
+    checks = [] if access.token is None else [Depends(_make_token_check(access.token))]
+    protected = APIRouter(dependencies=checks)
     _add_service(protected, service)
     _add_descriptions(protected, app, service, access)
     app.include_router(protected)
@@ -101,9 +100,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
 def _add_service(router: APIRouter, service: Service) -> None:
     model, limits, names = service.model, service.limits, service.reader.names
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
-    }
+    refusals: dict[Any, Any] = {n: {"model": Refusal, "description": text} for n, text in REFUSALS.items()}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
 
     @router.get("/schema")

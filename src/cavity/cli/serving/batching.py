@@ -48,8 +48,6 @@ class WaitingRows:
 
 
 class BlockPart(NamedTuple):
-    """Rows of a job within a block."""
-
     job: WaitingRows
     first: int
     X: Array

@@ -37,9 +37,7 @@ def parse_rows(body: bytes, most_rows: int, most_characters: int = ROW_CHARACTER
         yield row
         after = NEXT.match(text, at)
         if after is None:
-            raise BadInput(
-                f"the request is not valid JSON after row {number}: a comma or bracket is missing."
-            )
+            raise BadInput(f"not valid JSON after row {number}: a comma or bracket is missing.")
         at = after.end()
         if after[1] == "]":
             if END.match(text, at) is None:
@@ -69,6 +67,4 @@ def _describe_keys(text: str, at: int) -> BadInput:
         return BadInput(
             'the request has no rows, or is not valid JSON: send {"rows": [...]} with one object or list per row.'
         )
-    return BadInput(
-        f'the request has the unknown key {key[1][1:-1]!r:.60}: it may have "rows" only, and once.'
-    )
+    return BadInput(f'the request has the unknown key {key[1][1:-1]!r:.60}: it may have "rows" only, once.')

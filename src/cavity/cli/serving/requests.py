@@ -51,9 +51,7 @@ class RowReader:
 
     def __init__(self, model: Model, most_rows: int) -> None:
         self.prepare, self.most_rows, prepare = model.prepare, most_rows, model.prepare
-        self.names = (
-            [str(i + 1) for i in range(model.features.n)] if prepare is None else list(prepare.inputs)
-        )
+        self.names = list(map(str, range(1, model.features.n + 1)) if prepare is None else prepare.inputs)
         self._takes_lists = prepare is None or prepare.inputs == prepare.names
         self._is_number = dict.fromkeys(self.names, True)
         width = len(self.names)

@@ -40,13 +40,11 @@ class Arrays:
         self.X, self.y = open_array(X, "X"), open_array(y, "y")
         self.weight = None if weight is None else open_array(weight, "sample_weight")
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
-            raise BadInput(
-                f"X has shape {self.X.shape} and type {self.X.dtype}; give a numeric array of shape (N, D)."
-            )
+            raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
                 raise BadInput(
-                    f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value per row."
+                    f"X has {len(self.X)} rows, {name} shape {column.shape}: give one value per row."
                 )
         self.files = [file for array in (X, y, weight) for file in _mapped_files(array)]
 
@@ -107,9 +105,7 @@ def open_array(value: Any, what: str) -> Any:
         return value if isinstance(value, np.ndarray | SparseRows) else np.asarray(value)
     path = os.fspath(value)
     if not path.endswith(".npy"):
-        raise BadInput(
-            f"{what}={path!r}: only .npy files can be memory-mapped. Save the array with numpy.save."
-        )
+        raise BadInput(f"{what}={path!r}: only .npy files can be memory-mapped; write one with numpy.save.")
     try:
         return _map_remote(path) if is_uri(path) else np.asarray(np.load(path, mmap_mode="r"))
     except BadInput:

@@ -36,9 +36,7 @@ def sum_rows(piece: Piece, labels: Words) -> int:
     rows = mix_bits(hash_rows(piece.X) + piece.index.astype(np.uint64) * GOLDEN)
     rows = mix_bits(rows ^ labels)
     if piece.weight is not None:
-        rows = mix_bits(
-            rows + fold_bits(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64))
-        )
+        rows = mix_bits(rows + fold_bits(np.array(piece.weight, dtype=np.float64).view(np.uint64)))
     return int(rows.sum(dtype=np.uint64))
 
 

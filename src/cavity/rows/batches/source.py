@@ -188,7 +188,6 @@ def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
 
 
 def intersect(a: range, b: range) -> range:
-    """Return the numbers that are in both ranges; may be empty."""
     return range(max(a.start, b.start), min(a.stop, b.stop))
 
 

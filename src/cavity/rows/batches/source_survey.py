@@ -19,6 +19,7 @@ from cavity.rows.batches.source import (
     name_target,
     prefetch,
 )
+from cavity.rows.labels import mixed_error
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -73,7 +74,9 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, real: b
 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
     """
-    found, rng, size = Survey(), np.random.default_rng(seed), _rows_per_piece(source)
+    found, rng = Survey(), np.random.default_rng(seed)
+    columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
+    size = max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
     divided: Any = source
     pieces = source.pieces(size) if keep is None else divided.section(keep, size)
     names = name_target(source.names) if real else source.names
@@ -83,11 +86,6 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, real: b
         if len(piece.index):
             found.add(piece, rng.random(len(piece.index)))
     return found
-
-
-def _rows_per_piece(source: Source) -> int:
-    columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
-    return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
 
 
 class Survey:
@@ -154,10 +152,7 @@ def _sort_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int6
     try:
         order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     except TypeError:
-        kinds = ", ".join(sorted({type(name).__name__ for name in names}))
-        raise BadInput(
-            f"the labels cannot be sorted, because their types differ ({kinds}): give labels of one type."
-        ) from None
+        raise mixed_error(names) from None
     return np.array(names)[order], order
 
 

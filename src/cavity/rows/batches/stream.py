@@ -223,10 +223,7 @@ def _check_count(pieces: Iterator[Piece], n_rows: int) -> Iterator[Piece]:
             break
         yield piece
     if count != n_rows:
-        raise BadInput(
-            f"the first pass had {n_rows} rows, this one has {'more' if count > n_rows else count}: the source must give the "
-            "same rows in every pass."
-        )
+        raise _changed_error(count, "more" if count > n_rows else "fewer")
 
 
 def _changed_error(count: int, word: str) -> BadInput:

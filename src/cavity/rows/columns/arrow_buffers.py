@@ -14,7 +14,7 @@ from cavity.rows.batches.source import Array
 
 def to_flags(column: Any) -> NDArray[np.bool_]:
     """Return booleans of Arrow as an array; missing cells are False."""
-    return _read_bits(column.buffers()[1], column) & find_present(column)
+    return _read_numbers(column.cast("uint8"), np.bool_) & find_present(column)
 
 
 def to_floats(column: Any) -> Array:
@@ -28,10 +28,7 @@ def to_places(column: Any) -> NDArray[np.int32]:
 
 
 def find_present(column: Any) -> NDArray[np.bool_]:
-    if not column.null_count:
-        return np.ones(len(column), dtype=bool)
-    mask = column.buffers()[0]
-    return np.zeros(len(column), dtype=bool) if mask is None else _read_bits(mask, column)
+    return _read_numbers(column.is_valid().cast("uint8"), np.bool_)
 
 
 def from_texts(values: Sequence[str]) -> Any:
@@ -48,14 +45,6 @@ def from_array(values: NDArray[Any]) -> Any:
         return from_array(values.astype(np.uint8)).cast("bool")
     buffer = arrow.py_buffer(np.ascontiguousarray(values))
     return arrow.Array.from_buffers(getattr(arrow, values.dtype.name)(), len(values), [None, buffer])
-
-
-def _read_bits(buffer: Any, column: Any) -> NDArray[np.bool_]:
-    if not len(column):
-        return np.zeros(0, dtype=bool)
-    stop = column.offset + len(column)
-    bits = np.unpackbits(np.frombuffer(buffer, np.uint8)[: -(-stop // 8)], bitorder="little")
-    return bits[column.offset : stop].astype(bool)
 
 
 def _read_numbers(column: Any, kind: Any) -> NDArray[Any]:

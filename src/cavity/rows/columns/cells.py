@@ -13,6 +13,8 @@ from cavity.rows.arrow_tables import classify_type, import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_flags, to_floats
 
+Flags = NDArray[np.bool_]
+
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 MEAN_IS_USED = "the mean is used"
@@ -48,9 +50,7 @@ def to_text(column: Any) -> Any:
     return pc.if_else(gone, arrow.nulls(1, "string")[0], column)
 
 
-def to_numbers(
-    column: Any, name: str, first: int = 0, style: str | None = None
-) -> tuple[Array, NDArray[np.bool_]]:
+def to_numbers(column: Any, name: str, first: int = 0, style: str | None = None) -> tuple[Array, Flags]:
     """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
 
     `style` is that of texts: what separates their decimals, or None for plain numbers.
@@ -80,13 +80,13 @@ def to_numbers(
     return value, lacks
 
 
-def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
+def match_cells(text: Any, pattern: str) -> Flags:
     import pyarrow.compute as pc
 
     return to_flags(pc.match_substring_regex(text, pattern))
 
 
-def match_numbers(text: Any, style: str | None = None) -> NDArray[np.bool_]:
+def match_numbers(text: Any, style: str | None = None) -> Flags:
     """Return which text cells are plain numbers or, with a style, formatted ones."""
     return match_cells(text, PATTERNS[style])
 
@@ -104,19 +104,14 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
-    """Raise BadInput for an infinite cell."""
-    raise BadInput(
-        f"column {name!r} has an infinite or too large number in row {row}: correct it or leave it empty."
-    )
+    raise BadInput(f"column {name!r} has an infinite or too large number in row {row}: correct or clear it.")
 
 
 def cast(column: Any, kind: str) -> Any:
     try:
         return column.cast(kind, safe=False)
     except (ValueError, NotImplementedError) as error:  # pyarrow's errors derive from these
-        raise BadInput(
-            f"a column of type {column.type} cannot be read as {kind} ({error!s:.100})."
-        ) from error
+        raise BadInput(f"a column of type {column.type} cannot be read as {kind} ({error!s:.90}).") from error
 
 
 class EncodingContext(NamedTuple):
@@ -132,7 +127,7 @@ class EncodingContext(NamedTuple):
             note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
             self.notes[note] += count
 
-    def mark_missing(self, column: Any, X: Array, lacks: NDArray[np.bool_], consequence: str) -> Array:
+    def mark_missing(self, column: Any, X: Array, lacks: Flags, consequence: str) -> Array:
         """Return features with the column's indicator of missing cells; if it has none, count them."""
         if column.missing:
             return np.column_stack([X, lacks])
@@ -146,5 +141,4 @@ def list_indicator(column: Any) -> list[str]:
 
 
 def describe_missing(column: Any) -> str:
-    """Return what a description says about missing cells."""
     return ", some missing" if column.missing else ""

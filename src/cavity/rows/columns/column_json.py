@@ -26,9 +26,7 @@ KINDS: dict[str, Any] = {
 def store_column(column: Column) -> dict[str, Any]:
     kind = next(name for name, kind in KINDS.items() if type(column) is kind)
     usual: dict[str, Any] = column._field_defaults
-    told = {
-        name: value for name, value in column._asdict().items() if name not in usual or value != usual[name]
-    }
+    told = {name: v for name, v in column._asdict().items() if name not in usual or v != usual[name]}
     return {"kind": kind, **told}
 
 
@@ -57,7 +55,6 @@ def read_field(value: Any, kind: Any) -> Any:
 
 
 def _is_whole(column: Column) -> bool:
-    """Return whether the values of a column fit together."""
     if isinstance(column, Number):
         values, shares = column.values, column.shares
         fit = len(values) == len(shares) and all(len(row) == len(column.classes) for row in shares)

@@ -9,7 +9,7 @@ import numpy as np
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.arrow_buffers import find_present, to_places
+from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.rows.columns.cells import (
     MEAN_IS_USED,
     EncodingContext,
@@ -51,7 +51,6 @@ class Number(NamedTuple):
         ]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         if self.values:
             n = len(self.values)
             return (
@@ -61,7 +60,6 @@ class Number(NamedTuple):
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
         new = int((~np.isin(value, self.values) & ~lacks).sum()) if self.values else 0
         if new:
@@ -92,16 +90,14 @@ class Category(NamedTuple):
         return [*(f"{self.name}={level}" for level in self.levels), *list_indicator(self)]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
         return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))
-        code = np.where(lacks, -1, self._find_levels(text, column.type))
+        code = self._find_levels(text, column.type)
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
         unseen = np.flatnonzero((code < 0) & ~lacks)
         if len(unseen):
@@ -109,15 +105,13 @@ class Category(NamedTuple):
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
-        """Return the number of each cell's level, [n]; −1 for unknown levels."""
-        arrow = import_pyarrow()
-        coded = text.dictionary_encode()
-        if not len(coded.dictionary):
-            return np.full(len(text), -1)
-        boolean = arrow.types.is_boolean(kind)  # Arrow writes true, but a text file may have had True
-        known = {level.lower() if boolean else level: i for i, level in enumerate(self.levels)}
-        numbers = np.array([known.get(value, -1) for value in coded.dictionary.to_pylist()])
-        return numbers[to_places(coded.indices)]
+        """Return the number of each cell's level, [n]; −1 for missing cells and unknown levels."""
+        import pyarrow.compute as pc
+
+        boolean = import_pyarrow().types.is_boolean(kind)  # Arrow writes true, a text file may have had True
+        known = from_texts([level.lower() if boolean else level for level in self.levels])
+        found = pc.index_in(text, value_set=known)
+        return np.where(find_present(found), to_places(found), -1)
 
     def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
         if context.unseen == "error":

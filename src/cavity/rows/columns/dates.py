@@ -151,7 +151,6 @@ def format_day(days: float) -> str:
 
 
 def check_days(days: Days, name: str, first: int) -> None:
-    """Raise BadInput with the row of the first cell that is not a date."""
     if days.row >= 0:
         raise BadInput(
             f"column {name!r} has dates, but row {first + days.row + 1} has {days.example!r:.60}: correct such cells or leave "

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
@@ -201,9 +202,7 @@ def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
     if absent:
         more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
         hint = suggest_column(absent[0], list(names), 8)
-        raise BadInput(
-            f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
-        )
+        raise BadInput(f"there is no column {absent[0]!r}{more}, which the model was trained with; {hint}")
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
@@ -212,8 +211,7 @@ def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
     near = get_close_matches(name.casefold(), folded, 1)
     if near:
         return f"did you mean {folded[near[0]]!r}?"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"the columns are {', '.join(map(repr, names[:most]))}{more}."
+    return f"the columns are {list_names(list(map(repr, names)), most)}."
 
 
 def note_new_columns(encoder: ColumnEncoder, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:

@@ -34,7 +34,7 @@ MOST_CLASSES = 50
 MOST_ROWS = 1_000_000
 ROUNDING = 1e-14  # relative error of numbers that were standardised
 MOST_VALUE = 1e12  # larger numbers are not told apart
-SIDES = (-2, -1, 1, 2)  # places of the neighbouring values
+REACH = 2  # neighbouring values on each side
 LEAST_GAIN = 0.05  # share of the loss by which a value must be better than its neighbours
 LEAST_ERRORS = 5.0  # standard errors of that gain, by groups
 
@@ -65,7 +65,6 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
 
 
 def insert_shares(X: Array, columns: Sequence[Column]) -> Array:
-    """Return the features of new rows with the shares of their groups inserted."""
     return _insert(X, columns, lambda value, column: column.find_shares(value))
 
 
@@ -129,7 +128,8 @@ def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> 
     prior = labels.prior
     own, near = np.zeros(len(place)), np.zeros(len(place))
     for fold, counts in _count_without_folds(place, n_values, labels, folds):
-        around = np.sum([_shifted(counts, by) for by in SIDES], axis=0)
+        padded = np.pad(counts, ((REACH, REACH), (0, 0)))
+        around = np.sum([padded[i : i + n_values] for i in range(2 * REACH + 1) if i != REACH], axis=0)
         for loss, found in ((own, counts), (near, around)):
             p = _shares(found, prior)[place[fold]] + prior
             loss[fold] = -np.log(p[np.arange(len(fold)), labels.y[fold]])
@@ -137,16 +137,6 @@ def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> 
     of_group = np.bincount(place, weights=gain, minlength=n_values)
     error = np.sqrt(((of_group - of_group.mean()) ** 2).sum())
     return bool(of_group.sum() > max(LEAST_GAIN * (labels.weight @ near), LEAST_ERRORS * error))
-
-
-def _shifted(counts: Array, by: int) -> Array:
-    """Return the counts of the value `by` places further; none beyond the ends."""
-    moved = np.zeros_like(counts)
-    if by > 0:
-        moved[:-by] = counts[by:]
-    else:
-        moved[-by:] = counts[:by]
-    return moved
 
 
 def _count(place: Places, n_values: int, labels: Labels) -> Array:
@@ -158,12 +148,11 @@ def _count(place: Places, n_values: int, labels: Labels) -> Array:
 
 def _count_without_folds(
     place: Places, n_values: int, labels: Labels, fold: Places
-) -> list[tuple[Places, Array]]:
-    """Return the rows of each fold, with the counts of all other rows."""
-    total, found = _count(place, n_values, labels), []
+) -> Iterator[tuple[Places, Array]]:
+    """Yield the rows of each fold, with the counts of all other rows."""
+    total = _count(place, n_values, labels)
     for rows in (np.flatnonzero(fold == i) for i in range(FOLDS)):
-        found.append((rows, total - _count(place[rows], n_values, labels.select(rows))))
-    return found
+        yield rows, total - _count(place[rows], n_values, labels.select(rows))
 
 
 def _training_shares(value: Array, labels: Labels, fold: Places) -> Array:

@@ -9,13 +9,7 @@ import numpy as np
 
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
-from cavity.rows.columns.cells import (
-    match_numbers,
-    parse_numbers,
-    raise_infinite,
-    to_numbers,
-    to_text,
-)
+from cavity.rows.columns.cells import match_numbers, parse_numbers, raise_infinite, to_numbers, to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.encoder import suggest_column
@@ -66,16 +60,13 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
-            wanted = {n: self.kinds.get(n) or declared_kind(table.schema.field(n).type) for n in names if n}
-            self.seen = {
-                n: _ColumnSummary(n, kind, self.strict, n in self.kinds)
-                for n, kind in wanted.items()
-                if n not in skip
-            }
+            is_dictionary = import_pyarrow().types.is_dictionary  # a category, even one of numbers
+            for name in (n for n in names if n and n not in skip):
+                declared = "category" if is_dictionary(table.schema.field(name).type) else None
+                wanted = self.kinds.get(name) or declared
+                self.seen[name] = _ColumnSummary(name, wanted, self.strict, name in self.kinds)
         if names != self.names:
-            raise BadInput(
-                "the columns differ between batches: give every batch the same columns in the same order."
-            )
+            raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
@@ -124,11 +115,6 @@ class Inspection:
         return columns, self.labels.decide() if self.labels is not None else None, ignored
 
 
-def declared_kind(kind: Any) -> str | None:
-    """Return the kind of column that an Arrow type declares: a dictionary is a category, even one of numbers."""
-    return "category" if import_pyarrow().types.is_dictionary(kind) else None
-
-
 class _ColumnSummary:
     """Running summary of one column."""
 
@@ -139,9 +125,7 @@ class _ColumnSummary:
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
-        self.large: int | None = (
-            None  # the first row with a number beyond float64, as an identifier 7e4193 is
-        )
+        self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
         self.typed: str | None = None  # "date", "number" or "other" if the cells are not texts
         self.type_name = "text"
 
@@ -277,9 +261,7 @@ class _ColumnSummary:
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(
-            self.name, found.mean, found.scale, self.missing > 0, style, float(found.low), float(found.high)
-        )
+        return Number(self.name, found.mean, found.scale, self.missing > 0, style, found.low, found.high)
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)

@@ -111,10 +111,8 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         self : Preparation
             The fitted preparation.
         """
-        known = self.unseen == "error"  # texts are then categories, of which new ones are errors
-        inspection = Inspection(
-            self.target, self.ignore, self.kinds or {}, self.strict, encode_texts=not known
-        )
+        texts = self.unseen != "error"  # else texts are categories, of which new ones are errors
+        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict, texts)
         for batch in batches:
             X, y = batch if isinstance(batch, tuple) and not isinstance(batch, Chunk) else (batch, None)
             inspection.add(to_chunk(X).table, y)

@@ -45,7 +45,6 @@ class RunningMoments:
 
     @property
     def scale(self) -> float:
-        """Standard deviation, or 1 for a single value."""
         return float(np.sqrt(self.square / self.n)) if self.low < self.high else 1.0
 
 

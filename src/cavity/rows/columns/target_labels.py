@@ -23,17 +23,14 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
     import pyarrow.compute as pc
 
-    types = import_pyarrow().types
-    if types.is_floating(column.type):
-        value = np.asarray(column.to_numpy(zero_copy_only=False))
-        if (value[np.isfinite(value)] % 1 != 0).any():
-            raise_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
+    if import_pyarrow().types.is_floating(column.type):
+        odd = find_fractions(column)
+        if len(odd):
+            raise_continuous(name, odd[0])
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
-        raise BadInput(
-            f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
-        )
+        raise BadInput(f"the target {name!r} has the type {column.type}: give text or whole numbers.")
     text = to_text(column)
     lacks = np.flatnonzero(~find_present(text))
     if len(lacks) and strict:
@@ -45,12 +42,12 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     return text
 
 
-def has_fractions(column: Any) -> bool:
-    """Return whether a column of floating-point numbers has other values than whole numbers."""
+def find_fractions(column: Any) -> Array:
+    """Return the values of a column of floating-point numbers that are not whole numbers."""
     if not import_pyarrow().types.is_floating(column.type):
-        return False
-    value = np.asarray(column.to_numpy(zero_copy_only=False))
-    return bool((value[np.isfinite(value)] % 1 != 0).any())
+        return np.empty(0)
+    value = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return value[np.isfinite(value) & (value % 1 != 0)]
 
 
 def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tuple[Array, NDArray[np.bool_]]:
@@ -111,7 +108,7 @@ class TargetSummary:
     def add(self, column: Any, first: int) -> None:
         """Add labels, the first of which is in row `first`."""
         self.rows += len(column)
-        if self.kind == "auto" and has_fractions(column):
+        if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
             self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())

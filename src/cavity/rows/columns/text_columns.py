@@ -65,16 +65,16 @@ class Sample:
             return usual
         pairs = [(t, c) for t, c in zip(cells, self.labels, strict=True) if t is not None and c is not None]
         y = _to_classes([label for _, label in pairs])
-        found, y = [pairs[i][0] for i in np.flatnonzero(y >= 0)], y[y >= 0]
+        rows = np.flatnonzero(y >= 0)
+        fold = choose_folds(rows[:, None].astype(np.float64), y[rows], FOLDS, 0)
+        rows, fold = rows[fold >= 0], fold[fold >= 0]  # a class of one row has no fold
+        found, y = [pairs[i][0] for i in rows], y[rows]
         if len(y) < LEAST_ROWS or not y.any():
             return usual
         count = Counter(found)
         texts = _sort_texts(count)
         rank = {text: i for i, text in enumerate(texts)}
-        place, fold = (
-            np.array([rank[text] for text in found]),
-            choose_folds(np.arange(len(y), dtype=np.float64)[:, None], y, FOLDS, 0),
-        )
+        place = np.array([rank[text] for text in found])
         known = isinstance(usual, Category)
         before = _level_losses(place if known else np.zeros_like(place), y, fold)
         similar = learn_similar_texts(name, texts, missing)
@@ -136,7 +136,6 @@ def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:
 
 
 def _sort_texts(count: Counter[str]) -> list[str]:
-    """Return texts by frequency, then by name."""
     return sorted(count, key=lambda text: (-count[text], text))
 
 
@@ -182,11 +181,8 @@ def _level_losses(place: Places, y: Places, fold: Places) -> Array:
 def _text_losses(E: Array, y: Places, fold: Places) -> Array:
     """Return the log loss of each row, predicted by logistic regression of the other folds."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    loss = np.empty(len(y))
-    for i in range(FOLDS):
-        rest, mine = fold != i, fold == i
-        model = LogisticRegression(max_iter=1000).fit(SCALE * E[rest], y[rest])
-        at = np.searchsorted(model.classes_, y[mine])
-        loss[mine] = -model.predict_log_proba(SCALE * E[mine])[np.arange(len(at)), at]
-    return loss
+    model, folds = LogisticRegression(max_iter=1000), PredefinedSplit(fold)
+    log_p = cross_val_predict(model, SCALE * E, y, cv=folds, method="predict_log_proba")
+    return -log_p[np.arange(len(y)), np.unique(y, return_inverse=True)[1]]

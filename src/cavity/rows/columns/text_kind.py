@@ -36,12 +36,10 @@ class Text(NamedTuple):
         return [*(f"{self.name} text {i + 1}" for i in range(width)), *list_indicator(self)]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         few = ", ".join(map(shorten, self.examples[:2]))
         return f"text, {self.find_weights().shape[1]} features ({few}, ...){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks, coded = ~find_present(text), text.dictionary_encode()
         found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
@@ -49,19 +47,16 @@ class Text(NamedTuple):
         return context.mark_missing(self, X, lacks, "no text is set")
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
-        """Encode texts as [n, k]."""
         W = self.find_weights()
         blocks = range(0, len(texts), BLOCK)
         return np.concatenate([find_grams(texts[i : i + BLOCK], self.grams) @ W for i in blocks])
 
     def find_weights(self) -> Array:
-        """Return W, [G k]."""
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
         return found.reshape(len(self.grams), -1).astype(np.float64)
 
 
 def shorten(text: str) -> str:
-    """Return a text with at most 24 characters."""
     return text if len(text) <= 24 else text[:23] + "…"
 
 

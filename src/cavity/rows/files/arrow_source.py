@@ -116,7 +116,6 @@ def _check_named(schema: Any, target: Any, weight: str | None) -> None:
 
 
 def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    """Return the names of all other columns than these."""
     names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
@@ -152,15 +151,13 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
     from cavity.rows.columns.preparation import Preparation
 
     tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(CHUNK_ROWS))
-    prepare = Preparation().fit_batches(
-        (table.select(names), to_labels(table.column(target))) for table in tables
-    )
+    batches = ((table.select(names), to_labels(table.column(target))) for table in tables)
+    prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)
     return prepare
 
 
 def to_floats(column: Any) -> Array:
-    """Convert a column to float64, with NaN for missing values."""
     values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return values
 

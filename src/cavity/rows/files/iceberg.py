@@ -50,7 +50,6 @@ def refuse_folder(path: str, files: list[str]) -> None:
 
 
 def _load_table(name: str) -> Any:
-    """Load a table from its catalog, or from its file of metadata."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.table import StaticTable
 

@@ -22,7 +22,7 @@ from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
-from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
+from cavity.rows.files.text_files import Csv, check_names, explain_errors
 from cavity.rows.files.text_files import TableFile as TableFile
 
 PACKED = (".gz", ".bz2", ".zst")
@@ -105,17 +105,14 @@ class Npz(TableFile):
                 self._add(name, array, titles)
         self.names = list(self.columns)
 
-    def _add(self, name: str, array: NDArray[Any], titles: Any) -> None:
+    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
         array = array.astype(str) if array.dtype.kind == "S" else array
         flat = array.reshape(len(array), -1)
-        if flat.shape[1] > MAX_COLUMNS:
-            check_names([""] * flat.shape[1], self.path)
         names = [name] if array.ndim == 1 else [f"{name}{j}" for j in range(flat.shape[1])]
         if (
-            array.ndim > 1
-            and titles is not None
-            and titles.shape == flat.shape[1:]
-            and titles.dtype.kind == "U"
+            titles is not None
+            and array.ndim > 1
+            and (titles.shape, titles.dtype.kind) == (flat.shape[1:], "U")
         ):
             names = titles.tolist()
         check_names([*self.columns, *names], self.path)

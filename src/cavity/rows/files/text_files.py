@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from cavity.common.object_stores import Location, open_stream
@@ -20,12 +21,11 @@ ADVICE = {  # by a part of pyarrow's message
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
 }
 MAX_COLUMNS = 50_000
-MAX_HEADER_BYTES = 64 << 20  # bytes
-MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many bytes
+MAX_HEADER = 64 << 20  # characters
+MAX_QUOTED = 1 << 20  # quotes in a header must close within this many characters
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
 QUOTED = re.compile('"[^"]*"')
-BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
-RECORD = re.compile(rb'(?:[^"\r\n]++|"[^"]*+")*+')  # up to a line end that is not between quotes
+LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
 SCAN_BYTES = 1 << 20
 ENCODINGS = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
@@ -56,7 +56,6 @@ def explain_errors(
 
 
 def check_names(names: list[str], path: Location) -> None:
-    """Raise BadInput for too many columns, and for two columns of one name."""
     if len(names) > MAX_COLUMNS:
         raise BadInput(
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
@@ -101,8 +100,6 @@ class Csv(TableFile):
         if delimiter is None:
             delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
         self.delimiter = delimiter
-        if line.count(delimiter) >= MAX_COLUMNS:  # before a million strings are made
-            check_names([""] * (line.count(delimiter) + 1), path)
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _find_encoding(self) -> str:
@@ -132,17 +129,15 @@ class Csv(TableFile):
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
         with self._open() as stream:
-            content, end, odd = b"", 0, False
-            while end == len(content) or (odd and len(content) <= MAX_QUOTED_BYTES):
-                more = stream.read(max(1 << 20, len(content)))  # twice as much each time: a match starts anew
-                content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
-                end = RECORD.match(content).end()  # type: ignore[union-attr]  # it matches the empty text, too
-                odd = content[end : end + 1] == b'"'  # a quote that is not closed yet
-                if not more:
-                    break
-                if len(content) > MAX_HEADER_BYTES:
-                    raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        text = (LINE_END.split(content, 1)[0] if odd else content[:end]).decode("utf-8")
+            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+            read = partial(lines.readline, MAX_HEADER + 1)
+            text = first = next((line for line in iter(read, "") if line.strip("\r\n")), "")
+            odd = first.count('"') % 2  # a quote that is not closed yet
+            while odd and len(text) <= MAX_QUOTED and (more := read()):
+                text, odd = text + more, (odd + more.count('"')) % 2
+        text = (first if odd else text).rstrip("\r\n")
+        if len(text) > MAX_HEADER:
+            raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
         if CONTROL.search(text):
             raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
         if not text.strip():
@@ -175,7 +170,7 @@ class Csv(TableFile):
                     first += batch.num_rows
             finally:
                 release_memory()
-            if LINE_END.search((final or "").encode()) and not self._read_tail().endswith(b'"'):
+            if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
                 raise BadInput(
                     f"a quote in row {first} of {self.path} is never closed, so the rest of the file is one cell: "
                     "close or remove the quote."
