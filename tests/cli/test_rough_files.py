@@ -86,8 +86,11 @@ def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_columns_of_an_archive_do_not_hide_each_other(tmp_path):
-    np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), X0=np.ones(3))
+@pytest.mark.parametrize(
+    "arrays", [{"X0": np.ones(3)}, {"E": np.ones((3, 2)), "feature_names": np.array(["a", "b"])}]
+)
+def test_columns_of_an_archive_do_not_hide_each_other(tmp_path, arrays):
+    np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), **arrays)
     with pytest.raises(BadInput, match="two columns with the name"):
         open_table(tmp_path / "t.npz")
 
