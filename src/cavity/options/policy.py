@@ -59,8 +59,8 @@ LBFGS_ROWS_MIDDLE = (
     2000  # the same in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
 )
 LATENT_MIDDLE = range(LBFGS_LATENT, 9)  # with ten, mini-batches had the lower NLL in a pool, too [61]
-# The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
-LBFGS_ROWS_FEW = 5000
+# The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL. [54, 64]
+LBFGS_ROWS_FEW = 6000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 16  # with fewer latent functions than LBFGS_LATENT, and with more
 
 MERGED_SHARE = 0.8  # of the rows: equal ones are merged if at most so many are left [60]
@@ -95,7 +95,6 @@ CROWDED = STEADY._replace(parts=15, rate=0.06)
 # For at most 6,000 rows: fewer steps at an annealed rate, a third of the time at the same NLL. [52]
 QUICK_ROWS = 6000
 QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, rows_per_step=10, anneal=True)
-QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer steps [49]
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
 FEW_LATENT = range(LBFGS_LATENT, 11)
@@ -226,10 +225,10 @@ def is_middle(n_rows: int, n_latent: int) -> bool:
     return MIDDLE_ROWS < n_rows <= QUICK_ROWS and n_latent in MIDDLE_LATENT
 
 
-def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False, hurries: bool = False) -> bool:
-    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: the library may choose."""
+def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False) -> bool:
+    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees."""
     few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
-    middle = pooled and hurries and n_latent in LATENT_MIDDLE
+    middle = pooled and n_latent in LATENT_MIDDLE
     return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MIDDLE if middle else LBFGS_ROWS)
 
 
@@ -242,8 +241,8 @@ def choose_pace(
         return CROWDED if crowded else STEADY
     if is_middle(n_rows, n_latent) and (pooled or n_latent in MIDDLE_LATENT_ALONE):
         return MIDDLE_POOLED if pooled else MIDDLE
-    if n_latent in FEW_LATENT or (pooled and n_latent == 1):
-        return QUICK_POOLED if pooled else QUICK_FEW
+    if n_latent in FEW_LATENT:
+        return QUICK_FEW
     return QUICK_CROWDED if crowded else QUICK_MANY
 
 
@@ -257,7 +256,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     recommended = config.method.recommended and not config.spectral
     free = recommended and size.numbered and _is_free(config)
     pooled = isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config)
-    quick = free and prefers_lbfgs(size.rows, size.latent, pooled, free)
+    quick = free and prefers_lbfgs(size.rows, size.latent, pooled)
     pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=free, pooled=pooled)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
