@@ -79,6 +79,7 @@ class Pace(NamedTuple):
     rate: float  # of Adam
     rows_per_step: int = 50  # at most: more rows take more steps
     anneal: bool = False  # the rate falls to a hundredth as a cosine; otherwise to a tenth, exponentially
+    inducing_share: float = 1.0  # of the rate, that inducing inputs take
 
     def batch_rows(self, n_rows: int) -> int:
         """Return the number of rows of a batch."""
@@ -98,13 +99,15 @@ QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, rows_per_
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
 FEW_LATENT = range(LBFGS_LATENT, 11)
-# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56, 61]
+# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56, 61, 64]
 MIDDLE_ROWS = 2000
-MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24, least_steps=220, rate=0.09, rows_per_step=12)
-MIDDLE_POOLED = MIDDLE._replace(least_steps=160, rate=0.1, rows_per_step=50)
+MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24, least_steps=210, rate=0.09, rows_per_step=13)
+MIDDLE_POOLED = MIDDLE._replace(least_steps=130, rate=0.2, rows_per_step=50, inducing_share=0.25)
 MIDDLE_LATENT = range(LBFGS_LATENT, 16)
 MIDDLE_LATENT_ALONE = range(9, 16)  # without trees: with six classes smaller batches lost 2 % of the NLL
 MIDDLE_WORK = 3.2e5
+# Weights in such a pool: of a model that is far from sharp, and of trees that may go. Then training goes on. [64]
+UNFINISHED, HARDLY = 1.6, 0.1
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -246,6 +249,11 @@ def choose_pace(
     return QUICK_CROWDED if crowded else QUICK_MANY
 
 
+def trains_on(plan: TrainingPlan, own: float, others: float) -> bool:
+    """Return whether training was short for the sake of trees, and the weights of its pool say that it was too short."""
+    return plan.inducing_share < 1 and own > UNFINISHED and others < HARDLY
+
+
 def complete(config: Config, size: TableSize, M: int) -> Options:
     """Plan the training of a model with M whitened values per latent function on a table of this size."""
     too_large = is_crowded(size.latent) and 2 * size.rows * size.latent > MOST_SITES
@@ -289,6 +297,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         rate=rate,
         final_rate=(0.01 if anneal else 0.1) * rate if batch is not None and optimizer == "adam" else rate,
         anneal=anneal,
+        inducing_share=pace.inducing_share,
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, pace, quick),
