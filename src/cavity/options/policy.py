@@ -374,7 +374,7 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
         "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees, "
-        f"{LBFGS_ROWS_MIDDLE} with 5 to 8 and trees [decisions 40, 54, 61]",
+        f"{LBFGS_ROWS_MIDDLE} with 5 to 8 and trees [decisions 40, 54, 61, 64]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
