@@ -11,7 +11,6 @@ from cavity.options.policy import (
     QUICK_CROWDED,
     QUICK_FEW,
     QUICK_MANY,
-    QUICK_POOLED,
     STEADY,
     choose_pace,
     prefers_lbfgs,
@@ -63,9 +62,8 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
 @pytest.mark.parametrize(
     ("rows", "latent", "pace"),
     [
-        (6000, 1, QUICK_POOLED),
         (6001, 1, STEADY),
-        (2000, 6, QUICK_POOLED),
+        (2000, 6, QUICK_FEW),
         (6000, 6, MIDDLE_POOLED),
         (6000, 15, MIDDLE_POOLED),
         (6000, 16, QUICK_MANY),
@@ -74,7 +72,6 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
 def test_trees_of_a_pool_make_up_for_fewer_steps(rows, latent, pace):
     assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace
     assert choose_pace(rows, latent, recommended=True, hurries=False, pooled=True) is STEADY
-    assert QUICK_POOLED.epochs(6000, 500) < QUICK_FEW.epochs(6000, 500)
     assert MIDDLE_POOLED.epochs(6000, 250) < MIDDLE.epochs(6000, 250)
 
 
@@ -94,7 +91,7 @@ def test_an_annealed_rate_rises_from_a_tenth_and_falls_to_the_final_rate():
 
 def test_lbfgs_is_for_small_tables_and_for_larger_ones_with_two_to_four_latent_functions():
     largest = {
-        latent: max(n for n in (1000, 1001, 5000, 5001) if prefers_lbfgs(n, latent))
+        latent: max(n for n in (1000, 1001, 6000, 6001) if prefers_lbfgs(n, latent))
         for latent in (1, 2, 4, 5)
     }
-    assert largest == {1: 1000, 2: 5000, 4: 5000, 5: 1000}
+    assert largest == {1: 1000, 2: 6000, 4: 6000, 5: 1000}

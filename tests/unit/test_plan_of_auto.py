@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sklearn.datasets import load_wine
 
 from cavity import GPClassifier
 from cavity.options import policy, read_classifier
@@ -22,7 +23,7 @@ def plan_of(rows, latent, **options):
 
 @pytest.mark.parametrize(
     ("rows", "latent", "optimizer"),
-    [(1000, 1, "lbfgs"), (1001, 1, "adam"), (5000, 3, "lbfgs"), (5001, 3, "adam"), (1001, 6, "adam")],
+    [(1000, 1, "lbfgs"), (1001, 1, "adam"), (6000, 3, "lbfgs"), (6001, 3, "adam"), (1001, 6, "adam")],
 )
 def test_small_tables_are_trained_by_lbfgs_on_all_rows(rows, latent, optimizer):
     plan = plan_of(rows, latent, effort="fast")
@@ -31,10 +32,28 @@ def test_small_tables_are_trained_by_lbfgs_on_all_rows(rows, latent, optimizer):
 
 
 @pytest.mark.parametrize(
-    ("rows", "ensemble", "optimizer"), [(5000, "auto", "lbfgs"), (5001, "auto", "adam"), (1001, None, "adam")]
+    ("rows", "ensemble", "optimizer"), [(6000, "auto", "lbfgs"), (6001, "auto", "adam"), (1001, None, "adam")]
 )
 def test_two_classes_are_trained_by_lbfgs_where_trees_are_pooled(rows, ensemble, optimizer):
     assert plan_of(rows, 1, ensemble=ensemble).optimizer == optimizer
+
+
+def test_a_hurried_model_trains_on_only_where_it_is_far_from_sharp_and_trees_hardly_count():
+    hurried = plan_of(3000, 6)
+    assert policy.trains_on(hurried, 1.7, 0.05)
+    assert not policy.trains_on(hurried, 1.5, 0.0)
+    assert not policy.trains_on(hurried, 1.7, 0.2)
+    assert not policy.trains_on(plan_of(2000, 6), 1.7, 0.0)
+
+
+def test_a_model_that_trains_on_continues_its_run_and_leaves_the_pool(monkeypatch):
+    X, y = load_wine(return_X_y=True)
+    once = GPClassifier(max_epochs=2, n_inducing=10, random_state=0).fit(X, y)
+    monkeypatch.setattr(policy, "trains_on", lambda plan, own, others: True)
+    twice = GPClassifier(max_epochs=2, n_inducing=10, random_state=0).fit(X, y)
+    assert [row["objective"] for row in twice.history_[:2]] == [row["objective"] for row in once.history_]
+    assert len(twice.history_) == 4 and twice.log_marginal_likelihood_ > once.log_marginal_likelihood_
+    assert once.ensemble_weights_.shape == (3,) and twice.ensemble_weights_.shape == (1,)
 
 
 def test_a_chosen_batch_size_is_kept():

@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options, policy
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -223,7 +223,9 @@ def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
     if options.plan.optimizer == "sag":
         return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
     if options.plan.anneal:
-        return SHORT_ADAM
+        share = torch.ones_like(engine.theta())
+        share[engine.places.get("inducing", slice(0))] = options.plan.inducing_share
+        return Adam(beta2=SHORT_MEMORY, share=share)
     return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 

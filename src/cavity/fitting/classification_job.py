@@ -22,7 +22,7 @@ from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.batches.source import Source
@@ -114,12 +114,9 @@ class ClassifierFits:
         if self.config.effort == "fast" or not self.config.method.recommended:
             return None
         config = replace(self.config, effort="fast")
-        return Plan(training=self.plan_training(config, M), calibration=self.plan_calibration(config))
-
-    def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
-        """Return how a model with at most M inducing points is trained."""
         size = TableSize.of(self.trained, self.rows.features.n, self.rows.numbered)
-        return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
+        training = policy.complete(config, size, min(M, policy.count_points(config, size))).plan
+        return Plan(training=training, calibration=self.plan_calibration(config))
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
@@ -148,8 +145,12 @@ class ClassifierFits:
         early = None if self.config.effort == "best" else job.run.early
         state = early if plan.relearns else job.run.state
         if state is None:
-            inner = self._begin_again(self.config.for_folds(seconds))
-            inner = inner._replace(earlier=None, budget=Budget(time.perf_counter()))
+            inner = self.session._replace(
+                config=self.config.for_folds(seconds),
+                rng=np.random.default_rng(self.session.seed),
+                earlier=None,
+                budget=Budget(time.perf_counter()),
+            )
             run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
         else:
             rows = choose_rows(self.session, part)
@@ -171,9 +172,6 @@ class ClassifierFits:
         place = place if every.place is None else every.place[place]
         return runs.Kept(torch.from_numpy(place), torch.from_numpy(rows.weight / every.weight[place]))
 
-    def _begin_again(self, config: ClassifierConfig) -> Session[ClassifierConfig]:
-        return self.session._replace(config=config, rng=np.random.default_rng(self.session.seed))
-
     def calibrate(self, plan: CalibrationPlan, job: Job, result: Result, at_once: bool) -> Result:
         """Find the temperature, or the pool with trees; `at_once`: without more fits."""
         session, table, config = self.session, self.rows.table, self.config
@@ -194,24 +192,22 @@ class ClassifierFits:
             beside=None if at_once else self.beside,
         )
         pool, found, estimate, notes = about.find_pool(result.model, result.loo)
-        if plan.pools and not any(pool.weights) and self.hurried_for_trees(result):
-            return self.train_alone()
+        in_time = session.budget.left() is None and session.reduce.world == 1
+        if plan.pools and in_time and policy.trains_on(job.options.plan, pool.weight, sum(pool.weights)):
+            return self.train_on(job)
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=found, estimate=estimate, warnings=notes)
 
-    def hurried_for_trees(self, result: Result) -> bool:
-        """Return whether training took fewer steps because trees make up for them, and there is time for the others."""
-        assert result.plan is not None
-        done, config = result.plan.training, replace(self.config, ensemble=None)
-        in_time = self.session.budget.left() is None and self.session.reduce.world == 1
-        return in_time and self.plan_training(config, done.n_inducing) != done
-
-    def train_alone(self) -> Result:
-        announce("  trees do not help: training without them, in more steps", self.config.verbose)
-        config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
-        job = replace(self, session=self._begin_again(config), beside=None).prepare()
-        job.train_quietly()
-        return job.end() if job.finish is None else job.finish(job, job.end(), False)
+    def train_on(self, job: Job) -> Result:
+        """Train as long again, at a rate that falls from a half once more, and calibrate without trees."""
+        announce("  trees hardly count: training goes on without them", self.config.verbose)
+        run = job.run
+        run.plan = replace(run.plan, max_epochs=2 * len(run.history))
+        run.converged, run.callbacks = False, ()
+        job.run = runs.train(run, job.options)
+        config = replace(self.config, ensemble=None)
+        alone = replace(self, session=self.session._replace(config=config), beside=None)
+        return alone.calibrate(alone.plan_calibration(config), job, job.end(), False)
 
 
 @torch.no_grad()

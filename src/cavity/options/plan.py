@@ -58,6 +58,7 @@ class TrainingPlan(Steps):
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
     distinct: int | None = None  # rows to train on, if equal ones are merged
+    inducing_share: float = 1.0  # of an annealed rate, that inducing inputs take
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""

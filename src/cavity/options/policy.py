@@ -58,8 +58,8 @@ LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
 # in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
 LBFGS_ROWS_MIDDLE = 2000
 LATENT_MIDDLE = range(LBFGS_LATENT, 9)  # with ten, mini-batches had the lower NLL in a pool, too [61]
-# The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
-LBFGS_ROWS_FEW = 5000
+# The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL. [54, 64]
+LBFGS_ROWS_FEW = 6000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 16  # with fewer latent functions than LBFGS_LATENT, and with more
 
 MERGED_SHARE = 0.8  # of the rows: equal ones are merged if at most so many are left [60]
@@ -78,6 +78,7 @@ class Pace(NamedTuple):
     rate: float  # of Adam
     rows_per_step: int = 50  # at most: more rows take more steps
     anneal: bool = False  # the rate falls to a hundredth as a cosine; otherwise to a tenth, exponentially
+    inducing_share: float = 1.0  # of the rate, that inducing inputs take
 
     def batch_rows(self, n_rows: int) -> int:
         """Return the number of rows of a batch."""
@@ -94,17 +95,18 @@ CROWDED = STEADY._replace(parts=15, rate=0.06)
 # For at most 6,000 rows: fewer steps at an annealed rate, a third of the time at the same NLL. [52]
 QUICK_ROWS = 6000
 QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, rows_per_step=10, anneal=True)
-QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer steps [49]
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
 FEW_LATENT = range(LBFGS_LATENT, 11)
-# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56, 61]
+# For 2,001 to 6,000 rows: smaller batches, in a pool also fewer steps, and at most so many C M². [56, 61, 64]
 MIDDLE_ROWS = 2000
-MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24, least_steps=220, rate=0.09, rows_per_step=12)
-MIDDLE_POOLED = MIDDLE._replace(least_steps=160, rate=0.1, rows_per_step=50)
+MIDDLE = QUICK_FEW._replace(least_rows=170, parts=24, least_steps=210, rate=0.09, rows_per_step=13)
+MIDDLE_POOLED = MIDDLE._replace(least_steps=130, rate=0.2, rows_per_step=50, inducing_share=0.25)
 MIDDLE_LATENT = range(LBFGS_LATENT, 16)
 MIDDLE_LATENT_ALONE = range(9, 16)  # without trees: with six classes smaller batches lost 2 % of the NLL
 MIDDLE_WORK = 3.2e5
+# Weights in such a pool: of a model that is far from sharp, and of trees that may go. Then training goes on. [64]
+UNFINISHED, HARDLY = 1.6, 0.1
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -225,10 +227,10 @@ def is_middle(n_rows: int, n_latent: int) -> bool:
     return MIDDLE_ROWS < n_rows <= QUICK_ROWS and n_latent in MIDDLE_LATENT
 
 
-def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False, hurries: bool = False) -> bool:
-    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees; `hurries`: the library may choose."""
+def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False) -> bool:
+    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees."""
     few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
-    middle = pooled and hurries and n_latent in LATENT_MIDDLE
+    middle = pooled and n_latent in LATENT_MIDDLE
     return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS_MIDDLE if middle else LBFGS_ROWS)
 
 
@@ -241,9 +243,14 @@ def choose_pace(
         return CROWDED if crowded else STEADY
     if is_middle(n_rows, n_latent) and (pooled or n_latent in MIDDLE_LATENT_ALONE):
         return MIDDLE_POOLED if pooled else MIDDLE
-    if n_latent in FEW_LATENT or (pooled and n_latent == 1):
-        return QUICK_POOLED if pooled else QUICK_FEW
+    if n_latent in FEW_LATENT:
+        return QUICK_FEW
     return QUICK_CROWDED if crowded else QUICK_MANY
+
+
+def trains_on(plan: TrainingPlan, own: float, others: float) -> bool:
+    """Return whether training was short for the sake of trees, and the weights of its pool say that it was too short."""
+    return plan.inducing_share < 1 and own > UNFINISHED and others < HARDLY
 
 
 def complete(config: Config, size: TableSize, M: int) -> Options:
@@ -256,7 +263,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     recommended = config.method.recommended and not config.spectral
     free = recommended and size.numbered and _is_free(config)
     pooled = isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config)
-    quick = free and prefers_lbfgs(size.rows, size.latent, pooled, free)
+    quick = free and prefers_lbfgs(size.rows, size.latent, pooled)
     pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=free, pooled=pooled)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
@@ -289,6 +296,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         rate=rate,
         final_rate=(0.01 if anneal else 0.1) * rate if batch is not None and optimizer == "adam" else rate,
         anneal=anneal,
+        inducing_share=pace.inducing_share,
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, pace, quick),
@@ -365,7 +373,7 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
         "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees, "
-        f"{LBFGS_ROWS_MIDDLE} with 5 to 8 and trees [decisions 40, 54, 61]",
+        f"{LBFGS_ROWS_MIDDLE} with 5 to 8 and trees [decisions 40, 54, 61, 64]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
