@@ -13,7 +13,7 @@ from cavity.kernels import inducing
 from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import check_targets, check_weights
+from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
 from cavity.rows.sources import features_of_source, survey_ranks
 from cavity.rows.tables import Array, Request, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
@@ -23,6 +23,7 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
     """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
     rows, features = read_rows(request.X, owner, request.y)
     rows, values, weight = _read_values(request, rows, features)
+    warn_of_light_rows(request.sample_weight)
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
