@@ -11,9 +11,8 @@ from cavity.common.scoring import BINS, Reliability, bin_rows, score_rows
 from cavity.errors import BadInput, BadOption
 from cavity.rows.foreign_arrays import to_host
 
-MOST_BINS = 100_000
-
 Array = NDArray[np.float64]
+MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
