@@ -35,3 +35,9 @@ def test_layers_above_the_estimators_read_no_private_names_of_objects():
         and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
     ]
     assert len(files) > 30 and found == []
+
+
+@pytest.mark.parametrize("package", [cavity, cavity.kernels, cavity.likelihoods])
+def test_names_that_are_loaded_late_are_listed(package):
+    """`dir` is what completion in a shell or a notebook offers."""
+    assert set(package.__all__) <= set(dir(package))

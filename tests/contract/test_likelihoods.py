@@ -153,7 +153,7 @@ def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
     for factor in every(kind):
         f, y = marginals(factor), labels(factor)
         if kind.moments is Likelihood.moments:
-            with pytest.raises(BadOption, match=f"{kind.__name__} has no closed normaliser: use method='vi'"):
+            with pytest.raises(BadOption, match=f"{kind.__name__} has no closed normaliser: use VI"):
                 factor.moments(f, y, None)
         if kind.average is Likelihood.average:
             with pytest.raises(BadOption, match=f"{kind.__name__} has no average"):

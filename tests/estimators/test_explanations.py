@@ -11,10 +11,12 @@ from scipy.special import logsumexp
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
 from cavity.explain.contributions import compute_importance
 from cavity.explain.raw_rows import choose_rows
+from cavity.methods import VI, Laplace
 from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import Features
+from support import toy
 
 N = 240
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -273,3 +275,13 @@ def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_pa
     grown = GPClassifier("sep", n_inducing=5).partial_fit(X, X[:, 0] > 0)
     with pytest.raises(AttributeError, match="explain"):
         grown.feature_importance_
+
+
+@pytest.mark.parametrize(("method", "most"), [(Laplace(), 700), (VI(likelihood="softmax"), 6000)])
+def test_importance_takes_fewer_rows_where_probabilities_are_slow(method, most, monkeypatch):
+    """Pickles and files have it: without a limit, saving this model of 60 rows took a minute."""
+    X, y = toy(60, 3, 4)
+    clf = GPClassifier(method, n_inducing=5, max_epochs=2, random_state=0).fit(X, y)
+    rows, predict = [], clf._predict_outcome
+    monkeypatch.setattr(clf, "_predict_outcome", lambda X: (rows.append(len(X)), predict(X))[1])
+    assert clf.feature_importance_.shape == (4,) and sum(rows) < most

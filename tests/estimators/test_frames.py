@@ -127,6 +127,13 @@ TABLES = {
 }
 
 
+def test_a_column_without_a_name_is_not_dropped_silently():
+    x = np.random.default_rng(0).normal(size=40)
+    table = pd.DataFrame({"": x, "place": ["a", "b"] * 20})
+    with pytest.warns(UserWarning, match="not used as features: '' .the header has no name for it"):
+        GPClassifier(n_inducing=5, effort="fast", max_epochs=2).fit(table, x > 0)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_that_must_be_converted_are_refused(name):
     table, words = TABLES[name]

@@ -112,6 +112,17 @@ def test_rows_of_a_table_of_cells_leave_alone(effort):
     assert abs(clf.estimate_.log_loss - true) < 0.03
 
 
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_rows_of_cells_with_one_label_each_leave_alone(effort, columns):
+    """Without its whole cell, a row that follows a rule exactly would look hopeless."""
+    X = np.array(list(itertools.product(range(2), repeat=columns)) * (100 >> columns), dtype=float)
+    y = X.sum(1) % 2
+    clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
+    assert clf.estimate_.log_loss < 0.05 and not clf.fit_warnings_
+    assert len(clf.suspect_labels()) == 100 and (np.exp(clf.loo_log_proba_.max(1)) > 0.9).all()
+
+
 def test_suspect_labels_are_found_with_class_weights():
     X, y = toy(300, 3, seed=2)
     flipped = np.array([7, 60, 200])

@@ -330,3 +330,11 @@ def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_i
     for level in (0, 1, 95, "0.9"):
         with pytest.raises(BadOption, match="level="):
             gp.predict_interval(new, level=level)
+
+
+def test_targets_far_from_zero_that_are_not_normalised_are_told():
+    """Such a fit explains nothing, and its warnings spoke of the jitter."""
+    X = np.random.default_rng(0).normal(size=(30, 1))
+    gp = GPRegressor(normalize_y=False, max_epochs=2)
+    with pytest.warns(UserWarning, match="y has values up to 1e.07.*normalize_y=True"):
+        gp.fit(X, X[:, 0] + 1e7)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
+from cavity import GPClassifier, GPRegressor
 from cavity.kernels import RBF, Matern52
 from cavity.options import nest
 from support import toy
@@ -104,6 +104,18 @@ def test_all_weights_tiny_is_hardly_any_evidence(table, method):
     np.testing.assert_allclose(one.predict_proba(new), 1 / len(one.classes_), atol=0.01)
     assert one.log_marginal_likelihood_ < 0
     assert two.log_marginal_likelihood_ == pytest.approx(2 * one.log_marginal_likelihood_, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
+def test_weights_that_were_normalised_are_told(kind):
+    """60 rows that weigh 1 together are one row: the model would know next to nothing, silently."""
+    X, y = toy(60, 2)
+    gp = kind(n_inducing=5, max_epochs=2, random_state=0)
+    with pytest.warns(UserWarning, match="adds up to 1 for 60 rows.*divide them by their mean"):
+        gp.fit(X, y, sample_weight=np.full(60, 1 / 60))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="sample_weight")
+        gp.fit(X, y, sample_weight=np.full(60, 0.5))
 
 
 @pytest.mark.parametrize("how", ["balanced", {0: 2.0, 1: 0.5}, {0: 3}], ids=str)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cavity import BadInput
+from cavity import BadInput, BadOption
 from cavity.report import conformal, error, expected_calibration_error, nll, rejection, reliability
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0.75]])
@@ -85,3 +85,9 @@ def test_labels_may_be_names_of_columns() -> None:
         nll(P, ["cow"] * 4, names)
     with pytest.raises(BadInput, match="2 entries, but P has 3 columns"):
         nll(P, names[Y], names[:2])
+
+
+def test_bins_that_are_no_number_of_bins_are_an_error() -> None:
+    for bins in (0, -1, 2.5, "many"):
+        with pytest.raises(BadOption, match="integer of at least 1"):
+            reliability([[0.9, 0.1]], [0], bins=bins)

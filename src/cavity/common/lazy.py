@@ -7,8 +7,10 @@ from importlib import import_module
 from typing import Any
 
 
-def load_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
-    """Return `__getattr__` and `__all__` of a package, given the names that each of its modules defines, as words."""
+def load_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:
+    """Return `__getattr__`, `__all__` and `__dir__` of a package, given the names that each of its modules defines, as words."""
     home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def load_name(name: str) -> Any:
@@ -16,4 +18,5 @@ def load_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{home_of[name]}"), name)
 
-    return load_name, sorted(home_of)
+    names = sorted(home_of)
+    return load_name, names, lambda: names

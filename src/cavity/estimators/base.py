@@ -349,9 +349,9 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         """Compute the importance of the columns once, from rows that the fit keeps in memory."""
         result = self._result
         if result.importance is None and result.background is not None:
-            X, features = result.background, result.features
+            X, features, cost = result.background, result.features, self._fitted.cost
             try:
-                found = compute_importance(X, features, self._predict_outcome, self._information)
+                found = compute_importance(X, features, self._predict_outcome, self._information, cost)
             except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)

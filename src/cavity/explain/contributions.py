@@ -117,11 +117,13 @@ def compute_contributions(
     return Contributions(rows.names, found, prediction, format_cells(rows), classes)
 
 
-def compute_importance(X: Array, features: Features, predict: Predict, information: Compare) -> Array:
-    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if there are many columns."""
+def compute_importance(
+    X: Array, features: Features, predict: Predict, information: Compare, cost: int = 1
+) -> Array:
+    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long."""
     names, owner = find_columns(features)
     outputs = predict(X[:1]).shape[1]
-    room = MOST_PREDICTED // len(set(owner.tolist())) * FEW // max(FEW, outputs)
+    room = MOST_PREDICTED // cost // len(set(owner.tolist())) * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
     X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
     own, found = predict(X), np.zeros(len(names))

@@ -161,12 +161,14 @@ def find_twins(table: Facts) -> Numbers | None:
 
 
 def has_cells(table: Table) -> bool:
-    """Return whether a table has few distinct rows, each with many cases of different labels, as one of a few categories has."""
+    """Return whether a table has few distinct rows, each with many cases: few values per column, or cases of different labels."""
     if table.lightest != table.heaviest:
         table = replace(table, weight=np.ones(table.n_rows))
     first, place = table.equal_rows
     if table.n_rows <= MOST_REPEATS * len(first):
         return False
+    if max(len(np.unique(column)) for column in table.X.T) ** 2 <= table.n_rows:
+        return True
     cell = table.merged.distinct[1]
     count = np.zeros((cell.max() + 1, table.n_classes), dtype=np.int64)
     count[cell, table.merged.y] = np.bincount(place)

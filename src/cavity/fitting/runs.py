@@ -161,7 +161,7 @@ def find_warnings(
         found.append((text, RuntimeWarning))
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
     as_planned = options.plan.planned and len(run.history) >= options.plan.max_epochs
-    if not run.converged and not as_planned:
+    if not (run.converged or run.stopped or as_planned):
         text = (
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
             f"max_epochs= or {limit}, or accept a larger Training(tol=...) (command line: --max-epochs, "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cavity.kernels.stationary import RationalQuadratic as RationalQuadratic
     from cavity.kernels.stationary import Stationary as Stationary
 else:
-    __getattr__, __all__ = load_names(
+    __getattr__, __all__, __dir__ = load_names(
         __name__,
         {
             "base": "Kernel KernelLike Product Sum",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cavity.likelihoods.softmax import Softmax as Softmax
     from cavity.likelihoods.softmax import Taylor as Taylor
 else:  # torch is loaded with the first name
-    __getattr__, __all__ = load_names(
+    __getattr__, __all__, __dir__ = load_names(
         __name__,
         {
             "base": "Latents Likelihood Moments",

@@ -160,7 +160,7 @@ class Likelihood(Parameters):
 
         Labels `y` are 0 to C − 1, [B]. The exponent e is [B], or None for 1; it is never given if `tempers` is False.
         """
-        raise BadOption(f"{type(self).__name__} has no closed normaliser: use method='vi'.")
+        raise BadOption(f"{type(self).__name__} has no closed normaliser: use VI(likelihood=...).")
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         """Return E log φ under the marginals f [B S] for labels y [B], and its derivatives, for variational inference."""

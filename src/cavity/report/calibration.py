@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import BINS, Reliability, bin_rows, score_rows
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 from cavity.rows.foreign_arrays import to_host
 
 Array = NDArray[np.float64]
+MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
@@ -93,6 +94,8 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     >>> round(float(table.confidence[1]), 2), float(table.accuracy[1])
     (0.8, 0.5)
     """
+    if bins not in range(1, MOST_BINS + 1):
+        raise BadOption(f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}.")
     return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_arrow, is_missing
 
 Array = NDArray[np.float64]
+LIGHT = 0.1  # mean weight of rows below which a fit warns
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
@@ -70,6 +72,19 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     if not (weight > 0).any():
         raise BadInput("every sample_weight is zero: there is nothing to learn from.")
     return weight
+
+
+def warn_of_light_rows(sample_weight: Any) -> None:
+    """Warn of weights that make all rows count as hardly any, such as those that were normalised to add up to 1."""
+    weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    total, rows = weight.sum(), np.count_nonzero(weight)
+    if total < LIGHT * rows:
+        warnings.warn(
+            f"sample_weight adds up to {total:.3g} for {rows} rows. A row of weight w counts as w rows, so the model learns as "
+            f"much as from {total:.3g} rows. If you normalised the weights, divide them by their mean.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 
@@ -13,19 +14,30 @@ from cavity.kernels import inducing
 from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import check_targets, check_weights
+from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
 from cavity.rows.sources import features_of_source, survey_ranks
 from cavity.rows.tables import Array, Request, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
+
+FAR = 1e5  # largest value of y, not normalised, above which a fit warns
 
 
 def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
     """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
     rows, features = read_rows(request.X, owner, request.y)
     rows, values, weight = _read_values(request, rows, features)
+    warn_of_light_rows(request.sample_weight)
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
+    largest = np.abs(values).max()
+    if not normalize and largest > FAR:
+        warnings.warn(
+            f"y has values up to {largest:.3g}, and normalize_y=False begins with a mean of 0 and a variance of 1: predictions may "
+            "be far off. Use normalize_y=True, or scale y.",
+            UserWarning,
+            stacklevel=2,
+        )
     return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features
 
 

@@ -16,7 +16,7 @@ from cavity.training.run_settings import RunSettings
 
 
 class Running(Protocol):
-    """The run as a callback sees it. Read anything; replace only `state`."""
+    """The run as a callback sees it. Read anything; replace only `state` and `stopped`."""
 
     engine: Engine
     plan: RunSettings
@@ -26,6 +26,7 @@ class Running(Protocol):
     history: list[dict[str, Any]]  # one row per epoch
     tally: list[float]  # sums over the steps of the current epoch
     converged: bool
+    stopped: bool
     started: float  # time.perf_counter() at the start
     callbacks: tuple[Callback, ...]
 
@@ -138,7 +139,8 @@ class TimeBudget(Callback):
         self.begun = time.monotonic()
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        return time.monotonic() - self.begun > self.seconds
+        run.stopped = run.stopped or time.monotonic() - self.begun > self.seconds
+        return False
 
 
 class TensorBoard(Callback):

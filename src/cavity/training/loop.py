@@ -62,7 +62,8 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     history: list[dict[str, Any]] = field(default_factory=list)
-    converged: bool = False  # the objective converged, or a callback stopped the run
+    converged: bool = False  # the objective converged, or a callback ended the run
+    stopped: bool = False  # a callback stopped the run, which goes on when it is resumed
     callbacks: tuple[Callback, ...] = ()
     resumed: bool = False  # the state comes from a checkpoint, in the middle of a run
     # sums over the current epoch's steps
@@ -115,7 +116,7 @@ class Run:
 
     def is_over(self) -> bool:
         """Return whether only the final sweeps are left; this may hold as soon as a run is resumed."""
-        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(self.converged):
+        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(self.converged or self.stopped):
             return True
         return bool(self.history) and self.is_late()
 

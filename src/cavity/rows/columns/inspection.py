@@ -101,7 +101,7 @@ class Inspection:
             more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
             raise BadInput(" ".join(wrong[:5]) + more)
         unwanted = [Ignored(n, "--ignore") for n, kind in self.kinds.items() if kind == "ignore"]
-        unwanted += [Ignored("", "the header has no name for it")] * self.unnamed
+        unwanted += [Ignored("", "the header has no name for it", informs=True)] * self.unnamed
         columns = [c for c in decided if not isinstance(c, Ignored)]
         ignored = [c for c in decided if isinstance(c, Ignored)] + unwanted
         if not columns:
