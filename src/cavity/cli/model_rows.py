@@ -125,7 +125,8 @@ def read_model_rows(
             X = prepare.encode(chunk, notes)[places]
             yield RowsOfChunk(chunk, places, X, y[places], w[places])
     if not total:
-        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+        lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
+        raise BadInput(f"{file.path} has no rows{lacking}.")
     report_notes(notes, terminal, file, unlabelled)
 
 
@@ -164,7 +165,9 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        value, lacks = read_targets(cells, target, chunk.first, strict=False)
+        trained = model.prepare.target_ if model.prepare else None
+        style = trained.style if trained else None
+        value, lacks = read_targets(cells, target, chunk.first, strict=False, style=style)
         return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}
