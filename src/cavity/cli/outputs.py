@@ -32,7 +32,7 @@ def check_out(
         if given is not None and _would_replace(path, as_path(given)):
             raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
     wanted, found = (PurePath(str(name)).suffix.lower() for name in (example, out))
-    if wanted in NOT_TABLES and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
+    if wanted not in FILE_KINDS and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
         raise BadOption(f"{flag} {path}: the name must end in {wanted}.")
 
 

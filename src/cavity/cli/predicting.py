@@ -62,8 +62,11 @@ def predict(
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
-            names = (f"predicted {name}" if name in kept else name for name in found)
-            write(arrow.table(kept | dict(zip(names, map(from_array, found.values()), strict=True))))
+            for name, values in found.items():
+                while name in kept:
+                    name = f"predicted {name}"
+                kept[name] = from_array(values)
+            write(arrow.table(kept))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
@@ -125,12 +128,17 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
 
     def write(part: Any) -> None:
         part = escape_formulas(part) if spreadsheet else part
-        if not writers:
-            # one of them, since that of Parquet loads slowly
-            module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
-            kind = getattr(import_module(f"pyarrow.{module}"), name)
-            writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
-        writers[0].write_table(part)
+        try:
+            if not writers:
+                # one of them, since that of Parquet loads slowly
+                module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+                kind = getattr(import_module(f"pyarrow.{module}"), name)
+                writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
+            writers[0].write_table(part)
+        except import_pyarrow().ArrowException as error:
+            raise BadInput(
+                f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
+            ) from error
 
     try:
         yield write

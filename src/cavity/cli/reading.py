@@ -87,7 +87,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     parts = []
     target = table.prepare.target_
     assert target is not None
-    check_columns(table.prepare, table.file.names)
+    check_columns(table.prepare, table.file.names, table.file.path)
     columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:

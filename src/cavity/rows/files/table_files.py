@@ -50,7 +50,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not iceberg and not folder and kind not in FILE_KINDS:
             raise BadInput(
                 f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
-                "such files."
+                "Parquet or Arrow files."
             )
         table = Columnar(path) if iceberg or folder else FILE_KINDS[kind](path, strict)
         check_names(table.names, path)
