@@ -112,6 +112,18 @@ def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
     ]
 
 
+@pytest.mark.parametrize("second", [1.5, "7", None])
+def test_commands_that_join_rows_read_files_of_different_types(sizes, tmp_path, second):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    frame = SIZES.assign(k=np.repeat(["small", "tall"], 20), weight=SIZES["weight"].round().astype(int))
+    frame[:20].to_parquet(parts / "a.parquet")
+    frame[20:].assign(weight=second).to_parquet(parts / "b.parquet")
+    for words in (["report", "--out", tmp_path / "r.html"], ["explain", "--row", 3, "--row", 30]):
+        result = run(words[0], sizes, parts, *words[1:])
+        assert result.exit_code == 0, result.output
+
+
 def test_a_kept_column_is_never_replaced_by_a_prediction(sizes, tmp_path):
     table = SIZES[:2].assign(label="own", **{"predicted label": "old"})
     table.to_csv(tmp_path / "t.csv", index=False)

@@ -38,7 +38,8 @@ def evaluate(
     model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
     opened, file = Model.open(model, device), open_table(data)
-    note_training_rows(opened, data, terminal)
+    if not terminal.as_json:
+        note_training_rows(opened, data, terminal)
     found = predict_rows(
         opened, file, find_target(opened, file, target), find_weight(opened, file, weight), terminal
     )

@@ -61,7 +61,7 @@ def predict(
     with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
-            kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
+            kept = {name: cast_column(get_column(chunk.table, name), types.get(name)) for name in keep}
             for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"
@@ -93,7 +93,7 @@ def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPre
     return Predictor(found.result)
 
 
-def _cast(column: Any, kind: Any) -> Any:
+def cast_column(column: Any, kind: Any) -> Any:
     """Cast a column to the common type of all files of a folder."""
     return column if kind is None or column.type == kind else column.cast(kind)
 
