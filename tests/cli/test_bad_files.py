@@ -131,6 +131,10 @@ def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_
     result = run("predict", model, parts, "--out", parts / "1.csv")
     assert result.exit_code == 2 and "would replace" in result.output
     assert (parts / "1.csv").read_text() == ROWS
+    result = run("predict", model, parts, "--out", parts / "new.parquet")
+    assert result.exit_code == 2 and "new.parquet would be read as a part of" in " ".join(
+        result.output.split()
+    )
 
 
 @pytest.mark.parametrize("command", ["predict", "report", "export"])
