@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.cli.models import Model
-from cavity.cli.predicting import cast_column, read_chunks, report_notes
+from cavity.cli.predicting import copy_columns, read_chunks, report_notes
 from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
@@ -135,7 +135,8 @@ def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal
     kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
     types = file.types(prepare.inputs)
     for part in read_model_rows(model, file, target, None, Counter(), terminal):
-        kept.add(_cast_columns(part.cells, prepare.inputs, types), part.y, part.numbers)
+        cells = import_pyarrow().table(copy_columns(part.cells, prepare.inputs, types))
+        kept.add(cells, part.y, part.numbers)
     cells, y, numbers = kept.columns
     labels = None if target is None else y if model.classes is None else model.classes[y]
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
@@ -148,7 +149,7 @@ def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -
     for chunk in file.chunks(list(prepare.inputs)):
         here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
         cells = chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1)
-        parts.append(_cast_columns(cells, prepare.inputs, types))
+        parts.append(import_pyarrow().table(copy_columns(cells, prepare.inputs, types)))
         found += here
         if len(found) == len(numbers):
             break
@@ -156,11 +157,6 @@ def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -
     if not found or (must and absent):
         raise BadInput(f"{file.path} has no row {absent[0]}.")
     return Sample(_as_rows(model, prepare, _join(tuple(parts))), None, np.array(found), len(found))
-
-
-def _cast_columns(cells: Any, names: Sequence[str], types: dict[str, Any]) -> Any:
-    """Return columns with the types that they have in common over all files of a folder."""
-    return import_pyarrow().table({n: cast_column(get_column(cells, n), types.get(n)) for n in names})
 
 
 def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePath
@@ -61,7 +61,7 @@ def predict(
     with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
-            kept = {name: cast_column(get_column(chunk.table, name), types.get(name)) for name in keep}
+            kept = copy_columns(chunk.table, keep, types)
             for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"
@@ -93,9 +93,10 @@ def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPre
     return Predictor(found.result)
 
 
-def cast_column(column: Any, kind: Any) -> Any:
-    """Cast a column to the common type of all files of a folder."""
-    return column if kind is None or column.type == kind else column.cast(kind)
+def copy_columns(table: Any, names: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
+    """Return columns with the types that they have in common over all files of a folder, if these may differ."""
+    found = {name: get_column(table, name) for name in names}
+    return {name: column.cast(types.get(name, column.type)) for name, column in found.items()}
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

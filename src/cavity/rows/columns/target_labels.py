@@ -34,9 +34,9 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
 
     types = import_pyarrow().types
     if types.is_floating(column.type):
-        value = np.asarray(column.to_numpy(zero_copy_only=False))
-        if (value[np.isfinite(value)] % 1 != 0).any():
-            raise_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
+        fractions = find_fractions(column)
+        if len(fractions):
+            raise_continuous(name, fractions[0])
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
@@ -54,12 +54,13 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     return text
 
 
-def has_fractions(column: Any) -> bool:
-    """Return whether a column of floating-point numbers has other values than whole numbers."""
+def find_fractions(column: Any) -> Array:
+    """Return the values of a column of floating-point numbers that are not whole numbers."""
     if not import_pyarrow().types.is_floating(column.type):
-        return False
+        return np.empty(0)
     value = np.asarray(column.to_numpy(zero_copy_only=False))
-    return bool((value[np.isfinite(value)] % 1 != 0).any())
+    value = value[np.isfinite(value)]
+    return value[value % 1 != 0]
 
 
 def read_targets(
@@ -123,20 +124,18 @@ class TargetSummary:
     def add(self, column: Any, first: int) -> None:
         """Add labels, the first of which is in row `first`."""
         self.rows += len(column)
-        if self.kind == "auto" and has_fractions(column):
+        if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            before = self.style
-            if classify_type(column.type) == "text":
-                self._drop_styles(to_text(column).drop_null())
-            style = self.style if self.styles else before
-            self.missing += int(read_targets(column, self.name, first, self.strict, style)[1].sum())
+            if classify_type(column.type) == "text":  # a cell that fits no style is an error of the first one
+                self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
+            self.missing += int(read_targets(column, self.name, first, self.strict, self.style)[1].sum())
             return
         labels = read_labels(column, self.name, first, self.strict)
         self.missing += labels.null_count
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
-        self._drop_styles(values)
+        self.styles = self._find_styles(values)
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
             if self.kind == "auto" and self.styles:
@@ -151,8 +150,8 @@ class TargetSummary:
     def style(self) -> str | None:
         return self.styles[0] if self.styles else None
 
-    def _drop_styles(self, values: Any) -> None:
-        self.styles = [style for style in self.styles if match_numbers(values, style).all()]
+    def _find_styles(self, values: Any) -> list[str | None]:
+        return [style for style in self.styles if match_numbers(values, style).all()]
 
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
