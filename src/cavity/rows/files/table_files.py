@@ -43,6 +43,10 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not iceberg and not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
         folder = not iceberg and object_stores.is_folder(path)
+        if not (iceberg or folder) and isinstance(path, Path) and not path.is_file():
+            raise BadInput(
+                f"{str(path)!r} is a pipe or a device: tables are read several times, so write it to a file."
+            )
         if folder and kind in FILE_KINDS and kind not in FORMATS:
             raise BadInput(f"{str(path)!r} is a folder, not a {kind} file: name the file in it.")
         if kind in SHEETS:
