@@ -1,6 +1,7 @@
 """Regression in the command line: fit notices a quantity; predict, evaluate, report and serve follow."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -149,6 +150,15 @@ def test_a_target_of_formatted_numbers_is_a_quantity_for_every_command(tmp_path)
     refused = run("evaluate", model, tmp_path / "plain.csv").output
     assert "but row 1 has '1000.0'" in refused and "its numbers are written as 1.250,5" in refused
     assert "'€ 1.000,00'" in run("fit", path, "--target", "y", "--regression", "--strict").output
+
+
+def test_the_advice_for_classes_of_numbers_works_for_every_name(tmp_path):
+    pd.DataFrame({"x": np.arange(40) % 7, 'price "€"': np.arange(40)}).to_csv(tmp_path / "t.csv", index=False)
+    common = ("fit", tmp_path / "t.csv", "--target", 'price "€"', "--out", tmp_path / "m", *QUICK)
+    advice = re.search(r"classes, set (columns = .*) in the file", run(*common).output)
+    (tmp_path / "c.toml").write_text(advice[1], encoding="utf-8")
+    done = run(*common, "--config", tmp_path / "c.toml", "--effort", "fast", "--n-inducing", "3")
+    assert done.exit_code == 0 and "40 classes" in done.output, done.output
 
 
 def test_a_model_of_tiny_targets_is_saved_and_loads(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,10 @@ def raise_continuous(name: str, example: Any) -> None:
         f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
         "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."
     )
+
+
+def advise_classes(name: str) -> str:
+    return f'set columns = {{ {json.dumps(name, ensure_ascii=False)} = "category" }} in the file of --config'
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
@@ -186,6 +191,6 @@ class TargetSummary:
             odd = texts[int(np.flatnonzero(~good)[0])].as_py()
             raise BadInput(
                 f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in others: correct such cells or leave them "
-                f'empty; for classes, set columns = {{ {self.name} = "category" }} in the file of --config.'
+                f"empty; if they are classes, {advise_classes(self.name)}."
             )
         return bool(self.styles)
