@@ -124,6 +124,20 @@ def test_commands_that_join_rows_read_files_of_different_types(sizes, tmp_path, 
         assert result.exit_code == 0, result.output
 
 
+def test_files_of_different_types_and_missing_labels_are_copied_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.cli.reading.IN_MEMORY", 0)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    frame = SIZES.assign(c=["u", "v"] * 20, k=np.repeat([0.0, 1.0], 20))
+    frame.loc[0, "k"] = None
+    frame[:30].to_parquet(parts / "a.parquet")
+    frame[30:].assign(k=1, c=pd.Categorical(["u", "v"] * 5)).to_parquet(parts / "b.parquet")
+    result = run(
+        "fit", parts, "--target", "k", "--out", tmp_path / "m", "--effort", "fast", "--max-epochs", 2
+    )
+    assert result.exit_code == 0, result.output
+
+
 def test_a_kept_column_is_never_replaced_by_a_prediction(sizes, tmp_path):
     table = SIZES[:2].assign(label="own", **{"predicted label": "old"})
     table.to_csv(tmp_path / "t.csv", index=False)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.models import Model
-from cavity.cli.predicting import copy_columns, read_chunks, report_notes
+from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, get_column, import_pyarrow
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.target_labels import read_labels, read_targets
 from cavity.rows.files.table_files import TableFile

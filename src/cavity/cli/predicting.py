@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePath
@@ -20,7 +20,7 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, classify_type, copy_columns, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
@@ -91,12 +91,6 @@ def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPre
 
     found = read_record(path, device) if stored is None else restore_record(stored, path)
     return Predictor(found.result)
-
-
-def copy_columns(table: Any, names: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
-    """Return columns with the types that they have in common over all files of a folder, if these may differ."""
-    found = {name: get_column(table, name) for name in names}
-    return {name: column.cast(types.get(name, column.type)) for name, column in found.items()}
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
 from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset
@@ -191,7 +191,11 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
     import pyarrow.parquet as parquet
 
     columns = [*prepare.inputs, *more]
-    parts = (_labelled(prepare, chunk, more) for chunk in table.chunks(columns))
+    types = table.types(columns)
+    parts = (
+        _labelled(prepare, chunk, copy_columns(chunk.table, columns, types))
+        for chunk in table.chunks(columns)
+    )
     writer = None
     try:
         for group in _join_tables(parts, _rows_per_chunk(len(columns))):
@@ -202,8 +206,7 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
             writer.close()
 
 
-def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
-    cells = {name: get_column(chunk.table, name) for name in (*prepare.inputs, *more)}
+def _labelled(prepare: ColumnEncoder, chunk: Chunk, cells: dict[str, Any]) -> Any:
     cells |= {c.name: simplify(c, cells[c.name], chunk.first) for c in prepare.columns_}
     part = import_pyarrow().table(cells)
     if not (prepare.target_ and prepare.target_.missing):
