@@ -25,6 +25,15 @@ def spoilt(folder):
     (folder / "nonsense.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     (folder / "bad.toml").write_text("n_inducng = 5\n")
     (folder / "worse.toml").write_text("n_inducing = = 5\n")
+    (folder / "strict.toml").write_text('strict = "no"\n')
+    (folder / "weights.toml").write_text('weight = "species"\n')
+    (folder / "void.csv").write_text("bill,mass,island,sex,species,w\n40,3000,Dream,male,Gentoo,0\n")
+    (folder / "parts").mkdir(exist_ok=True)
+    (folder / "parts" / "1.csv").write_text("bill,species\n1,a\n")
+    pq.write_table(
+        pa.table({"list": [[1]], **{c: [1.0] for c in ("bill", "mass", "island", "sex")}}),
+        folder / "list.parquet",
+    )
     (folder / "half.cavity").write_bytes((folder / "birds.cavity").read_bytes()[:5000])
 
 
@@ -54,6 +63,17 @@ BAD = {
     "no TOML": (2, ("fit", "penguins.csv", *TO, "--config", "worse.toml"), "is not TOML"),
     "no settings": (2, ("fit", "penguins.csv", *TO, "--config", "none.toml"), "none.toml cannot be read"),
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
+    "text for a switch": (2, ("fit", "penguins.csv", *TO, "--config", "strict.toml"), "strict = 'no' must be true or false"),
+    "a target as weight": (2, ("fit", "penguins.csv", *TO, "--config", "weights.toml"), "'species' is the target: name another"),
+    "a large seed": (2, ("fit", "penguins.csv", *TO, "--seed", str(2**32)), "must be a whole number from 0 to 4294967295"),
+    "a checkpoint in a model": (
+        2, ("fit", "penguins.csv", *TO, "--checkpoint", "birds.cavity"), "--checkpoint birds.cavity: the name must end in .ckpt"
+    ),
+    "a checkpoint in the new model": (
+        2, ("fit", "penguins.csv", "--target", "species", "--out", "run", "--checkpoint", "./run"), "is also --out: choose another"
+    ),
+    "a folder of CSV files": (1, ("fit", "parts", *TO), "Of CSV files the command line reads one at a time"),
+    "an empty name": (1, (*PREDICT, ""), "file or folder '' does not exist"),
     "a missing model": (1, ("predict", "none.cavity", "new.csv"), "file or folder 'none.cavity' does not exist"),
     "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
     "a target in another case": (1, ("fit", "penguins.csv", "--out", "m", "--target", "SPECIES"), "did you mean 'species'?"),
@@ -66,11 +86,16 @@ BAD = {
     "a graph of another suffix": (2, ("export", "birds.cavity", "--onnx", "p.txt"), "--onnx p.txt: the name must end in .onnx"),
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
-    "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
-    "text for a number": (1, (*PREDICT, "text.csv"), "'mass' is numeric, but row 1 has 'heavy'"),
+    "wrong columns": (1, (*PREDICT, "other.csv"), "other.csv has no column 'mass' (and 2 more), which the model was trained with"),
+    "text for a number": (1, (*PREDICT, "text.csv"), "text.csv: column 'mass' is numeric, but row 1 has 'heavy'"),
     "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "must end in .csv or .parquet"),
     "output in a folder that is not there": (2, (*PREDICT, "new.csv", "--out", "no/p.csv"), "the folder 'no' does not exist"),
     "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),
+    "a nested column to keep": (1, (*PREDICT, "list.parquet", "--keep", "list"), "cannot hold a column of --keep (Unsupported"),
+    "no row that counts": (1, (*EVALUATE, "void.csv", "--weight", "w"), "void.csv has no rows with a positive weight"),
+    "a background that lacks columns": (
+        1, ("explain", "birds.cavity", "new.csv", "--background", "other.csv"), "other.csv has no column 'mass'"
+    ),
     "JSON and predictions on one stdout": (2, (*PREDICT, "new.csv", "--json"), "write the predictions to a file with --out"),
     "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),
     "a label that the model does not know": (1, (*EVALUATE, "unknown.csv"), "row 1 of unknown.csv has the label 'Emperor'"),
@@ -135,7 +160,7 @@ def test_files_that_may_not_be_read_or_written(birds, tmp_path):
     tmp_path.chmod(0o500)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m")
     tmp_path.chmod(0o700)
-    assert done.exit_code == 1 and "may not be written to" in done.stderr
+    assert done.exit_code == 1 and "is not writable" in done.stderr
 
 
 def test_permission_denied_is_a_message(birds, monkeypatch):

@@ -1,5 +1,7 @@
 """Files that are not tables: every command says what is wrong, exits with 1, and changes nothing."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,13 @@ def check_refused(command, kind, model, tmp_path):
     assert not any(ord(c) < 32 and c not in "\r\n\t\x1b" for c in result.output)
     assert out.read_text() == "an older result"
     assert model.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_because_tables_are_read_several_times(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    result = run("predict", model, tmp_path / "pipe.csv")
+    assert result.exit_code == 1 and "is a pipe or a device" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("kind", [k for k in NO_TABLE if k != "no_column"])
@@ -124,6 +133,10 @@ def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_
     result = run("predict", model, parts, "--out", parts / "1.csv")
     assert result.exit_code == 2 and "would replace" in result.output
     assert (parts / "1.csv").read_text() == ROWS
+    result = run("predict", model, parts, "--out", parts / "new.parquet")
+    assert result.exit_code == 2 and "new.parquet would be read as a part of" in " ".join(
+        result.output.split()
+    )
 
 
 @pytest.mark.parametrize("command", ["predict", "report", "export"])

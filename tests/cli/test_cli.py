@@ -115,6 +115,9 @@ def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest
 
 def test_a_quick_demo_writes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "QUICK", {"toy": demo.Size(60, 5, 3, 10), "digits": demo.Size(200, 5, 2, 10)})
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "file")])
+    assert result.exit_code == 1 and "NLL" not in result.output  # before the work
     result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "out"), "--seed", "1"])
     assert result.exit_code == 0, result.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"demo.png", "demo.csv"}

@@ -95,3 +95,12 @@ def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, monk
     found = json.loads(done.stdout)
     assert f"a random sample of 30 of {found['rows']} rows" in done.stderr
     assert np.sum(found["confusion"]) == 30
+
+
+def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(folder, tmp_path):
+    assert "trained on" not in run("evaluate", folder / "m", folder / "test.csv").stderr
+    done = run("evaluate", folder / "m", folder / "train.csv")
+    assert "these are the rows that the model was trained on" in done.stderr
+    done = run("report", folder / "m", folder / "test.csv", "--out", tmp_path / "r.html")
+    said = "every row counts once: the weights in column 'w' are not used"
+    assert said in done.stderr and said[1:].replace("'", "&#39;") in (tmp_path / "r.html").read_text()

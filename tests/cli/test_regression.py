@@ -1,6 +1,7 @@
 """Regression in the command line: fit notices a quantity; predict, evaluate, report and serve follow."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,10 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
         (list(range(100)), True),  # a whole number for nearly every row
         (list(range(100)) * 10, False),  # a hundred classes
         (["a", "b", "a"], False),
+        ([f"{i},5" for i in range(8)], True),  # formatted numbers
+        ([f"$ {i},250.75" for i in range(1, 9)], True),
+        (["10 %", "20 %"] * 4, False),
+        (["1,5", "2,5"] * 8, False),
     ],
 )
 def test_a_target_is_a_quantity_if_it_has_fractions_or_nearly_one_value_per_row(values, number):
@@ -124,9 +129,51 @@ def test_whoever_asks_for_regression_gets_it_or_a_message(folder, tmp_path):
 def test_a_table_that_is_read_in_pieces_gives_a_regressor(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(cavity.cli.reading, "IN_MEMORY", 0)
     common = ("fit", folder / "train.csv", "--target", "progress", "--out", tmp_path / "m", *QUICK)
-    done = run(*common, "--regression", "--method", "svi", "--n-inducing", "10")
+    done = run(*common, "--regression", "--n-inducing", "10")
     assert done.exit_code == 0, done.output
-    assert cavity.load(tmp_path / "m").score(*_rows(folder)) > 0.2
+    gp = cavity.load(tmp_path / "m")
+    assert gp.method == "svi" and gp.score(*_rows(folder)) > 0.2
+
+
+def test_a_target_of_formatted_numbers_is_a_quantity_for_every_command(tmp_path):
+    x = np.arange(40) % 11
+    plain = pd.DataFrame({"x": x, "y": 1000 + 1.25 * x + np.arange(40) % 2 / 4})
+    written = plain.assign(y=[f"€ {v:,.2f}".translate(str.maketrans(",.", ".,")) for v in plain["y"]])
+    scores = []
+    for name, table in (("plain", plain), ("written", written)):
+        model, path = tmp_path / f"{name}.cavity", tmp_path / f"{name}.csv"
+        table.to_csv(path, index=False, sep=";")
+        done = run("fit", path, "--target", "y", "--out", model, *QUICK)
+        assert done.exit_code == 0 and "so this is a regression" in done.output, done.output
+        scores.append(json.loads(run("evaluate", model, path, "--json", "--quiet").output))
+    assert scores[0] == scores[1]
+    refused = run("evaluate", model, tmp_path / "plain.csv").output
+    assert "but row 1 has '1000.0'" in refused and "its numbers are written as 1.250,5" in refused
+    assert "'€ 1.000,00'" in run("fit", path, "--target", "y", "--regression", "--strict").output
+
+
+def test_the_advice_for_classes_of_numbers_works_for_every_name(tmp_path):
+    pd.DataFrame({"x": np.arange(40) % 7, 'price "€"': np.arange(40)}).to_csv(tmp_path / "t.csv", index=False)
+    common = ("fit", tmp_path / "t.csv", "--target", 'price "€"', "--out", tmp_path / "m", *QUICK)
+    advice = re.search(r"classes, set (columns = .*) in the file", run(*common).output)
+    (tmp_path / "c.toml").write_text(advice[1], encoding="utf-8")
+    done = run(*common, "--config", tmp_path / "c.toml", "--effort", "fast", "--n-inducing", "3")
+    assert done.exit_code == 0 and "40 classes" in done.output, done.output
+
+
+def test_a_model_of_tiny_targets_is_saved_and_loads(tmp_path):
+    x = np.arange(20) % 7
+    pd.DataFrame({"x": x, "y": 1e-200 * (x + np.arange(20) % 3)}).to_csv(tmp_path / "t.csv", index=False)
+    assert run("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *QUICK).exit_code == 0
+    importance = cavity.load(tmp_path / "m").feature_importance_
+    assert np.isfinite(importance).all() and importance[0] > 0
+
+
+def test_one_slip_makes_no_classes_of_a_target_of_numbers():
+    table = pd.DataFrame({"x": np.arange(40) % 7, "y": [f"{i}.5" for i in range(39)] + ["abc"]})
+    with pytest.raises(BadInput, match="the target 'y' has numbers in most rows, but 'abc' in others"):
+        Preparation("y", kinds={"y": "auto"}).fit(table)
+    assert not Preparation("y").fit(table).target_.number
 
 
 def _rows(folder):

@@ -112,6 +112,43 @@ def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
     ]
 
 
+@pytest.mark.parametrize("second", [1.5, "7", None])
+def test_commands_that_join_rows_read_files_of_different_types(sizes, tmp_path, second):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    frame = SIZES.assign(k=np.repeat(["small", "tall"], 20), weight=SIZES["weight"].round().astype(int))
+    frame[:20].to_parquet(parts / "a.parquet")
+    frame[20:].assign(weight=second).to_parquet(parts / "b.parquet")
+    for words in (["report", "--out", tmp_path / "r.html"], ["explain", "--row", 3, "--row", 30]):
+        result = run(words[0], sizes, parts, *words[1:])
+        assert result.exit_code == 0, result.output
+
+
+def test_files_of_different_types_and_missing_labels_are_copied_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.cli.reading.IN_MEMORY", 0)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    frame = SIZES.assign(c=["u", "v"] * 20, k=np.repeat([0.0, 1.0], 20))
+    frame.loc[0, "k"] = None
+    frame[:30].to_parquet(parts / "a.parquet")
+    frame[30:].assign(k=1, c=pd.Categorical(["u", "v"] * 5)).to_parquet(parts / "b.parquet")
+    result = run(
+        "fit", parts, "--target", "k", "--out", tmp_path / "m", "--effort", "fast", "--max-epochs", 2
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_a_kept_column_is_never_replaced_by_a_prediction(sizes, tmp_path):
+    table = SIZES[:2].assign(label="own", **{"predicted label": "old"})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    keep = ("--keep", "label", "--keep", "predicted label")
+    done = run("predict", sizes, tmp_path / "t.csv", *keep, "--out", tmp_path / "o.csv")
+    assert done.exit_code == 0, done.output
+    read = pd.read_csv(tmp_path / "o.csv")
+    assert read["label"][0] == "own" and read["predicted label"][0] == "old"
+    assert read["predicted predicted label"].tolist() == ["small", "small"]
+
+
 @pytest.mark.parametrize("labels", [np.repeat([1.0, 2.0], 20), np.repeat([True, False], 20)])
 def test_labels_that_other_tools_spell_otherwise_are_the_same(tmp_path, labels):
     """CSV has 1.0 and True, Parquet 1 and true."""
@@ -135,6 +172,16 @@ def test_one_slip_makes_no_category_of_a_column_of_numbers(tmp_path):
     with pytest.raises(BadInput, match="numbers in most rows, but 'abc' in row 6"):
         Preparation(target="k").fit(frame)
     assert Preparation(target="k", kinds={"height": "category"}).fit(frame).columns_[0].levels
+
+
+def test_a_column_of_huge_numbers_is_refused_with_its_name(tmp_path):
+    """Their squares overflow; a few of them among others are outliers, and limited."""
+    frame = SIZES.assign(k=np.repeat(["a", "b"], 20))
+    frame.assign(height=frame["height"] * 1e300).to_csv(tmp_path / "t.csv", index=False)
+    result = run("fit", tmp_path / "t.csv", "--target", "k", "--out", tmp_path / "m")
+    assert result.exit_code == 1 and "column 'height' cannot be standardised" in result.stderr, result.output
+    frame.loc[3, "height"] = 1e300
+    assert fitted(tmp_path, frame).exists()
 
 
 def test_a_missing_weight_is_named(tmp_path):

@@ -65,6 +65,9 @@ def test_served_predictions_are_the_commands(birds, client):
         (b'{"rows": [1]}', 422, "an object by column name"),
         (b'{"rows": [1], "columns": []}', 422, "unknown key 'columns'"),
         (b'{"rows": [{"wings": 2}]}', 422, "no column"),
+        (b'{"rows": [{"\\ud800": 1}]}', 422, "row 1 is not valid JSON"),  # half of a character
+        (b'{"rows": [{"sex": "\\uD800"}]}', 422, "row 1 is not valid JSON"),
+        (b'{"rows": [{"\xed\xa0\x80": 1}]}', 422, "not valid JSON"),
         (b'{"rows": [1, 2, 3, 4, 5, 6]}', 422, "limit is 5"),
         (b'{"rows": "' + b"x" * 3000 + b'"}', 413, "2000 bytes"),
     ],

@@ -153,6 +153,16 @@ def test_every_method_comes_back_to_the_bit(tmp_path, name, classes, dtype):
     assert loaded.get_params() == clf.get_params()
 
 
+def test_a_model_in_single_precision_loads_without_a_warning(tmp_path):
+    X, y = toy(30, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier("ep", max_epochs=1, dtype="float32").fit(X, y).save(tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cavity.load(tmp_path / "m").predict_proba(X).shape == (30, 2)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_kernels_come_back_to_the_bit(tmp_path, name):
     clf = fit(*toy(40, 3), kernel=KERNELS[name])

@@ -426,8 +426,9 @@ BAD_FILES = {
     "a line before the header": (
         "t.csv",
         b"# a tool\nx,y\n1,2\n",
-        "got 2: x,y: every row must have as many cells as the header",
+        "got 2: x,y: every row must have as many cells as the header.*the header must be the first line",
     ),
+    "an open quote in the header": ("t.csv", b'a;"b;y\n1;2;3\n', "close a quote of the header"),
     "no gzip": ("t.csv.gz", b"x,y\n", "cannot be read"),
 }
 
@@ -443,8 +444,19 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
 
 def test_pickles_in_an_archive_are_not_read(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}, None], dtype=object), y=np.arange(2))
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(
+        BadInput, match=r"cannot be read: .*: save texts as numpy.savez\(..., name=array.astype\(str\)\)"
+    ):
         open_table(tmp_path / "t.npz")
+
+
+def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp_path):
+    for number, column in enumerate(([1, 2], ["x", "y"])):
+        pq.write_table(
+            pa.table({"k": column, "x": [1.5, 2.5], "y": ["a", "b"]}), tmp_path / f"{number}.parquet"
+        )
+    prepare = Preparation(target="y").fit_batches(open_table(tmp_path).chunks())
+    assert dict(prepare.describe())["k"] == "ignored (has numbers in some files and texts in others)"
 
 
 def test_an_empty_folder(tmp_path):

@@ -84,7 +84,7 @@ def _check_files(given: dict[str, Any]) -> None:
     paths = {name: given.get(name) for name in ("model", "other", "data", "background")}
     here = {name: path for name, path in paths.items() if path is not None and not is_uri(path)}
     for name, path in here.items():
-        if not Path(path).exists():
+        if not path or not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
         if name in ("model", "other") and Path(path).is_file():
             _refuse_table(path, ": did you swap the arguments?" if paths["data"] is not None else ".")

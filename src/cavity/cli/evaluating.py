@@ -10,6 +10,7 @@ import numpy as np
 
 from cavity.cli.model_rows import Reservoir, find_target, find_weight, read_model_rows
 from cavity.cli.models import Model
+from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
@@ -37,6 +38,8 @@ def evaluate(
     model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
     opened, file = Model.open(model, device), open_table(data)
+    if not terminal.as_json:
+        note_training_rows(opened, data, terminal)
     columns = find_target(opened, file, target), find_weight(opened, file, weight)
     found = predict_rows(opened, file, *columns, terminal)
     report = _report_numbers if opened.classes is None else _report_classes

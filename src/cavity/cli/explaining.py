@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,12 @@ def explain(
             f"{background or data} has a single row, and a row is explained by comparing it with others: "
             "give a file of more rows with --background, such as the training rows."
         )
-    found = opened.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = opened.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
+    if background is not None:  # else reading the rows has reported it
+        for said in dict.fromkeys(str(warning.message) for warning in caught):
+            terminal.note(said)
     found = found._replace(names=tuple(name or "(no name)" for name in found.names))
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:

@@ -18,7 +18,7 @@ from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
-from cavity.common.object_stores import count_bytes
+from cavity.common.object_stores import as_path, count_bytes
 from cavity.common.text_tables import list_names
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
@@ -55,8 +55,11 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
 def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     """Run the command; under torchrun, on every rank."""
     check_out(settings.out, data, settings.validation)
-    if settings.arguments.get("checkpoint") is not None:
-        check_out(settings.arguments["checkpoint"], data, settings.validation, flag="--checkpoint")
+    checkpoint = settings.arguments.get("checkpoint")
+    if checkpoint is not None:
+        check_out(checkpoint, data, settings.validation, flag="--checkpoint", example="run.ckpt")
+        if as_path(checkpoint) == settings.out:
+            raise BadOption(f"--checkpoint {checkpoint} is also --out: choose another name.")
     # before the table is read: it refuses wrong options
     model = make_model(settings, terminal, settings.regression)
     cpu = str(model.device).startswith("cpu")

@@ -15,7 +15,7 @@ from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, get_column, import_pyarrow
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.target_labels import read_labels, read_targets
 from cavity.rows.files.table_files import TableFile
@@ -122,28 +122,31 @@ def read_model_rows(
             X = prepare.encode(chunk, notes)[places]
             yield RowsOfChunk(chunk, places, X, y[places], w[places])
     if not total:
-        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+        lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
+        raise BadInput(f"{file.path} has no rows{lacking}.")
     report_notes(notes, terminal, file, unlabelled)
 
 
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
     """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
-    kept = Reservoir(most)
+    kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
+    types = file.types(prepare.inputs)
     for part in read_model_rows(model, file, target, None, Counter(), terminal):
-        kept.add(part.cells, part.y, part.numbers)
+        cells = import_pyarrow().table(copy_columns(part.cells, prepare.inputs, types))
+        kept.add(cells, part.y, part.numbers)
     cells, y, numbers = kept.columns
     labels = None if target is None else y if model.classes is None else model.classes[y]
-    prepare = model.choose_preparation(file, target or model.target)
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
 
 
 def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -> Sample:
     """Read rows by their numbers in the file, from 1; `must`: the file has to have them all."""
     prepare = model.choose_preparation(file, model.target)
-    parts, found = [], list[int]()
+    parts, found, types = [], list[int](), file.types(prepare.inputs)
     for chunk in file.chunks(list(prepare.inputs)):
         here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
-        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
+        cells = chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1)
+        parts.append(import_pyarrow().table(copy_columns(cells, prepare.inputs, types)))
         found += here
         if len(found) == len(numbers):
             break
@@ -161,7 +164,9 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        value, lacks = read_targets(cells, target, chunk.first, strict=False)
+        trained = model.prepare.target_ if model.prepare else None
+        style = trained.style if trained else None
+        value, lacks = read_targets(cells, target, chunk.first, strict=False, style=style)
         return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}

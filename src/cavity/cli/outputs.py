@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePath
 
-from cavity.common.object_stores import Location, as_path, check_bucket
+from cavity.common.object_stores import as_path, check_bucket
 from cavity.errors import BadInput, BadOption
+from cavity.rows.files.arrow_source import FORMATS
 from cavity.rows.files.table_files import FILE_KINDS
 
 NOT_TABLES = (".cavity", ".html", ".onnx")
@@ -28,18 +29,18 @@ def check_out(
         raise BadOption(f"{flag} {path}: the folder {str(path.parent)!r} does not exist.")
     elif not os.access(path.parent, os.W_OK):
         raise BadInput(f"{flag} {path}: the folder is not writable.")
-    for given in inputs:
-        if given is not None and _would_replace(path, as_path(given)):
-            raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
     wanted, found = (PurePath(str(name)).suffix.lower() for name in (example, out))
-    if wanted in NOT_TABLES and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
+    for given in (as_path(name) for name in inputs if name is not None):
+        if isinstance(path, str) or isinstance(given, str):
+            replaces, inside = path == given, False
+        else:
+            inside = given.resolve() in path.resolve().parents
+            replaces = path.exists() and given.exists() and (inside or path.samefile(given))
+        if replaces:
+            raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
+        if inside and found in FORMATS:
+            raise BadOption(
+                f"{flag} {path} would be read as a part of {given} next time: choose another folder."
+            )
+    if wanted not in FILE_KINDS and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
         raise BadOption(f"{flag} {path}: the name must end in {wanted}.")
-
-
-def _would_replace(out: Location, given: Location) -> bool:
-    """Return whether the output is the given file, or a file of the given folder."""
-    if isinstance(out, str) or isinstance(given, str):
-        return out == given
-    if not out.exists() or not given.exists():
-        return False
-    return out.samefile(given) or given.resolve() in out.resolve().parents

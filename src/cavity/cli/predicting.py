@@ -20,7 +20,7 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, classify_type, copy_columns, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
@@ -56,9 +56,12 @@ def predict(
     with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
-            kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
-            names = (f"predicted {name}" if name in kept else name for name in found)
-            write(arrow.table(kept | dict(zip(names, map(from_array, found.values()), strict=True))))
+            kept = copy_columns(chunk.table, keep, types)
+            for name, values in found.items():
+                while name in kept:
+                    name = f"predicted {name}"
+                kept[name] = from_array(values)
+            write(arrow.table(kept))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
@@ -83,11 +86,6 @@ def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPre
 
     found = read_record(path, device) if stored is None else restore_record(stored, path)
     return Predictor(found.result)
-
-
-def _cast(column: Any, kind: Any) -> Any:
-    """Cast a column to the common type of all files of a folder."""
-    return column if kind is None or column.type == kind else column.cast(kind)
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
@@ -120,12 +118,17 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
 
     def write(part: Any) -> None:
         part = escape_formulas(part) if spreadsheet else part
-        if not writers:
-            # one of them, since that of Parquet loads slowly
-            module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
-            kind = getattr(import_module(f"pyarrow.{module}"), name)
-            writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
-        writers[0].write_table(part)
+        try:
+            if not writers:
+                # one of them, since that of Parquet loads slowly
+                module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+                kind = getattr(import_module(f"pyarrow.{module}"), name)
+                writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
+            writers[0].write_table(part)
+        except import_pyarrow().ArrowException as error:
+            raise BadInput(
+                f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
+            ) from error
 
     try:
         yield write

@@ -58,7 +58,7 @@ class RowPredictor:
     def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
         if self.prepare is not None:
-            check_columns(self.prepare, file.names)
+            check_columns(self.prepare, file.names, file.path)
             return self.prepare
         names = [name for name in file.names if name != target]
         if len(names) != self.features.n:

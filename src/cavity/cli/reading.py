@@ -17,6 +17,7 @@ from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
+from cavity.rows.columns.target_labels import advise_classes
 from cavity.rows.files.table_files import TableFile, open_table
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
@@ -65,8 +66,8 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
     assert prepare.target_ is not None
     if prepare.target_.number and not settings.regression:
         terminal.note(
-            f"the target has many values, so this is a regression; for classes, set columns = {{ {settings.target} = "
-            '"category" } in the file of --config'
+            "the target has many values, so this is a regression; if its whole numbers are classes, "
+            f"{advise_classes(settings.target)}"
         )
     if prepare.target_.missing:
         terminal.note(f"{prepare.target_.missing} rows without a label are not used")
@@ -86,7 +87,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     parts = []
     target = table.prepare.target_
     assert target is not None
-    check_columns(table.prepare, table.file.names)
+    check_columns(table.prepare, table.file.names, table.file.path)
     columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from cavity.cli.model_rows import Sample, check_column, sample_rows
+from cavity.cli.model_rows import Sample, check_column, find_weight, sample_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
@@ -20,17 +20,21 @@ def report(
     check_out(out, model, data, example="report.html")
     from cavity.report import write_report
 
-    opened, found, seen = Model.open(model, device), Sample(None, None, None, 0), False
+    opened, found, seen, note = Model.open(model, device), Sample(None, None, None, 0), False, ""
     if data is not None:
         file = open_table(data)
         check_column(file, target, "labels (--target)")
         target = target or (opened.target if opened.target in file.names else None)
         found = sample_rows(opened, file, target, rows, terminal)
         seen = found.y is not None and note_training_rows(opened, data, terminal)
+        weight = find_weight(opened, file, None)
+        if weight is not None and found.y is not None:
+            note = f"Every row counts once: the weights in column {weight!r} are not used."
+            terminal.note(f"in the report, {note[0].lower()}{note[1:-1]}; they are in `cavity evaluate`")
     with warnings.catch_warnings():
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
-        about = {"row_numbers": found.numbers, "training_rows": seen}
+        about = {"row_numbers": found.numbers, "training_rows": seen, "note": note}
         title = f"Report on {get_name(as_path(model))}"
         write_report(opened.classifier, out, found.X, found.y, title=title, **about)
     shown = min(rows, found.total)

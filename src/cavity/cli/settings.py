@@ -47,8 +47,13 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
 
     name = get_name(as_path(data)).partition(".")[0] or "model"
     validation, seed = values.get("validation"), values.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise BadOption(f"seed = {seed!r} must be a whole number from 0 to {2**32 - 1}.")
+    for switch in ("strict", "regression"):
+        if not isinstance(values.setdefault(switch, False), bool):
+            raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
+    if values.get("weight") == values["target"]:
+        raise BadOption(f"weight = {values['weight']!r} is the target: name another column.")
     columns = values.get("columns", {})
     if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
         raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
@@ -59,11 +64,11 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=columns,
         unseen=values.get("unseen", "ignore"),
-        strict=bool(values.get("strict", False)),
+        strict=values["strict"],
         validation=None if validation is None else as_path(_check_text("validation", validation)),
         time_limit=read_limit(values.get("time_limit")),
         seed=seed,
-        regression=bool(values.get("regression", False)),
+        regression=values["regression"],
         arguments={"random_state": seed} | arguments,
     )
 

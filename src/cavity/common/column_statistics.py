@@ -199,7 +199,7 @@ def merge_spread(a: Triple, b: Triple) -> Triple:
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
     with np.errstate(over="ignore", invalid="ignore"):
         gap = b[1] - a[1]
-        return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * gap**2
+        return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * (gap * gap)  # a float's ** raises
 
 
 def hash_rows(X: NDArray[np.float64]) -> Words:

@@ -275,6 +275,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return np.asarray(own[:, 0] - others[:, :, 0].mean(1))
 
     def _information(self, own: Array, others: Array) -> Array:
+        unit = others[:, :, 1].max()  # in which squares do not vanish
+        own, others = own / unit, others / unit
         var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)  # of the mixture
         ratio = own[:, 1] ** 2 / var
         return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var)

@@ -77,6 +77,7 @@ This is one split with sizes chosen for it: a demonstration, not a comparison of
 def run(out: Path, seed: int, sizes: Sizes = FULL, echo: Callable[..., Any] = print) -> list[DemoResult]:
     """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
     start, results = time.perf_counter(), list[DemoResult]()
+    out.mkdir(parents=True, exist_ok=True)
     for make, size in ((make_toy, sizes["toy"]), (make_digits, sizes["digits"])):
         problem = make(size.rows, seed)
         (N, D), C = problem.X.shape, len(np.unique(problem.y))
@@ -87,7 +88,6 @@ def run(out: Path, seed: int, sizes: Sizes = FULL, echo: Callable[..., Any] = pr
             echo(f"    {method:<20} NLL {row['NLL']}   ({row['fit seconds']} s)")
     rows = [result.row for result in results]
     echo(f"\n{format_table(rows)}\n\n{REMARK.format(**sizes)}\n\n==> Drawing")
-    out.mkdir(parents=True, exist_ok=True)
     table, picture = out / "demo.csv", out / "demo.png"
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0].keys())

@@ -205,7 +205,9 @@ def _check_others(others: Declared, own: tuple[str, ...]) -> None:
         if name.startswith("prior.") and not name.startswith(own or "own"):
             raise BadFile(f"{name!r:.100} is not known to this kernel: create kernel= as for the fit.")
         if not name.startswith(("prior.", "factor.")):
-            raise BadFile(f"the tensor {name!r:.100} is not known: update cavity.")
+            raise BadFile(
+                f"the tensor {name!r:.100} is not known: update cavity, or use the version that wrote the file."
+            )
         if entry.dtype not in ("F64", "F32", "I64"):
             raise BadFile(f"{name!r:.100} is of type {entry.dtype}, which no model has.")
 

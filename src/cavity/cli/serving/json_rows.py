@@ -17,6 +17,7 @@ KEY = re.compile(rf"{SPACE}[{{,]{SPACE}({STRING})", re.DOTALL)
 FLAT_ROW = re.compile(rf'[\[{{](?:[^"\[\]{{}}]++|{STRING})*+[\]}}]', re.DOTALL)
 NEXT = re.compile(rf"{SPACE}([,\]]){SPACE}")
 END = re.compile(rf"\}}{SPACE}\Z")
+DECODER = json.JSONDecoder()
 
 
 def parse_rows(body: bytes, most_rows: int, most_characters: int = ROW_CHARACTERS) -> Iterator[Any]:
@@ -25,7 +26,7 @@ def parse_rows(body: bytes, most_rows: int, most_characters: int = ROW_CHARACTER
     Other threads can run between rows, so no body stalls them for longer than one row takes.
     """
     try:
-        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        text = body.decode(json.detect_encoding(body))
     except ValueError as error:
         raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
     begin = BEGIN.match(text)
@@ -50,10 +51,10 @@ def _parse_row(text: str, at: int, number: int, most: int) -> tuple[Any, int]:
     """Parse the row that begins at a place; return it with the place where it ends."""
     flat = FLAT_ROW.match(text, at, at + most)
     try:
-        if flat is not None:
-            return json.loads(flat[0]), flat.end()
-        # nested, or not a row: an error follows
-        row, length = json.JSONDecoder().raw_decode(text[at : at + most])
+        part = text[at : at + most] if flat is None else flat[0]  # nested, or not a row: an error follows
+        row, length = DECODER.raw_decode(part)
+        if "\\u" in part:
+            json.dumps(row, ensure_ascii=False).encode()  # half of a character cannot be written
     except (ValueError, RecursionError) as error:
         long = f" within {most} characters" if len(text) > at + most else ""
         raise BadInput(f"row {number} is not valid JSON{long} ({error!s:.100}).") from None

@@ -18,7 +18,10 @@ Flags = NDArray[np.bool_]
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 MEAN_IS_USED = "the mean is used"
-STYLES = (".", ",")  # what separates the decimals; "." wins if cells can be read both ways
+STYLES = {
+    ".": "1,250.5",
+    ",": "1.250,5",
+}  # by what separates the decimals; "." wins if cells can be read both ways
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
 _UNIT = r"[$€£¥%]"  # does not change the value
@@ -69,9 +72,10 @@ def to_numbers(column: Any, name: str, first: int = 0, style: str | None = None)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+            written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
             raise BadInput(
                 f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
-                "or leave them empty."
+                f"or leave them empty{written}."
             )
         value = parse_numbers(text, style)
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)

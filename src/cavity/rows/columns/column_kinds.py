@@ -12,6 +12,7 @@ from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.rows.columns.cells import (
     MEAN_IS_USED,
+    STYLES,
     EncodingContext,
     describe_missing,
     list_indicator,
@@ -56,7 +57,7 @@ class Number(NamedTuple):
             return (
                 f"group of rows, {n} groups, as a number and by the classes in each{describe_missing(self)}"
             )
-        style = {None: "", ".": ", written as 1,250.5", ",": ", written as 1.250,5"}[self.style]
+        style = "" if self.style is None else f", written as {STYLES[self.style]}"
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
@@ -158,6 +159,7 @@ class Target(NamedTuple):
     whole: bool
     missing: int = 0
     number: bool = False  # for regression
+    style: str | None = None  # as of a Number
 
 
 Column = Number | Category | Text | Date | Unchanged

@@ -14,7 +14,7 @@ from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import EncodingContext
+from cavity.rows.columns.cells import PATTERNS, EncodingContext
 from cavity.rows.columns.column_json import read_column, read_field, store_column
 from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
@@ -81,9 +81,14 @@ class ColumnEncoder:
         return self._encode(self._to_chunk(data), Counter() if notes is None else notes)
 
     def _encode(self, chunk: Chunk, notes: Counter[str]) -> Array:
-        check_columns(self, chunk.table.column_names)
+        check_columns(self, chunk.table.column_names, chunk.where)
         context = EncodingContext(chunk.first, self.unseen, notes)
-        parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
+        try:
+            parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
+        except BadInput as error:
+            if not chunk.where:
+                raise
+            raise BadInput(f"{chunk.where}: {error}") from error
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _to_chunk(self, data: Any) -> Chunk:
@@ -156,6 +161,8 @@ class ColumnEncoder:
         try:
             columns = [read_column(c) for c in value["columns"]]
             target = read_field(value["target"], Target | None)
+            if target is not None:
+                PATTERNS[target.style]  # a KeyError if the style is unknown
             ignored = read_field(value["left_out"], tuple[Ignored, ...])
             known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
             names = read_field(value.get("features", known), tuple[str, ...])
@@ -195,14 +202,15 @@ def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> A
     return encoder._encode(chunk, notes)
 
 
-def check_columns(encoder: ColumnEncoder, names: Sequence[str]) -> None:
-    """Raise BadInput if a table with columns of these names lacks one that the encoder reads."""
+def check_columns(encoder: ColumnEncoder, names: Sequence[str], where: object = "") -> None:
+    """Raise BadInput if a table with columns of these names lacks one that the encoder reads. `where`: its file."""
     have = set(names)
     absent = [name for name in encoder.inputs if name not in have]
     if absent:
         more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
         hint = suggest_column(absent[0], list(names), 8)
-        raise BadInput(f"there is no column {absent[0]!r}{more}, which the model was trained with; {hint}")
+        lacks = f"{where} has" if where else "the data have"
+        raise BadInput(f"{lacks} no column {absent[0]!r}{more}, which the model was trained with; {hint}")
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

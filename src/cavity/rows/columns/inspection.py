@@ -204,6 +204,8 @@ class _ColumnSummary:
             if self.odd is None:
                 return self._decide_number(self.numbers)
             self._check_mostly_numbers(present)
+            if self.typed == "number":
+                return self._set_aside("has numbers in some files and texts in others")
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
         if few or self.asked or sample is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,20 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.arrow_buffers import find_present
-from cavity.rows.columns.cells import cast, match_cells, match_numbers, parse_numbers, to_numbers, to_text
+from cavity.rows.columns.arrow_buffers import find_present, from_texts
+from cavity.rows.columns.cells import (
+    PATTERNS,
+    cast,
+    match_cells,
+    match_numbers,
+    parse_numbers,
+    to_numbers,
+    to_text,
+)
 from cavity.rows.columns.column_kinds import Target
 
 MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
+MOSTLY = 0.9  # if such a share of the values are numbers of a quantity, the others are errors
 MAX_CLASSES = 10_000
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
@@ -23,10 +33,11 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
     import pyarrow.compute as pc
 
-    if import_pyarrow().types.is_floating(column.type):
-        odd = find_fractions(column)
-        if len(odd):
-            raise_continuous(name, odd[0])
+    types = import_pyarrow().types
+    if types.is_floating(column.type):
+        fractions = find_fractions(column)
+        if len(fractions):
+            raise_continuous(name, fractions[0])
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
@@ -50,9 +61,11 @@ def find_fractions(column: Any) -> Array:
     return value[np.isfinite(value) & (value % 1 != 0)]
 
 
-def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tuple[Array, NDArray[np.bool_]]:
+def read_targets(
+    column: Any, name: str, first: int, strict: bool = True, style: str | None = None
+) -> tuple[Array, NDArray[np.bool_]]:
     """Read the numbers of a target, and which are missing. If strict, a missing number raises BadInput with its row."""
-    value, lacks = to_numbers(column, name, first)
+    value, lacks = to_numbers(column, name, first, style)
     if strict and lacks.any():
         row = first + int(np.flatnonzero(lacks)[0]) + 1
         raise BadInput(f"the target (column {name!r}) is missing in row {row}: remove the row.")
@@ -66,11 +79,15 @@ def raise_continuous(name: str, example: Any) -> None:
     )
 
 
+def advise_classes(name: str) -> str:
+    return f'set columns = {{ {json.dumps(name, ensure_ascii=False)} = "category" }} in the file of --config'
+
+
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     """Return labels as whole numbers or text, or as floats if the target is a number."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return read_targets(column, target.name, chunk.first)[0]
+        return read_targets(column, target.name, chunk.first, style=target.style)[0]
     text = read_labels(column, target.name, chunk.first)
     if not target.whole:
         coded = text.dictionary_encode()
@@ -90,18 +107,19 @@ def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np
     """Return which rows have a label; if `strict`, a row without one raises BadInput."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return ~read_targets(column, target.name, chunk.first, strict)[1]
+        return ~read_targets(column, target.name, chunk.first, strict, target.style)[1]
     return ~np.asarray(read_labels(column, target.name, chunk.first, strict).is_null())
 
 
 class TargetSummary:
-    """Running summary of the target: its classes, and whether they are whole numbers.
+    """Running summary of the target: its classes, whether they are whole numbers, and in which styles all are numbers.
 
     `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
     """
 
     def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
-        self.name, self.strict, self.kind, self.whole, self.numbers = name, strict, kind, True, True
+        self.name, self.strict, self.kind, self.whole = name, strict, kind, True
+        self.styles = [None] if strict else list(PATTERNS)
         self.missing = self.rows = 0
         self.classes: set[str] = set()
 
@@ -111,16 +129,18 @@ class TargetSummary:
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())
+            if classify_type(column.type) == "text":  # a cell that fits no style is an error of the first one
+                self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
+            self.missing += int(read_targets(column, self.name, first, self.strict, self.style)[1].sum())
             return
         labels = read_labels(column, self.name, first, self.strict)
         self.missing += labels.null_count
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
-        self.numbers &= bool(match_numbers(values).all())
+        self.styles = self._find_styles(values)
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
-            if self.kind == "auto" and self.numbers:
+            if self.kind == "auto" and self.styles:
                 self.kind = "number"
                 return
             raise BadInput(
@@ -128,13 +148,20 @@ class TargetSummary:
                 "needs classes."
             )
 
+    @property
+    def style(self) -> str | None:
+        return self.styles[0] if self.styles else None
+
+    def _find_styles(self, values: Any) -> list[str | None]:
+        return [style for style in self.styles if match_numbers(values, style).all()]
+
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
         if self.missing == self.rows:
             raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
-            return Target(self.name, False, self.missing, number=True)
-        if self.numbers and not self.whole:
+            return Target(self.name, False, self.missing, True, self.style)
+        if None in self.styles and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
                 raise_continuous(self.name, odd)
@@ -145,9 +172,22 @@ class TargetSummary:
         return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
 
     def _is_quantity(self) -> bool:
-        """Return whether the values are numbers with fractions, or many whole numbers in few rows each."""
-        values = self.classes
-        if not self.numbers or len(values) < 2:
+        """Return whether the values are numbers with fractions, or many whole numbers in few rows each.
+
+        Raises BadInput if nearly all of them are.
+        """
+        texts = from_texts(sorted(self.classes))
+        good = match_numbers(texts, self.style)
+        values = parse_numbers(texts.filter(import_pyarrow().array(good)), self.style)
+        values = values[np.isfinite(values)]
+        few_each = self.rows - self.missing < FEW_EACH * len(values)
+        fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)
+        if len(values) < 2 or not (fractions or (len(values) > MANY_VALUES and few_each)):
             return False
-        fractions = not self.whole and any(float(v) % 1 for v in values)
-        return fractions or (len(values) > MANY_VALUES and self.rows - self.missing < FEW_EACH * len(values))
+        if not self.styles and len(values) > MOSTLY * len(good):
+            odd = texts[int(np.flatnonzero(~good)[0])].as_py()
+            raise BadInput(
+                f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in others: correct such cells or leave them "
+                f"empty; if they are classes, {advise_classes(self.name)}."
+            )
+        return bool(self.styles)

@@ -198,7 +198,10 @@ def open_dataset(data: Any) -> Any:
     if len(kinds) != 1:
         none = "is not, and does not contain, a file that can be read in pieces"
         what = "contains both Parquet and Arrow files" if kinds else none
-        raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
+        raise BadInput(
+            f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=). "
+            "Of CSV files the command line reads one at a time."
+        )
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
     with explain_errors(repr(path), ERRORS):
         return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
 from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset
@@ -43,6 +43,10 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not iceberg and not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
         folder = not iceberg and object_stores.is_folder(path)
+        if not (iceberg or folder) and isinstance(path, Path) and not path.is_file():
+            raise BadInput(
+                f"{str(path)!r} is a pipe or a device: tables are read several times, so write it to a file."
+            )
         if folder and kind in FILE_KINDS and kind not in FORMATS:
             raise BadInput(f"{str(path)!r} is a folder, not a {kind} file: name the file in it.")
         if kind in SHEETS:
@@ -50,7 +54,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
         if not iceberg and not folder and kind not in FILE_KINDS:
             raise BadInput(
                 f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
-                "such files."
+                "Parquet or Arrow files."
             )
         table = Columnar(path) if iceberg or folder else FILE_KINDS[kind](path, strict)
         check_names(table.names, path)
@@ -184,7 +188,11 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
     import pyarrow.parquet as parquet
 
     columns = [*prepare.inputs, *more]
-    parts = (_labelled(prepare, chunk, more) for chunk in table.chunks(columns))
+    types = table.types(columns)
+    parts = (
+        _labelled(prepare, chunk, copy_columns(chunk.table, columns, types))
+        for chunk in table.chunks(columns)
+    )
     writer = None
     try:
         for group in _join_tables(parts, _rows_per_chunk(len(columns))):
@@ -195,8 +203,7 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
             writer.close()
 
 
-def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
-    cells = {name: get_column(chunk.table, name) for name in (*prepare.inputs, *more)}
+def _labelled(prepare: ColumnEncoder, chunk: Chunk, cells: dict[str, Any]) -> Any:
     cells |= {c.name: simplify(c, cells[c.name], chunk.first) for c in prepare.columns_}
     part = import_pyarrow().table(cells)
     if not (prepare.target_ and prepare.target_.missing):

@@ -18,7 +18,10 @@ from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 ADVICE = {  # by a part of pyarrow's message
     "UTF8": "save it as UTF-8",
     "UTF-8": "save it as UTF-8",
-    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
+    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
+    "the header must be the first line",
+    "Object arrays": "save texts as numpy.savez(..., name=array.astype(str))",
+    **dict.fromkeys(("include_columns", "infer number of columns"), "close a quote of the header"),
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
@@ -52,7 +55,7 @@ def explain_errors(
                 f"{path} has a row of more than 4 MB: close a quote that is never closed, or shorten the cell."
             ) from error
         advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
-        raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.{remedy}") from error
+        raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
 
 
 def check_names(names: list[str], path: Location) -> None:
