@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sklearn.datasets import load_wine
 
 from cavity import GPClassifier
 from cavity.options import policy, read_classifier
@@ -44,16 +43,6 @@ def test_a_hurried_model_trains_on_only_where_it_is_far_from_sharp_and_trees_har
     assert not policy.trains_on(hurried, 1.5, 0.0)
     assert not policy.trains_on(hurried, 1.7, 0.2)
     assert not policy.trains_on(plan_of(2000, 6), 1.7, 0.0)
-
-
-def test_a_model_that_trains_on_continues_its_run_and_leaves_the_pool(monkeypatch):
-    X, y = load_wine(return_X_y=True)
-    once = GPClassifier(max_epochs=2, n_inducing=10, random_state=0).fit(X, y)
-    monkeypatch.setattr(policy, "trains_on", lambda plan, own, others: True)
-    twice = GPClassifier(max_epochs=2, n_inducing=10, random_state=0).fit(X, y)
-    assert [row["objective"] for row in twice.history_[:2]] == [row["objective"] for row in once.history_]
-    assert len(twice.history_) == 4 and twice.log_marginal_likelihood_ > once.log_marginal_likelihood_
-    assert once.ensemble_weights_.shape == (3,) and twice.ensemble_weights_.shape == (1,)
 
 
 def test_a_chosen_batch_size_is_kept():

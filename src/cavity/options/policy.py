@@ -55,9 +55,8 @@ RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
 SWEEPS = 10_000  # where nothing is learnt
 LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
 LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
-# in LATENT_MIDDLE where trees are pooled: alone, mini-batches had the lower NLL [61]
-LBFGS_ROWS_MIDDLE = 2000
-LATENT_MIDDLE = range(LBFGS_LATENT, 9)  # with ten, mini-batches had the lower NLL in a pool, too [61]
+# The same in LATENT_MIDDLE where trees are pooled; alone, and with ten classes, mini-batches had the lower NLL. [61]
+LBFGS_ROWS_MIDDLE, LATENT_MIDDLE = 2000, range(LBFGS_LATENT, 9)
 # The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL. [54, 64]
 LBFGS_ROWS_FEW = 6000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 16  # with fewer latent functions than LBFGS_LATENT, and with more
