@@ -46,7 +46,8 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
     ]
     if offset <= 1e3:  # a training step looks for no far pairs
         pairs = [(written_out(U, B, log_scale) + offset_of).exp() for B in (V[None], U)]
-        cases.append((gaussian_pair(U, V, log_scale, log_variance)[::-1], pairs))
+        units = torch.zeros_like(V[0]), torch.ones_like(V[0])
+        cases.append((gaussian_pair(U, V, *units, log_scale, log_variance)[::-1], pairs))
     for i, (got, expected) in enumerate(cases):
         masks = [square * near_square] if i == 1 else [weights * near, square * near_square]
         inputs = [U, log_scale] if i == 1 else [U, V, log_scale]

@@ -40,7 +40,7 @@ def gather(x: Tensor, classes: Tensor) -> Tensor:
 def scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
     """Sum K tables over the sites of each class, [K B S] → [K C B]."""
     zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
-    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
+    return zeros.scatter_add_(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
 
 
 def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:

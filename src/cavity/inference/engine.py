@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 
 from cavity.common.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.common.side_stream import run_on_side_stream
@@ -112,11 +112,11 @@ class Engine:
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
         """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
-        if self.parameters:
-            vector_to_parameters(theta, self.parameters.values())
-        if copy:
-            for parameter in self.parameters.values():
-                parameter.data = parameter.data.clone()
+        start = 0
+        for parameter in self.parameters.values():
+            end = start + parameter.numel()
+            view = theta[start:end].view(parameter.shape)
+            parameter.data, start = view.clone() if copy else view, end
 
     @property
     def places(self) -> dict[str, slice]:
@@ -245,12 +245,11 @@ class Engine:
         totals = Totals(
             *sums,
             gradient,
-            log_site_normaliser(moments, cavity.t, judged, share).sum()
-            + self.placement.evidence(view.totals, r),
+            self.placement.complete(log_site_normaliser(moments, cavity.t, judged, share).sum(), view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
-            projection.failed.long(),
+            projection.failed,
         )
         return totals, SiteUpdate(view.stored, site, cavity.usable, added)
 
@@ -266,15 +265,17 @@ class Engine:
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
-        with torch.no_grad():
+        f = fixed = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
+        records = torch.is_grad_enabled()
+        if records:
             fixed = Latents(*(x.detach() for x in f))
+        with torch.no_grad():
             moments = (
                 self.factor.average(fixed, y)
                 if self.removal == 0
                 else self.factor.moments(fixed, y, view.share.exponent)
             )
-        if not torch.is_grad_enabled():
+        if not records:
             return moments
         dm, dv, dr = moments.dm, moments.dv, moments.dr
         moved = (
@@ -347,7 +348,7 @@ class Engine:
         cavity = remove(view.t, view.stored.site, share)
         moments = self._moments(view, cavity, batch.y)
         value = q.log_normaliser.sum() + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
-        value = value + self.placement.evidence(view.totals, r)
+        value = self.placement.complete(value, view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
         return value, moments.own, share
 
@@ -373,7 +374,7 @@ class Engine:
         theta, memory = state.theta, state.optimiser
         cached = self._find_cached(state)
         pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
-        promise = evidence.new_zeros(())
+        promise = None
         if optimiser is not None:
             slope = scale * totals.gradient
             if self.sites.size:
@@ -381,14 +382,14 @@ class Engine:
                 slope = torch.cat([slope, of_q])
             slope = slope + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
-            promise = (slope * (theta - state.theta)).sum()
+            promise = (slope * (theta - state.theta)).sum() if full else None
             sums = self.sites.place(theta, sums)
-        finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
+        size = sums.h.sum() + theta.sum() + evidence
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta, pull),
             evidence,
             totals.skipped,
-            q.failed | (totals.failed > 0) | ~finite,
+            q.failed | totals.failed | (size - size != 0),  # ∞ − ∞ is NaN
             promise,
             undo,
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cavity.common.linalg import column_sum, times_transpose
 from cavity.kernels import formulas
-from cavity.kernels.formulas import Points, prepare_points
+from cavity.kernels.formulas import Points, prepare_points, to_units
 
 # Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
 FAR = {torch.float64: formulas.FAR, torch.float32: 300.0}
@@ -33,9 +33,11 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful
     return S
 
 
-def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
-    return _GaussianPair.apply(U, V, log_scale, log_variance)  # type: ignore[no-untyped-call]
+def gaussian_pair(
+    Z: Tensor, X: Tensor, center: Tensor, unit: Tensor, log_scale: Tensor, log_variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return σ² exp(−½ d²) within Z, [C M M], and between Z and X, [C M N]: all that a step needs, as one operation."""
+    return _GaussianPair.apply(Z, X, center, unit, log_scale, log_variance)  # type: ignore[no-untyped-call]
 
 
 class _HalfSquareDistance(torch.autograd.Function):
@@ -58,26 +60,28 @@ class _HalfSquareDistance(torch.autograd.Function):
 
 
 class _GaussianPair(torch.autograd.Function):
-    """σ² exp(S) within U and between U and V: the cotangent of S is the cotangent of K times K."""
+    """σ² exp(S) within Z and between Z and X: the cotangent of S is the cotangent of K times K."""
 
     @staticmethod
     def forward(
-        ctx: Any, U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor
+        ctx: Any, Z: Tensor, X: Tensor, center: Tensor, unit: Tensor, log_scale: Tensor, log_variance: Tensor
     ) -> tuple[Tensor, Tensor]:
+        U, V = (to_units(points, center, unit) for points in (Z, X))
         points, offset = prepare_points(U, log_scale), log_variance[:, None, None]
         within = _within(U, points).add_(offset).exp_()
         between = points.half_square_distance(V)[0].add_(offset).exp_()
-        ctx.save_for_backward(U, V, points.inverse, within, between)
+        ctx.save_for_backward(U, V, unit, points.inverse, within, between)
         return within, between
 
     @staticmethod
     def backward(ctx: Any, within_bar: Tensor, between_bar: Tensor) -> tuple[Tensor | None, ...]:
-        U, V, inverse, within, between = ctx.saved_tensors
+        U, V, unit, inverse, within, between = ctx.saved_tensors
         E, F = within_bar * within, between_bar * between
         variance_bar = E.sum((-2, -1)) + F.sum((-2, -1))
         T, R, columns = _pull_between(F, U, V)
-        V_bar = _rows_bar(F, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
+        X_bar = _rows_bar(F, U, V, inverse, columns) / unit if ctx.needs_input_grad[1] else None
+        U_bar, X_bar, scale_bar = _scaled(T.add_(_pull_within(E, U)), R, U, X_bar, inverse)
+        return U_bar / unit, X_bar, None, None, scale_bar, variance_bar
 
 
 @torch.no_grad()

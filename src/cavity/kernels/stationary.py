@@ -59,9 +59,9 @@ class Stationary(Scaled):
         return self._value(half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
         if self.shape is formulas.rbf:
-            return gaussian_pair(U, V, log_scale, self.log_variance)
+            return gaussian_pair(Z, X, *self._scale(TORCH))
+        U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)
 

@@ -112,7 +112,8 @@ class ProbitPairs(_Probit):
         return Latents(m - m_rival, v + v_rival, r + r_rival)
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
-        dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
+        dv = torch.cat([step.dv, step.dv], 1)
+        dr = dv if step.dr is step.dv else torch.cat([step.dr, step.dr], 1)
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
     def log_probability(self, mean: Array, var: Array) -> Array:

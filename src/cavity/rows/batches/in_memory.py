@@ -59,7 +59,8 @@ class Rows(NamedTuple):
         first = 0 if self.mine is None else self.mine.start
         for index in shuffle_rows(len(self.y), size, generator, self.mine):
             index = index.to(self.y.device)
-            yield Batch(index - first if first else index, self.X[index], self.y[index], self.weight[index])
+            columns = (column.index_select(0, index) for column in self[:3])
+            yield Batch(index - first if first else index, *columns)
 
 
 def shuffle_rows(
