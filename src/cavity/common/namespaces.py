@@ -53,9 +53,14 @@ Array = Any  # a NumPy array, a tensor, or a value of a graph
 
 def namespace(x: Array) -> Any:
     """Return the functions of an array's kind."""
-    if isinstance(x, np.ndarray):
+    return _namespace_of(type(x))
+
+
+@cache
+def _namespace_of(kind: type) -> Any:
+    if issubclass(kind, np.ndarray):
         return NUMPY
-    if isinstance(x, Value):
+    if issubclass(kind, Value):
         return GRAPH
     from cavity.common.torch_namespace import TORCH
 

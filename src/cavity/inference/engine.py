@@ -112,11 +112,12 @@ class Engine:
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
         """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
-        start = 0
-        for parameter in self.parameters.values():
-            end = start + parameter.numel()
-            view = theta[start:end].view(parameter.shape)
-            parameter.data, start = view.clone() if copy else view, end
+        parameters = self.parameters.values()
+        sizes = [parameter.numel() for parameter in parameters]
+        for parameter, part in zip(parameters, theta[: sum(sizes)].split(sizes), strict=True):
+            parameter.data = part.view(parameter.shape)
+            if copy:
+                parameter.data = parameter.data.clone()
 
     @property
     def places(self) -> dict[str, slice]:
@@ -161,7 +162,7 @@ class Engine:
 
     def _residual(self, state: State, projection: Projection) -> Tensor:
         cached = self._find_cached(state)
-        return projection.r.detach().double() if cached is None else cached.r
+        return projection.r.double() if cached is None else cached.r
 
     def _find_cached(self, state: State) -> CachedProjection | None:
         """Return what `freeze` computed, if it belongs to this state's jitter."""
@@ -241,7 +242,7 @@ class Engine:
             )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = stored if full or self.sites.tied else site
-            counts = self._counts(view.classes, batch.weight, len(a))
+            counts = self._counts(view.classes, batch.weight, a.shape[0])
         totals = Totals(
             *sums,
             gradient,
@@ -260,7 +261,7 @@ class Engine:
         share = self.sites.share(batch.weight, self.removal)
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         t, lacks = self.placement.site_marginals(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([*t, lacks]), classes)
+        mean, var, residual = gather(torch.stack([*t, lacks]), classes).unbind()
         return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
@@ -315,7 +316,7 @@ class Engine:
         """
         a = projection.a.detach()
         parts = site_cotangents(moments, view.t, cavity, view.stored.site, view.share)
-        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a))
+        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a).unbind())
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)

@@ -255,7 +255,7 @@ class Own(SiteStore):
                 update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
         kept = (decay * old + new for old, new in zip(update.stored.site, update.added, strict=True))
-        for table, values in zip(sites, (*kept, clock.expand(len(batch.index))), strict=True):
+        for table, values in zip(sites, (*kept, clock.expand_as(batch.index)), strict=True):
             table.index_copy_(0, batch.index, values.to(table.dtype))
         return sites
 

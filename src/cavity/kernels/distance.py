@@ -107,7 +107,7 @@ def _correct_far_pairs(S: Tensor, U: Tensor, V: Tensor | None, log_scale: Tensor
 
 def _within(U: Tensor, points: Points) -> Tensor:
     """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
-    S = times_transpose(points.weighted, U.expand(len(points.weighted), -1, -1))
+    S = times_transpose(points.weighted, U.expand(points.weighted.shape[0], -1, -1))
     S.add_(points.u2[:, :, None]).add_(points.u2[:, None, :]).clamp_(max=0.0)
     S.diagonal(dim1=-2, dim2=-1).zero_()
     return S
@@ -117,12 +117,12 @@ def _pull_within(E: Tensor, U: Tensor) -> Tensor:
     """ℓ² ∂u = A u − s u [C M D]: A = E + Eᵀ without its diagonal, s its row sums. E is the cotangent of S."""
     A = E + E.mT
     A.diagonal(dim1=-2, dim2=-1).zero_()
-    return torch.bmm(A, U.expand(len(A), -1, -1)).addcmul_(A.sum(-1)[..., None], U, value=-1.0)
+    return torch.bmm(A, U.expand(A.shape[0], -1, -1)).addcmul_(A.sum(-1)[..., None], U, value=-1.0)
 
 
 def _pull_between(E: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """T = ℓ² ∂u = E v − s u [C M D];  R = −ℓ² Σ v ∂v = Σ s v² − Σ u·E v [C D];  E's column sums [C N]."""
-    EV = (E.flatten(0, 1) @ V).view(len(E), -1, V.shape[-1])
+    EV = (E.flatten(0, 1) @ V).view(E.shape[0], *U.shape[1:])
     columns = column_sum(E)
     R = columns @ V.square() - (U * EV).sum(-2)
     return EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0), R, columns
@@ -144,4 +144,4 @@ def _scaled(
 
 def sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
     """Sum a gradient over classes if they share the argument."""
-    return gradient.sum(0, keepdim=True) if len(argument) < len(gradient) else gradient
+    return gradient.sum(0, keepdim=True) if argument.shape[0] < gradient.shape[0] else gradient

@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     weight: Tensor  # [B]
 
     def split(self, size: int) -> Iterator[Batch]:
-        if len(self.index) <= size:
+        if self.index.shape[0] <= size:
             yield self
             return
         yield from (Batch(*parts) for parts in zip(*(torch.split(t, size) for t in self), strict=True))
