@@ -246,7 +246,9 @@ class Engine:
         totals = Totals(
             *sums,
             gradient,
-            self.placement.complete(log_site_normaliser(moments, cavity.t, judged, share).sum(), view.totals, r),
+            self.placement.complete(
+                log_site_normaliser(moments, cavity.t, judged, share).sum(), view.totals, r
+            ),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
