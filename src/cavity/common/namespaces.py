@@ -53,14 +53,9 @@ Array = Any  # a NumPy array, a tensor, or a value of a graph
 
 def namespace(x: Array) -> Any:
     """Return the functions of an array's kind."""
-    return _namespace_of(type(x))
-
-
-@cache
-def _namespace_of(kind: type) -> Any:
-    if issubclass(kind, np.ndarray):
+    if isinstance(x, np.ndarray):
         return NUMPY
-    if issubclass(kind, Value):
+    if isinstance(x, Value):
         return GRAPH
     from cavity.common.torch_namespace import TORCH
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cavity.common.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.common.side_stream import run_on_side_stream
@@ -112,11 +112,10 @@ class Engine:
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
         """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
-        parameters = self.parameters.values()
-        sizes = [parameter.numel() for parameter in parameters]
-        for parameter, part in zip(parameters, theta[: sum(sizes)].split(sizes), strict=True):
-            parameter.data = part.view(parameter.shape)
-            if copy:
+        if self.parameters:
+            vector_to_parameters(theta, self.parameters.values())
+        if copy:
+            for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
 
     @property
@@ -242,13 +241,12 @@ class Engine:
             )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = stored if full or self.sites.tied else site
+            value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
         totals = Totals(
             *sums,
             gradient,
-            self.placement.complete(
-                log_site_normaliser(moments, cavity.t, judged, share).sum(), view.totals, r
-            ),
+            self.placement.complete(value, view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
@@ -268,10 +266,9 @@ class Engine:
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        f = fixed = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
+        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         records = torch.is_grad_enabled()
-        if records:
-            fixed = Latents(*(x.detach() for x in f))
+        fixed = Latents(*(x.detach() for x in f)) if records else f
         with torch.no_grad():
             moments = (
                 self.factor.average(fixed, y)

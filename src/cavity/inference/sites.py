@@ -70,9 +70,9 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
     """
     d1 = moments.dm
-    bend = d1 * d1 - 2 * moments.dv  # −d₂
-    scale = times(share.copies, namespace(d1).reciprocal(1 - cavity.var * bend))
-    return Site(bend * scale, (d1 + cavity.mean * bend) * scale)
+    d2 = 2 * moments.dv - d1 * d1
+    scale = times(share.copies, namespace(d1).reciprocal(1 + cavity.var * d2))
+    return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
 def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:

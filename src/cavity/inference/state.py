@@ -59,9 +59,7 @@ class Info(NamedTuple):
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
     failed: Tensor  # [] bool
-    promise: (
-        Tensor | None
-    )  # [], of a step on all rows, its gain to first order: the gradient times the step of θ
+    promise: Tensor | None  # [], of a step on all rows: its gain to first order, slope · step
     undo: tuple[Tensor, Sites] | None  # index and old values of the rows written in place
 
 

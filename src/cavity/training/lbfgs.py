@@ -25,9 +25,7 @@ TINY_MOVE = (
     0.05  # the same over √classes: sites that move less change the objective by less than its tolerance
 )
 EARLY = 2  # epochs of a rough plan after which folds may begin [61]
-MOST_WORSE = (
-    6  # points in a row that are not better, of a rough plan: a line search that succeeds tries at most 5
-)
+MOST_WORSE = 6  # points in a row of a rough plan; line searches that succeed try at most 5
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 

@@ -28,8 +28,8 @@ class Adam(Optimiser):
         count = count + 1
         mean = torch.lerp(mean, gradient, 1 - self.beta1)
         square = (self.beta2 * square).addcmul_(gradient, gradient, value=1 - self.beta2)
-        correction = torch.rsub(torch.pow(self.beta2, count), 1).sqrt()
-        size = (rate * correction / torch.rsub(torch.pow(self.beta1, count), 1)).to(theta.dtype)
+        correction = (1 - self.beta2**count).sqrt()
+        size = (rate * correction / (1 - self.beta1**count)).to(theta.dtype)
         root = square.sqrt().add_((self.eps * correction).to(theta.dtype))
         return torch.addcdiv(theta, size * mean, root), (mean, square, count)
 
