@@ -46,8 +46,9 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
     ]
     if offset <= 1e3:  # a training step looks for no far pairs
         pairs = [(written_out(U, B, log_scale) + offset_of).exp() for B in (V[None], U)]
-        units = torch.zeros_like(V[0]), torch.ones_like(V[0])
-        cases.append((gaussian_pair(U, V, *units, log_scale, log_variance)[::-1], pairs))
+        center, unit = torch.linspace(-1, 1, V.shape[1]).double(), torch.linspace(0.5, 2, V.shape[1]).double()
+        Z, X = (center + unit * points for points in (U, V))
+        cases.append((gaussian_pair(Z, X, center, unit, log_scale, log_variance)[::-1], pairs))
     for i, (got, expected) in enumerate(cases):
         masks = [square * near_square] if i == 1 else [weights * near, square * near_square]
         inputs = [U, log_scale] if i == 1 else [U, V, log_scale]
