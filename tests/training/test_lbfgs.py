@@ -35,3 +35,18 @@ def test_a_last_sweep_that_spoils_the_posterior_is_undone(monkeypatch, spoilt):
     _, info = run.engine.step(run.state, run.whole, run.reduce, None, True)
     same = float(info.evidence) == pytest.approx(run.history[-1]["log_evidence"], rel=1e-12)
     assert same == spoilt and np.isfinite(fit.log_marginal_likelihood_)
+
+
+@pytest.mark.parametrize("training", [None, Training(optimizer="lbfgs")])
+def test_a_search_without_a_better_point_ends_if_sites_are_rough(monkeypatch, training):
+    """SciPy tries twenty points on a line, forgets the curvature, and tries twenty more. Who asks for L-BFGS gets that."""
+    values, converge_at = [], lbfgs.converge_at
+
+    def without_gain(run, theta, *rest):
+        state, value, evidence = converge_at(run, theta, *rest)
+        values.append(value if not values else values[0] - 1e-3)
+        return state, values[-1], evidence
+
+    monkeypatch.setattr(lbfgs, "converge_at", without_gain)
+    GPClassifier(effort="fast", n_inducing=5, training=training, random_state=0).fit(*toy(40, 3))
+    assert len(values) == 1 + lbfgs.MOST_WORSE if training is None else len(values) > 1 + lbfgs.MOST_WORSE

@@ -109,7 +109,7 @@ def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
     """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused, differentiable operation for symmetric K."""
-    if len(K) != len(B):
+    if K.shape[0] != B.shape[0]:
         classes = max(len(K), len(B))
         K, B = K.expand(classes, -1, -1), B.expand(classes, -1, -1)
     a, failed = _Whiten.apply(K, B, jitter)  # type: ignore[no-untyped-call]
@@ -179,7 +179,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 
 def column_sum(A: Tensor) -> Tensor:
     """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's sum over a middle axis is slow."""
-    return torch.bmm(A.new_ones(len(A), 1, A.shape[1]), A)[:, 0]
+    return torch.bmm(A.new_ones(A.shape[0], 1, A.shape[1]), A)[:, 0]
 
 
 def log_det(lower: Tensor) -> Tensor:

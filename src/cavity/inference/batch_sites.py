@@ -34,18 +34,18 @@ class BatchView(NamedTuple):
 
 def gather(x: Tensor, classes: Tensor) -> Tensor:
     """Read K tables [K C B] at the sites' classes, [K B S]."""
-    return x.mT.gather(2, classes.expand(len(x), -1, -1))
+    return x.mT.gather(2, classes.expand(x.shape[0], -1, -1))
 
 
 def scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
     """Sum K tables over the sites of each class, [K B S] → [K C B]."""
-    zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
-    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
+    zeros = x.new_zeros(*x.shape[:2], like.shape[0])
+    return zeros.scatter_add_(2, classes.expand(x.shape[0], -1, -1), x).mT.contiguous()
 
 
 def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
     """Sum the rows' sites on each class."""
-    tau, nu = scatter(torch.stack(site), classes, like)
+    tau, nu = scatter(torch.stack(site), classes, like).unbind()
     return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
 
 

@@ -120,7 +120,7 @@ class Coupled(Engine):
             none = torch.zeros_like(state.theta)
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
-        totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed.long())
+        totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed)
         return totals, SiteUpdate(stored, site, usable, added)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:

@@ -161,7 +161,7 @@ class Engine:
 
     def _residual(self, state: State, projection: Projection) -> Tensor:
         cached = self._find_cached(state)
-        return projection.r.detach().double() if cached is None else cached.r
+        return projection.r.double() if cached is None else cached.r
 
     def _find_cached(self, state: State) -> CachedProjection | None:
         """Return what `freeze` computed, if it belongs to this state's jitter."""
@@ -241,16 +241,16 @@ class Engine:
             )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = stored if full or self.sites.tied else site
-            counts = self._counts(view.classes, batch.weight, len(a))
+            value = log_site_normaliser(moments, cavity.t, judged, share).sum()
+            counts = self._counts(view.classes, batch.weight, a.shape[0])
         totals = Totals(
             *sums,
             gradient,
-            log_site_normaliser(moments, cavity.t, judged, share).sum()
-            + self.placement.evidence(view.totals, r),
+            self.placement.complete(value, view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
-            projection.failed.long(),
+            projection.failed,
         )
         return totals, SiteUpdate(view.stored, site, cavity.usable, added)
 
@@ -261,20 +261,21 @@ class Engine:
         share = self.sites.share(batch.weight, self.removal)
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         t, lacks = self.placement.site_marginals(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([*t, lacks]), classes)
+        mean, var, residual = gather(torch.stack([*t, lacks]), classes).unbind()
         return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
         f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
+        records = torch.is_grad_enabled()
+        fixed = Latents(*(x.detach() for x in f)) if records else f
         with torch.no_grad():
-            fixed = Latents(*(x.detach() for x in f))
             moments = (
                 self.factor.average(fixed, y)
                 if self.removal == 0
                 else self.factor.moments(fixed, y, view.share.exponent)
             )
-        if not torch.is_grad_enabled():
+        if not records:
             return moments
         dm, dv, dr = moments.dm, moments.dv, moments.dr
         moved = (
@@ -314,7 +315,7 @@ class Engine:
         """
         a = projection.a.detach()
         parts = site_cotangents(moments, view.t, cavity, view.stored.site, view.share)
-        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a))
+        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a).unbind())
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
@@ -347,7 +348,7 @@ class Engine:
         cavity = remove(view.t, view.stored.site, share)
         moments = self._moments(view, cavity, batch.y)
         value = q.log_normaliser.sum() + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
-        value = value + self.placement.evidence(view.totals, r)
+        value = self.placement.complete(value, view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
         return value, moments.own, share
 
@@ -373,7 +374,7 @@ class Engine:
         theta, memory = state.theta, state.optimiser
         cached = self._find_cached(state)
         pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
-        promise = evidence.new_zeros(())
+        promise = None
         if optimiser is not None:
             slope = scale * totals.gradient
             if self.sites.size:
@@ -381,14 +382,14 @@ class Engine:
                 slope = torch.cat([slope, of_q])
             slope = slope + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
-            promise = (slope * (theta - state.theta)).sum()
+            promise = (slope * (theta - state.theta)).sum() if full else None
             sums = self.sites.place(theta, sums)
-        finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
+        size = sums.h.sum() + theta.sum() + evidence
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta, pull),
             evidence,
             totals.skipped,
-            q.failed | (totals.failed > 0) | ~finite,
+            q.failed | totals.failed | (size - size != 0),  # ∞ − ∞ is NaN
             promise,
             undo,
         )

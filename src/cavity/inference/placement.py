@@ -38,9 +38,9 @@ class OnT:
         """Return what the sites add to the sums."""
         return sites
 
-    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
-        """Return what eliminating the residual adds to log Z_q, []."""
-        return torch.zeros((), dtype=torch.float64, device=r.device)
+    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
+        """Return log Z_q with what eliminating the residual adds to it, []."""
+        return evidence
 
     def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
         """Return the cotangents of a and r; `moved` are those of the factors' moments."""
@@ -92,10 +92,11 @@ class OnF(OnT):
         grown = self._grown(sites, r)
         return SiteTotals(sites.tau / grown, sites.nu / grown, sites.copies)
 
-    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
+    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
         assert stored is not None
         grown = self._grown(stored, r)
-        return 0.5 * (stored.nu.square() * r / (stored.copies * grown) - stored.copies * grown.log()).sum()
+        parts = stored.nu.square() * r / (stored.copies * grown) - stored.copies * grown.log()
+        return evidence + 0.5 * parts.sum()
 
     def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
         assert stored is not None
@@ -118,8 +119,8 @@ class AtMode(OnF):
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return super().feed(_at_least_one_row(sites), r)
 
-    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
-        return super().evidence(None if stored is None else _at_least_one_row(stored), r)
+    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
+        return super().complete(evidence, None if stored is None else _at_least_one_row(stored), r)
 
     def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
         r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)| through the mode."""

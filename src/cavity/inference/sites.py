@@ -94,7 +94,7 @@ def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Sha
     """
     one = Site(one_copy(share, site.tau), one_copy(share, site.nu))
     rows = moments.value - log_site_integral(cavity, one).sum(1)
-    return times(share.copies, rows[:, None])[:, 0]
+    return rows if isinstance(share.copies, float) else share.copies[:, 0] * rows
 
 
 def log_site_integral(cavity: Normal, site: Site) -> Tensor:
@@ -215,7 +215,7 @@ class Own(SiteStore):
         self.on_f = on_f  # sites sit on f: a row of weight below 1 is placed as a whole row is
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
-        rows = Sites(*(x[batch.index] for x in state.sites))
+        rows = Sites(*(x.index_select(0, batch.index) for x in state.sites))
         decay = (state.clock - rows.clock).exp()[:, None]
         return StoredSites(Site(rows.tau * decay, rows.nu * decay), rows)
 
@@ -254,9 +254,9 @@ class Own(SiteStore):
             return Sites(
                 update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
-        sites.tau[batch.index] = (decay * update.stored.site.tau + update.added.tau).to(kind)
-        sites.nu[batch.index] = (decay * update.stored.site.nu + update.added.nu).to(kind)
-        sites.clock[batch.index] = clock
+        kept = (decay * old + new for old, new in zip(update.stored.site, update.added, strict=True))
+        for table, values in zip(sites, (*kept, clock.expand_as(batch.index)), strict=True):
+            table.index_copy_(0, batch.index, values.to(table.dtype))
         return sites
 
 

@@ -59,7 +59,7 @@ class Info(NamedTuple):
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
     failed: Tensor  # [] bool
-    promise: Tensor  # [], gain of the objective to first order: the gradient times the step of the hyper-parameters
+    promise: Tensor | None  # [], of a step on all rows: its gain to first order, slope · step
     undo: tuple[Tensor, Sites] | None  # index and old values of the rows written in place
 
 
@@ -73,7 +73,7 @@ class Totals(NamedTuple):
     weight: Tensor  # []
     counts: Tensor  # [C], weighted number of sites on each class
     skipped: Tensor  # []
-    failed: Tensor  # []
+    failed: Tensor  # [] bool
 
 
 def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device) -> Sites:

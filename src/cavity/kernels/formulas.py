@@ -1,7 +1,7 @@
 """The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of an ONNX graph. Does not load torch.
 
 A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A leading 1 instead of C: shared by all classes.
-Training takes distances with derivatives in closed form: `distance`.
+Training replaces some of them by fused operations with derivatives in closed form: `distance`.
 """
 
 from __future__ import annotations

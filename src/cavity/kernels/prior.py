@@ -110,8 +110,8 @@ class Prior(nn.Module):
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]
-        if len(a) < self.n_latent:
+        if a.shape[0] < self.n_latent:
             a = a.expand(self.n_latent, -1, -1)
-        if len(variance) < self.n_latent:
+        if variance.shape[0] < self.n_latent:
             variance = variance.expand(self.n_latent, -1)
         return Projection(a, variance, failed)

@@ -11,7 +11,7 @@ from cavity.common.column_statistics import Columns
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
-from cavity.kernels.distance import half_square_distance
+from cavity.kernels.distance import gaussian_pair, half_square_distance
 from cavity.kernels.formulas import StationaryFormula
 from cavity.kernels.scaled import Given, Scaled
 
@@ -59,6 +59,8 @@ class Stationary(Scaled):
         return self._value(half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        if self.shape is formulas.rbf:
+            return gaussian_pair(Z, X, *self._scale(TORCH))
         U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)

@@ -40,6 +40,6 @@ def hazard_slope(alpha: Array, beta: Array) -> Array:
     if isinstance(alpha, Tensor) or xp.may_exceed(alpha, -far):  # a step on tensors reads no value
         left = xp.minimum(alpha, far)
         i2 = xp.reciprocal(left * left)
-        series = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
+        series = 1 + i2 * (i2 * (i2 * (i2 * 518 - 50) + 6) - 1)
         slope = xp.where(alpha < far, series, slope)
     return xp.clip(slope, 0.0, 1.0)

@@ -11,7 +11,7 @@ from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.quadrature.argmax import leader_is_sure
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
-from cavity.likelihoods.quadrature.power import ProbitMoments, probit_average, probit_power
+from cavity.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
 
 
@@ -28,12 +28,13 @@ def match_probit(mean: Array, var: Array) -> ProbitMoments:
 def _probit(
     mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
 ) -> ProbitMoments:
-    """b = V + R is `var`. Exponents below one need quadrature; the rule for `least` near 0 knows no closed form at e = 1."""
-    closed = match_probit(mean, var)
+    """b = V + R is `var`. Exponents below one need quadrature; panels, for `least` near 0, know no closed form at e = 1."""
     if exponent is None:
-        return closed
+        return match_probit(mean, var)
     power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
-    whole = exponent == 1
+    if least >= RULES[-1].least:
+        return power
+    whole, closed = exponent == 1, match_probit(mean, var)
     return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 
@@ -112,7 +113,8 @@ class ProbitPairs(_Probit):
         return Latents(m - m_rival, v + v_rival, r + r_rival)
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
-        dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
+        dv = torch.cat([step.dv, step.dv], 1)
+        dr = dv if step.dr is step.dv else torch.cat([step.dr, step.dr], 1)
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
     def log_probability(self, mean: Array, var: Array) -> Array:

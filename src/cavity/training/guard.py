@@ -33,8 +33,9 @@ class Guard:
         self, state: State, batch: Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
         """Return the state after a step; or, without info, the state from which to try again."""
-        damping, rate = state.damping, state.rate
-        careful = state._replace(damping=damping * self.caution, rate=rate * self.caution)
+        damping, rate, careful = state.damping, state.rate, state
+        if self.caution < 1:
+            careful = state._replace(damping=damping * self.caution, rate=rate * self.caution)
         tried, info = self.engine.step(careful, batch, self.reduce, optimiser, full)
         if bool(info.failed):
             return self.go_back(state, info.undo), None

@@ -23,6 +23,7 @@ SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by mor
 ROUGH_MOVE = 0.3  # the same for a rough plan
 TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
 EARLY = 2  # epochs of a rough plan after which folds may begin [61]
+MOST_WORSE = 6  # points in a row of a rough plan; line searches that succeed try at most 5
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -58,7 +59,7 @@ def train_lbfgs(run: Run) -> Run:
     """Maximise the objective with SciPy's L-BFGS-B; an epoch is one of its iterations."""
     from scipy.optimize import minimize
 
-    worst = -math.inf
+    worst, tried = -math.inf, 0
     best: list[tuple[float, float, State]] = []
     start = torch.zeros_like(run.state.theta)
     scale: Callable[[Tensor], Tensor] = torch.clone
@@ -66,18 +67,21 @@ def train_lbfgs(run: Run) -> Run:
         start, scale = run.state.theta, run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal worst
+        nonlocal worst, tried
         theta = start + scale(torch.from_numpy(x).to(start))
         state, value, evidence = converge_at(run, theta) if best else converge_at_start(run, theta)
         if state is None:  # no Cholesky factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(worst) * 2 + 1e6, np.zeros_like(x)
-        worst = value if worst == -math.inf else min(worst, value)
+        worst, tried = value if worst == -math.inf else min(worst, value), tried + 1
         if not best or value > best[0][0]:
+            tried = 0
             best[:] = [(value, evidence, state)]
             if run.plan.rough:
                 run.state = state  # its sites are near those of the next point
-        if run.is_late():
+        # a line search that finds nothing better has reached what rough sites can tell
+        run.converged = run.plan.rough and tried >= MOST_WORSE
+        if run.converged or run.is_late():
             if not run.history:
                 end_iteration(x)
             raise _Stop
@@ -101,7 +105,6 @@ def train_lbfgs(run: Run) -> Run:
                 result = minimize(
                     negative, first, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
                 )
-                # a line search that finds nothing better has reached what rough sites can tell
                 run.converged = bool(result.status == 0 or (run.plan.rough and result.status == 2))
         except _Stop:
             pass

@@ -218,7 +218,7 @@ class Run:
             self.state, info = self.guard.advance(self.state, batch, optimiser, full)
         news = float(info.objective), float(info.evidence), int(info.skipped), 1
         self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
-        self.promise = float(info.promise) if full else 0.0
+        self.promise = 0.0 if info.promise is None else float(info.promise)
         rows = len(batch.index) if isinstance(batch, Batch) else self.rows.n_rows
         seconds = time.perf_counter() - begun
         self.pace = seconds / max(1, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from cavity.likelihoods.normal_tails import (
     LOG_SQRT_2PI,
+    SQRT_2_OVER_PI,
+    SQRT_HALF,
     constant,
     hazard,
     hazard_slope,
@@ -22,6 +25,7 @@ REACH = 7.2  # standard deviations on either side that nodes should cover
 # where the spacing of nodes changes from the left tail's to the right tail's, and how gently
 CENTER, BEND = -4.0, 3.0
 CERTAIN = 10.0  # log Φ(10) is −8e-24
+LOG_2 = math.log(2)
 
 
 class ProbitMoments(NamedTuple):
@@ -85,32 +89,33 @@ def _integrate_difference(
 
     Φ^e − Φ is a positive bump around 0, however large v is, so that a few nodes are enough.
         (Φ^e − Φ)' = β (eΦ^e − Φ)      (Φ^e − Φ)'' = −x (Φ^e − Φ)' − e(1 − e) β² Φ^e
+    With y = −x/√2 and E = erfcx(y): Φ = ½ E exp(−y²), β = √(2/π)/E.
     """
     width = residual.sqrt()
     m, v, e = mean / width, var / residual, exponent
-    x, weight = _place(m, v, e, rule)
-    near = x.clamp(max=CERTAIN)
-    beta = hazard(near)
-    log_cdf = beta.log().addcmul_(near, near, value=0.5).add_(LOG_SQRT_2PI).neg_()
+    y, weight = _place(m, v, e, rule)
+    E = torch.special.erfcx(y.clamp_(min=-SQRT_HALF * CERTAIN))
+    log_cdf = E.log().addcmul_(y, y, value=-1)  # log 2Φ
     scale = (1 + v).rsqrt()
     alpha = m * scale
-    closed, slope = log_ndtr(alpha) + 0.5 * v.log() + LOG_SQRT_2PI, hazard(alpha) * scale
-    log_g = torch.sub(x, m, out=near).square_().mul_(-0.5 / v).addcmul_(log_cdf, e)
+    offset = 0.5 * v.log() + LOG_SQRT_2PI + LOG_2 * e
+    closed, slope = log_ndtr(alpha) + offset, hazard(alpha) * scale
+    log_g = (y + SQRT_HALF * m).square_().mul_(-1 / v).addcmul_(log_cdf, e)
     top = torch.maximum(closed, log_g.amax(0))
     power = log_g.sub_(top).exp_().mul_(weight)  # Φ^e N
-    whole = log_cdf.mul_(1 - e).exp_().mul_(power)  # Φ N
+    whole = torch.addcmul((e - 1) * LOG_2, 1 - e, log_cdf).exp_().mul_(power)  # Φ N
     one = (closed - top).exp()
     Z = one + power.sum(0) - whole.sum(0)
-    rise = torch.mul(power, e, out=weight).sub_(whole).mul_(beta)
-    d1 = one * slope + rise.sum(0)
-    along = -one * slope * alpha * scale - x.mul_(rise).sum(0)
-    d2 = along - e * (1 - e) * power.mul_(beta).mul_(beta).sum(0)
-    value = Z.log() + top - 0.5 * v.log() - LOG_SQRT_2PI
+    fall = whole.addcmul_(power, e, value=-1).div_(E)
+    d1 = one * slope - SQRT_2_OVER_PI * fall.sum(0)
+    along = -one * slope * alpha * scale - SQRT_2_OVER_PI / SQRT_HALF * y.mul_(fall).sum(0)
+    d2 = along - SQRT_2_OVER_PI**2 * e * (1 - e) * power.div_(E).div_(E).sum(0)
+    value = Z.log() + top - offset
     return ProbitMoments(value, d1 / (Z * width), 0.5 * d2 / (Z * residual), 0.5 * along / (Z * residual))
 
 
 def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    r"""Return nodes x and weights for the bump (Φ^e − Φ) N(x; m, v), [Q ...].
+    r"""Return nodes y = −x/√2 and the weights of x for the bump (Φ^e − Φ) N(x; m, v), [Q ...].
 
     Left of 0 the bump is a normal of precision e + 1/v, right of 0 one of precision 1 + 1/v. A hyperbola x(t) with these two
     slopes makes both tails standard normal in t.
@@ -133,10 +138,12 @@ def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]
     ends = torch.stack([low, high]) - CENTER
     start, stop = (p * ends + q * (ends * ends + a * b * BEND**2).sqrt()) / (a * b)
     spread = (stop - start) * (0.5 / REACH)
-    t = torch.addcmul(0.5 * (start + stop), spread, nodes)
+    middle = 0.5 * (start + stop)
+    t = torch.addcmul(middle, spread, nodes)
     root = (t * t).add_(BEND**2).sqrt_()
-    x = (p * t).addcmul_(q, root, value=-1).add_(CENTER)
-    return x, t.div_(root).mul_(-q).add_(p).mul_(weights).mul_(spread)
+    y = torch.addcmul(-SQRT_HALF * (CENTER + p * middle), -SQRT_HALF * p * spread, nodes)
+    weight = torch.addcmul(p * spread, -q * spread, t.div_(root)).mul_(weights)
+    return y.addcmul_(SQRT_HALF * q, root), weight
 
 
 def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:

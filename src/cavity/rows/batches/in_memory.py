@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     weight: Tensor  # [B]
 
     def split(self, size: int) -> Iterator[Batch]:
-        if len(self.index) <= size:
+        if self.index.shape[0] <= size:
             yield self
             return
         yield from (Batch(*parts) for parts in zip(*(torch.split(t, size) for t in self), strict=True))
@@ -59,7 +59,8 @@ class Rows(NamedTuple):
         first = 0 if self.mine is None else self.mine.start
         for index in shuffle_rows(len(self.y), size, generator, self.mine):
             index = index.to(self.y.device)
-            yield Batch(index - first if first else index, self.X[index], self.y[index], self.weight[index])
+            columns = (column.index_select(0, index) for column in self[:3])
+            yield Batch(index - first if first else index, *columns)
 
 
 def shuffle_rows(
