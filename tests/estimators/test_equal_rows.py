@@ -53,7 +53,7 @@ def unmerged(monkeypatch):
 def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(
     make, effort, C, unmerged, monkeypatch
 ):
-    monkeypatch.setattr(policy, "BOOSTING_CELLS", 0)
+    monkeypatch.setattr(policy, "FEW_CELLS", 0)
     X, y = make(120, C)
     merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
     assert merged.plan_.training.distinct == len(np.unique(np.column_stack([X, y]), axis=0)) < 96

@@ -89,6 +89,15 @@ def test_texts_that_repeat_are_told_apart_if_their_levels_carry_the_class():
         assert Preparation().fit(X, wrong).inputs == ("x",)
 
 
+def test_a_text_has_the_same_bits_in_any_block():
+    """A pass over a file is compared with the first one, whatever its pieces; products of two threads had other last bits."""
+    X, y = make_codes(600)
+    text = Preparation().fit(X, y).columns_[0]
+    cells = [*X["code"], "", "Z"]
+    alone = np.concatenate([text.encode_texts([cell]) for cell in cells])
+    np.testing.assert_array_equal(text.encode_texts(cells), alone)
+
+
 @pytest.mark.parametrize("kind", ["number", "label"])
 def test_the_choice_is_the_same_for_a_frame_its_batches_a_target_column_and_a_file(tmp_path, kind):
     X, y = make_codes(600)

@@ -131,15 +131,12 @@ TREES = {"fast": 100, "balanced": 100, "best": 200}
 SMALL_FOREST = (
     130_000  # most rows × trees of the default up to FOLD_ROWS: a model file of 2,000 rows stays at 3 MB [55]
 )
-NETWORKS, NETWORK_ROWS = (
-    {"fast": 0, "balanced": 2, "best": 8},
-    range(200, 6001),
-)  # and of how many rows [62, 63]
+# networks by effort, and for how many rows [62, 63]
+NETWORKS = {"fast": 0, "balanced": 2, "best": 8}
+NETWORK_ROWS = {"fast": range(0), "balanced": range(200, 6001), "best": range(6001)}
 BOOSTING_ROUNDS = 50  # 100 had .8 ± .9 % less NLL [62]
-LEAST_BOOSTING, LEAST_NETWORKS = (
-    0.15,
-    0.05,
-)  # weight in the first fold: with less they are not fitted to the others [55, 63]
+# weight in the first fold: with less they are not fitted to the others [55, 63]
+LEAST_BOOSTING, LEAST_NETWORKS = 0.15, 0.05
 BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
@@ -148,8 +145,8 @@ POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows tak
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
 # a tree per class.
 BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
-BOOSTING_CELLS = (
-    31  # distinct rows, the leaves of a boosted tree: with so few, boosting says what a forest says [60]
+FEW_CELLS = (
+    31  # distinct rows, the leaves of a boosted tree: boosting and networks then say what a forest says [60]
 )
 GATE_ROWS = 500  # training rows that say how well f is known near them
 
@@ -445,12 +442,12 @@ def plan_calibration(
     if size.rows > FOLD_ROWS:
         parts, fits = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST)), 1
     trees, n_trees = members and isinstance(config.ensemble, str), TREES[effort]
-    networks = config.ensemble == "auto" and trees and size.rows in NETWORK_ROWS
+    networks = config.ensemble == "auto" and trees and size.rows in NETWORK_ROWS[effort]
     if size.rows <= FOLD_ROWS and effort != "best":
         n_trees = min(n_trees, SMALL_FOREST // size.rows)
     boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
-    if cells is not None and effort != "best":
-        boosts = boosts and cells > BOOSTING_CELLS
+    if cells is not None and cells <= FEW_CELLS and effort != "best":
+        boosts = networks = False
     return CalibrationPlan(
         how=how,
         temperature=temperature,

@@ -20,7 +20,7 @@ from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
-from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
+from cavity.rows.columns.text_kind import Text, find_grams, find_lengths, list_grams, normalize_text
 from cavity.rows.splitting import choose_folds
 
 Places = NDArray[np.int64]
@@ -108,7 +108,7 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
         return []
     idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
     B = find_grams(texts, grams)
-    A = B * idf
+    A = B / find_lengths(B) * idf
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
     scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
     found = [
@@ -116,7 +116,7 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
         for width, unit in zip(WIDTHS, scale, strict=True)
         if unit > 0
     ]
-    return [(text, B @ text.find_weights()) for text in found]
+    return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
 
 
 def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:

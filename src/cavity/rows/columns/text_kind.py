@@ -47,9 +47,10 @@ class Text(NamedTuple):
         return context.mark_missing(self, X, lacks, "no text is set")
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
-        W = self.find_weights()
-        blocks = range(0, len(texts), BLOCK)
-        return np.concatenate([find_grams(texts[i : i + BLOCK], self.grams) @ W for i in blocks])
+        """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has the same bits in any block."""
+        W, blocks = self.find_weights(), range(0, len(texts), BLOCK)
+        parts = (find_grams(texts[i : i + BLOCK], self.grams) for i in blocks)
+        return np.concatenate([(B @ W) / find_lengths(B) for B in parts])
 
     def find_weights(self) -> Array:
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
@@ -72,8 +73,13 @@ def list_grams(text: str) -> set[str]:
 
 
 def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Array:
-    """Return which n-grams each text contains, as rows of length 1, or 0 if there are none, [n G]."""
+    """Return which n-grams each text contains, 0 or 1, [n G]."""
     place, B = {gram: j for j, gram in enumerate(grams)}, np.zeros((len(texts), len(grams)))
     for row, text in zip(B, texts, strict=True):
         row[[place[gram] for gram in list_grams(text) if gram in place]] = 1.0
-    return np.asarray(B / np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))
+    return B
+
+
+def find_lengths(B: Array) -> Array:
+    """Return the lengths of rows of 0 and 1, [n 1]; 1 for a row of zeros."""
+    return np.asarray(np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))
