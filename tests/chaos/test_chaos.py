@@ -36,8 +36,7 @@ def test_every_kind_has_a_small_version():
 def test_a_flipped_bit_that_nobody_checks_is_counted_as_silent(tmp_path, monkeypatch):
     monkeypatch.setattr(tensor_files, "_check_digest", lambda *given: None)
     item = make_model_flips(tmp_path, 0)
-    found = [item(i).name for i in range(20)]
-    assert "silent" in found
+    assert any(item(i).name == "silent" for i in range(100))  # about one of eleven
 
 
 @pytest.mark.parametrize("name, code", [("survived", 0), ("refused", 0), ("silent", 1), ("broken", 1)])

@@ -244,7 +244,7 @@ def test_where_trees_do_not_help_and_the_model_is_far_from_sharp_its_run_goes_on
 
     kept, limited, longer = fit(1.0), fit(2.0, time_limit=100), fit(2.0)
     for clf in (kept, limited):
-        assert len(clf.history_) == 2 and len(clf.ensemble_weights_) == 3
+        assert len(clf.history_) == 2 and len(clf.ensemble_weights_) == 4
     assert len(longer.history_) == 4 and len(longer.ensemble_weights_) == 1
     assert [row["objective"] for row in longer.history_[:2]] == [row["objective"] for row in kept.history_]
 

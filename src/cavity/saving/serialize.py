@@ -105,7 +105,7 @@ class Unpacking:
 
     def __init__(self, tensors: Tensors, kernel: Any = None) -> None:
         self.tensors, self.kernel = tensors, kernel
-        self._kernels: dict[int, Any] = {}
+        self._kernels: dict[str, Any] = {}  # by their numbers, which a damaged file may write as anything
 
     def unpack(self, packed: Any) -> Any:
         """Return the value that `Packing.pack` was given."""
@@ -126,7 +126,7 @@ class Unpacking:
             "tuple": lambda: tuple(self.unpack(v) for v in content),
             "pairs": lambda: {self.unpack(k): self.unpack(v) for k, v in content},
             "array": lambda: self.tensors[content].numpy().copy(),
-            "same": lambda: self._kernels[content],
+            "same": lambda: self._kernels[str(content)],
             "foreign": lambda: self._foreign(content),
             "left out": Omitted,
         }
@@ -150,7 +150,7 @@ class Unpacking:
         return registry[name](**arguments)
 
     def _kernel(self, packed: dict[str, Any]) -> Any:
-        made = self._kernels[packed["number"]] = self._object(packed, "kernel", KERNELS)
+        made = self._kernels[str(packed["number"])] = self._object(packed, "kernel", KERNELS)
         return made
 
     def _foreign(self, name: str) -> Any:
