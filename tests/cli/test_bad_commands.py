@@ -28,8 +28,8 @@ def spoilt(folder):
     (folder / "strict.toml").write_text('strict = "no"\n')
     (folder / "weights.toml").write_text('weight = "species"\n')
     (folder / "void.csv").write_text("bill,mass,island,sex,species,w\n40,3000,Dream,male,Gentoo,0\n")
-    (folder / "parts").mkdir(exist_ok=True)
-    (folder / "parts" / "1.csv").write_text("bill,species\n1,a\n")
+    (folder / "csv files").mkdir(exist_ok=True)
+    (folder / "csv files" / "1.csv").write_text("bill,species\n1,a\n")
     pq.write_table(
         pa.table({"list": [[1]], **{c: [1.0] for c in ("bill", "mass", "island", "sex")}}),
         folder / "list.parquet",
@@ -72,7 +72,7 @@ BAD = {
     "a checkpoint in the new model": (
         2, ("fit", "penguins.csv", "--target", "species", "--out", "run", "--checkpoint", "./run"), "is also --out: choose another"
     ),
-    "a folder of CSV files": (1, ("fit", "parts", *TO), "Of CSV files the command line reads one at a time"),
+    "a folder of CSV files": (1, ("fit", "csv files", *TO), "Of CSV files the command line reads one at a time"),
     "an empty name": (1, (*PREDICT, ""), "file or folder '' does not exist"),
     "a missing model": (1, ("predict", "none.cavity", "new.csv"), "file or folder 'none.cavity' does not exist"),
     "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
