@@ -45,7 +45,7 @@ def launch(world, *arguments, silent=None, seconds=240):
         text = file.read()
         file.close()
         assert rank == silent or ranks[rank].returncode == 0, text[-3000:]
-        found.append([json.loads(line) for line in text.splitlines() if line.startswith(("[", '"'))])
+        found.append([json.loads(line) for line in text.splitlines() if line.startswith(('["', '"'))])
     return found
 
 
