@@ -63,7 +63,7 @@ def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
     if len(found["ensemble_weights"]) > 1:
         weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
-        rows.append(("pool", f"weights {weights} of Gaussian process and trees"))
+        rows.append(("pool", f"weights {weights} of Gaussian process and pooled classifiers"))
     if found.get("plan"):
         rows.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

@@ -186,8 +186,8 @@ class Calibration(NamedTuple):
         columns = choose_columns(table.X, members)
         members = deepen(members, table, columns, self.held if self.plan.trees else None)
         if members:
-            announce(f"  trees: {', '.join(type(member).__name__ for member in members)}", self.verbose)
-        shown = show_progress(members, "trees", "member", self.verbose)
+            announce(f"  pool: {', '.join(type(member).__name__ for member in members)}", self.verbose)
+        shown = show_progress(members, "pool", "member", self.verbose)
         return Fitted([fit_member(member, table, columns) for member in shown], columns)
 
     def _calibrate(

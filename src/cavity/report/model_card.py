@@ -64,7 +64,7 @@ def _describe_classifier(clf: GPEstimator) -> Facts:
         facts.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
     if len(clf.ensemble_weights_) > 1:
         weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
-        facts.append(("Weights of Gaussian process and trees", weights))
+        facts.append(("Weights of Gaussian process and pooled classifiers", weights))
     return facts
 
 
