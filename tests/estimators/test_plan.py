@@ -83,7 +83,7 @@ def test_stages_are_announced_in_order():
         "Plan",
         "Gaussian process",
         "calibration",
-        "trees",
+        "pool",
     ]
     assert said[0].endswith("about 1 s")
 
