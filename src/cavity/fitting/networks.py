@@ -17,10 +17,8 @@ UNITS = 100, 50  # of the hidden layers
 STEPS, LEAST_EPOCHS = 300, 3
 USUAL_BATCH, LEAST_BATCHES, MOST_BATCHES = 64, 4, 32  # rows of a batch, and batches of an epoch
 RATE, DECAY = 0.03, 0.1  # of AdamW; slopes decay, biases do not
-MOMENTUM, SQUARES = (
-    0.9,
-    0.99,
-)  # shares of the running means of gradients and of their squares that a step keeps
+# shares of the running means of gradients and of their squares that a step keeps
+MOMENTUM, SQUARES = 0.9, 0.99
 AVERAGED = 0.25  # of the steps, the last ones: the mean of their weights counts
 
 Array = NDArray[np.float32]
