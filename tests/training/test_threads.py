@@ -4,8 +4,11 @@ import threading
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
@@ -127,3 +130,23 @@ def run_in_threads(*tasks):
         worker.start()
     for worker in workers:
         worker.join()
+
+
+def test_members_of_a_small_pool_take_one_thread_of_openmp():
+    """Two default fits at a time took six times as long: threads of boosting waited for each other."""
+    seen = []
+
+    class Tree(DecisionTreeClassifier):
+        def fit(self, X, y, sample_weight=None):
+            seen.append(count_openmp())
+            return super().fit(X, y, sample_weight)
+
+    def count_openmp():
+        return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "openmp"}
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    with threadpool_limits(2, "openmp"):
+        GPClassifier(ensemble=[Tree(max_depth=2)], n_inducing=5, max_epochs=1).fit(X, X[:, 0] > 0)
+        assert count_openmp() == {2}
+    assert seen and all(threads == {1} for threads in seen)

@@ -6,6 +6,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,10 +21,18 @@ from cavity.fitting.sklearn_trees import (
     make_forest,
 )
 from cavity.options.plan import CalibrationPlan
-from cavity.options.policy import BOOSTING_L2, LEAST_BOOSTING, LEAST_NETWORKS, TRIAL_TREES, merge_rows
+from cavity.options.policy import (
+    BOOSTING_L2,
+    LEAST_BOOSTING,
+    LEAST_NETWORKS,
+    THREADS_ROWS,
+    TRIAL_TREES,
+    merge_rows,
+)
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import Member
 from cavity.rows.tables import Table
+from cavity.training.threads import limit_openmp
 
 STEP = 10  # trees per core that grow between two looks at the clock
 
@@ -78,8 +87,8 @@ def predicts_own_rows(member: Any, table: Table) -> bool:
 
 
 def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
-    """Fit a copy of a member to these columns of a table."""
-    with warnings.catch_warnings():
+    """Fit a copy of a member to these columns of a table; up to THREADS_ROWS rows, more threads gain nothing."""
+    with warnings.catch_warnings(), nullcontext() if table.n_rows > THREADS_ROWS else limit_openmp():
         warnings.simplefilter("ignore")
         return _fit(member, table, columns)
 

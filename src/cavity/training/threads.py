@@ -17,7 +17,7 @@ ONE_THREAD_WORK = 10**8  # multiply-adds of a C × M × M × batch product for w
 
 @cache
 def _find_libraries() -> ThreadpoolController:
-    """The BLAS libraries, which scikit-learn has loaded by now: finding them takes milliseconds that a small fit notices."""
+    """The libraries of BLAS and OpenMP, loaded by now: finding them takes milliseconds that a small fit notices."""
     return ThreadpoolController()
 
 
@@ -53,6 +53,11 @@ _ONE_THREAD = _Limit()  # of the process, as the setting is
 # OpenMP's threads do not survive a fork, and the child would wait for them for ever
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+
+
+def limit_openmp() -> AbstractContextManager[Any]:
+    """Use one thread of OpenMP within the block: beside other work, scikit-learn's threads wait for each other."""
+    return _find_libraries().limit(limits=1, user_api="openmp")
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:
