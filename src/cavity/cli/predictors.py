@@ -80,7 +80,9 @@ class RowPredictor:
     def _predict_outcome(self, X: Any, uncertainty: bool) -> dict[str, Any]:
         if self.classes is None:
             if uncertainty:
-                raise BadOption("--uncertainty applies to classifiers only: see the column std.")
+                raise BadOption(
+                    "--uncertainty applies to classifiers only; for a regressor, see the column std."
+                )
             mean, std = self.predict_targets(X)
             return {"mean": mean, "std": std, "low": mean - NORMAL_95 * std, "high": mean + NORMAL_95 * std}
         P = np.exp(self.predict_log_proba(X))

@@ -41,7 +41,7 @@ class Health(BaseModel):
 class Schema(BaseModel):
     """Columns of a row, classes and limits."""
 
-    columns: list[str] | int = Field(description="Names of the columns; their number without names.")
+    columns: list[str] | int = Field(description="Names of the columns, or how many there are.")
     kinds: dict[str, str] | None = Field(description="What the model learned about each column.")
     classes: list[str] = Field(description="Empty for a regressor.")
     most_rows: int

@@ -38,7 +38,9 @@ def parse_rows(body: bytes, most_rows: int, most_characters: int = ROW_CHARACTER
         yield row
         after = NEXT.match(text, at)
         if after is None:
-            raise BadInput(f"not valid JSON after row {number}: a comma or bracket is missing.")
+            raise BadInput(
+                f"the request is not valid JSON after row {number}: a comma or bracket is missing."
+            )
         at = after.end()
         if after[1] == "]":
             if END.match(text, at) is None:

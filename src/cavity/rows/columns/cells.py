@@ -18,10 +18,8 @@ Flags = NDArray[np.bool_]
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 MEAN_IS_USED = "the mean is used"
-STYLES = {
-    ".": "1,250.5",
-    ",": "1.250,5",
-}  # by what separates the decimals; "." wins if cells can be read both ways
+# by what separates the decimals; "." wins if cells can be read both ways
+STYLES = {".": "1,250.5", ",": "1.250,5"}
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
 _UNIT = r"[$€£¥%]"  # does not change the value
@@ -108,7 +106,9 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
-    raise BadInput(f"column {name!r} has an infinite or too large number in row {row}: correct or clear it.")
+    raise BadInput(
+        f"column {name!r} has an infinite or too large number in row {row}: correct it or leave it empty."
+    )
 
 
 def cast(column: Any, kind: str) -> Any:
