@@ -13,7 +13,7 @@ import typer
 
 import cavity
 from cavity.cli import fitting, reading
-from cavity.fitting.classification_job import ClassifierFits
+from cavity.fitting import classification
 from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
@@ -132,17 +132,17 @@ def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_p
     assert clf.calibration_ == "leave-one-out" and clf.notes_["interrupted"]
 
 
-@pytest.mark.parametrize("stage", ["fit_part", "calibrate"])
+@pytest.mark.parametrize("stage", ["fit_fold", "judge_folds"])
 def test_an_interrupt_after_training_saves_the_trained_model(birds, tmp_path, monkeypatch, stage):
     """Folds and trees are left out."""
-    work = getattr(ClassifierFits, stage)
+    work = getattr(classification, stage)
 
-    def interrupted(self, *args):
+    def interrupted(*args):
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             os.kill(os.getpid(), signal.SIGINT)
-        return work(self, *args)
+        return work(*args)
 
-    monkeypatch.setattr(ClassifierFits, stage, interrupted)
+    monkeypatch.setattr(classification, stage, interrupted)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert done.exit_code == 130 and "saved the model after 8 epochs" in done.stderr
     assert cavity.load(tmp_path / "m").calibration_ == "leave-one-out"
