@@ -52,7 +52,6 @@ def make_run(
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
         reshuffle=chosen.optimizer != "sag",
-        exchange=config.exchange,
         replay=records_steps(options, reduce),
         report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
     )

@@ -292,7 +292,6 @@ class Tied(SiteStore):
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
-        # a rank alone may count a row more than once
         return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:

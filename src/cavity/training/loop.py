@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ from cavity.training.convergence import (
     rough_epochs_converged,
     sweeps_converged,
 )
-from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
 from cavity.training.guard import Guard, as_scalar
 from cavity.training.replay import Replay
 from cavity.training.run_settings import RunSettings
@@ -81,7 +79,6 @@ class Run:
         self.promise = 0.0  # of the latest step
         self.early: State | None = None  # after the first epochs of a rough plan
         self.replay: Replay | None = None
-        self.alone: int | None = None  # steps between exchanges, once they are known
         self._site_scale: torch.Tensor | None = None
 
     def train(self) -> Run:
@@ -97,7 +94,7 @@ class Run:
                 while not self.is_over():
                     steps = self._epoch()
                     recorded = plan.replay and plan.learn and plan.batch_size is not None
-                    outcome = self._replay(steps) if recorded else self._common_steps(steps)
+                    outcome = self._replay(steps) if recorded else self._steps(steps)
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
@@ -223,44 +220,6 @@ class Run:
         seconds = time.perf_counter() - begun
         self.pace = seconds / max(1, rows)
         return seconds
-
-    def _common_steps(self, steps: Iterator[Step]) -> Outcome:
-        """Take the steps of an epoch, with a sum over the ranks in every one or an exchange after several."""
-        plan = self.plan
-        if self.reduce.world == 1 or plan.batch_size is None or not plan.learn or plan.exchange == 1:
-            return self._steps(steps)
-        if self.alone is None and plan.exchange != "auto":
-            self.alone = int(plan.exchange)
-        if self.alone is None:
-            seconds = [self._take(*step) for step in islice(steps, PROBE_STEPS)]
-            costs = measure_costs(self.state, self.reduce, seconds[2:] or seconds)
-            self.alone = choose_steps(costs, self.rows.n_batches(plan.batch_size))
-        return self._steps(steps) if self.alone == 1 else self._steps_alone(steps, self.alone)
-
-    def _steps_alone(self, steps: Iterator[Step], every: int) -> Outcome:
-        """Take the steps on each rank alone. After `every` of them the ranks meet: only then callbacks and the clock are asked."""
-        exchange, met = Exchange(self.engine, self.reduce), True
-        faster = math.sqrt(self.reduce.world)  # Adam divides by gradients that are noisier, by this factor
-        exchange.start(self.state)
-        self.guard.reduce = Alone(self.reduce)
-        try:
-            for batch, optimiser, full in steps:
-                if isinstance(batch, Batch) and bool(batch.weight.any()):  # a rank may have no row of a batch
-                    self.state = self.state._replace(rate=faster * self.state.rate)
-                    self._take(batch, optimiser, full)
-                met = int(self.state.position) % every == 0
-                if met:
-                    self.state, self.tally = exchange.meet(self.state, self.guard, self.tally)
-                    for callback in self.callbacks:
-                        callback.step(self)
-                    exchange.start(self.state)
-                    if self.is_late():
-                        break
-            if not met:
-                self.state, self.tally = exchange.meet(self.state, self.guard, self.tally)
-        finally:
-            self.guard.reduce = self.reduce
-        return self._outcome()
 
     def _replay(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps from a recording; wait for each of them only if a callback asks for every step."""

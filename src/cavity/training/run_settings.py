@@ -56,6 +56,5 @@ class RunSettings(Steps):
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
     reshuffle: bool = True  # every pass has its own order
-    exchange: int | str = 1  # steps that ranks take alone before they share them, or "auto"; 1: a sum in each
     replay: bool = False  # record mini-batch steps and replay them
     report: Report = lambda row: None  # called with each row of the history
