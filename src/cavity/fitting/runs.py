@@ -106,7 +106,7 @@ def begin_part(
 def sweep_part(run: Run, rest: Rest) -> Run:
     """Let the sites of part of the rows converge at the hyper-parameters of all."""
     frozen = run.engine.freeze(run.state, run.rows)
-    state = run.state if run.engine.sites.tied else frozen.collect(run.state, run.whole, run.reduce)
+    state = frozen.collect(run.state, run.whole, run.reduce)
     found = find_fixed_point(
         run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
     )

@@ -31,7 +31,6 @@ from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.inference.sites import (
     Cavity,
-    Own,
     Share,
     Site,
     SiteStore,
@@ -94,22 +93,6 @@ class Engine:
         """Number of independent blocks of q and of values in each, [C M]."""
         return self.prior.n_latent, self.prior.size
 
-    @property
-    def has_plain_sites(self) -> bool:
-        """Whether sites are those of EP without options: one per factor on t, without weights, in float64 on the CPU.
-
-        Then they can be summed by class, given to another model of the same rows, and swept outside of the engine.
-        """
-        sites = self.sites
-        return (
-            type(sites) is Own
-            and type(self.placement) is OnT
-            and self.removal == 1.0
-            and not (sites.weighted or self.exact)
-            and self.total.device.type == "cpu"
-            and self.prior.center.dtype == torch.float64
-        )
-
     def load(self, theta: Tensor, copy: bool = False) -> None:
         """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
         if self.parameters:
@@ -169,7 +152,12 @@ class Engine:
 
     @torch.no_grad()
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state with the sums of its sites: those of before a move of θ belong to another projection."""
+        """Return the state with the sums of its sites: those of before a move of θ belong to another projection.
+
+        Tied sites have no other sums.
+        """
+        if self.sites.tied:
+            return state
         self.load(state.theta)
         parts = []
         for piece in batch.split(self.chunk):

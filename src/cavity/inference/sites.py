@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import namespace
 from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
@@ -60,7 +59,7 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
     tau, nu = times(share.p, site.tau), times(share.p, site.nu)
     keep = 1 - tau * t.var
     usable = keep > LEAST_KEEP
-    keep = namespace(keep).maximum(keep, LEAST_KEEP)
+    keep = keep.clamp_min(LEAST_KEEP)
     return Cavity(Normal((t.mean - nu * t.var) / keep, t.var / keep), keep, usable)
 
 
@@ -71,7 +70,7 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     """
     d1 = moments.dm
     d2 = 2 * moments.dv - d1 * d1
-    scale = times(share.copies, namespace(d1).reciprocal(1 + cavity.var * d2))
+    scale = times(share.copies, (1 + cavity.var * d2).reciprocal())
     return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
@@ -102,7 +101,7 @@ def log_site_integral(cavity: Normal, site: Site) -> Tensor:
     tau, nu = site
     grown = 1 + tau * cavity.var
     square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (cavity.mean * cavity.mean)
-    return 0.5 * (square / grown - namespace(grown).log(grown))
+    return 0.5 * (square / grown - grown.log())
 
 
 def site_cotangents(

@@ -46,6 +46,7 @@ class Rest(NamedTuple):
     small_move: float  # of the sites, relative to their size
     most: int  # sweeps
     tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
+    collect: bool = False  # whether to begin with the sums of the sites at the new hyper-parameters
 
     def is_reached(self, run: Run, size: float, change: float) -> bool:
         return size < self.small_move and (change / run.total <= self.tol or size < self.tiny)
@@ -179,7 +180,7 @@ def without_sites(state: State) -> State:
 def _choose_rest(run: Run) -> Rest:
     if run.plan.rough:
         C = run.engine.shape[0]
-        return Rest(rough_tol(C), ROUGH_MOVE, ROUGH_SWEEPS, TINY_MOVE / math.sqrt(C))
+        return Rest(rough_tol(C), ROUGH_MOVE, ROUGH_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
@@ -187,7 +188,7 @@ def _sweep(run: Run, state: State, rest: Rest) -> tuple[State | None, float, flo
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        if run.plan.rough:  # others keep the numbers that they always had
+        if rest.collect:
             state = frozen.collect(state, run.whole, run.reduce)
         swept = find_fixed_point(
             run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
