@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.inference import State
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
-from cavity.training.lbfgs import Rest, converge_at
 from cavity.training.loop import Run
+from cavity.training.objective import Point, Rest, evaluate
 
 Array = NDArray[np.float64]
 
@@ -49,26 +49,23 @@ class LogDensity:
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
-        state, value = self._converge(theta)
-        if state is not None and math.isfinite(value):
-            gradient = state.optimiser[0].double().cpu().numpy()
-            if np.isfinite(gradient).all():
-                return value, gradient
+        found = self._evaluate(theta)
+        if found is not None and bool(found.gradient.isfinite().all()):
+            return found.value, found.gradient.double().cpu().numpy()
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Array) -> State:
-        state, _ = self._converge(theta)
-        if state is None:
+        found = self._evaluate(theta)
+        if found is None:
             raise NotPositiveDefinite(
                 "the posterior could not be factorised at the fitted hyper-parameters: raise Training(jitter=...) and fit "
                 "again."
             )
-        return state
+        return found.state
 
-    def _converge(self, theta: Array) -> tuple[State | None, float]:
+    def _evaluate(self, theta: Array) -> Point | None:
         place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
-        state, value, _ = converge_at(self.run, place, Rest(math.inf, self.tol, SWEEPS, collect=True))
-        return state, value
+        return evaluate(self.run, place, Rest(math.inf, self.tol, SWEEPS, collect=True))
 
 
 class Chains(NamedTuple):

@@ -22,9 +22,10 @@ from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import JITTER, factorisation_error
-from cavity.training.lbfgs import Rest, train_lbfgs
+from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
+from cavity.training.objective import Rest
 from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
@@ -127,22 +128,9 @@ def extend(run: Run, options: Options, table: Facts, kept: Kept) -> Run:
     return found
 
 
-def final_evidence(run: Run) -> float:
-    """Return log Z_q of the last state with a posterior: sites of negative precision can spoil the very last one."""
-    evidence = run.evidence()
-    if math.isfinite(evidence) or not run.has_time_to_sweep():
-        return evidence
-    info = None
-    while info is None:
-        kept = run.state
-        run.state, info = run.guard.advance(kept, run.whole, None, True)
-    run.state = kept
-    return float(info.evidence)
-
-
 def label_evidence(run: Run) -> float:
     """Return log Z_q of labels; NaN if it is above 0, as far from the fixed point: no probability is."""
-    evidence = final_evidence(run)
+    evidence = run.evidence()
     return evidence if evidence <= 0 else math.nan
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import Factor, cholesky
 from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
@@ -150,9 +151,13 @@ class SiteStore(ABC):
     size = 0  # number of q's own parameters, at the end of θ
     sweeps = True  # whether sweeping the sites at fixed parameters moves q
 
-    def gaussian(self, sums: Sums) -> Posterior:
-        """Return the Gaussian that a batch sees before its own sites are removed."""
-        return posterior(sums)
+    def factorise(self, sums: Sums) -> Factor:
+        """Factorise what `gaussian` needs."""
+        return cholesky(sums.P, 1.0)
+
+    def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
+        """Return the Gaussian that a batch sees before its own sites are removed; `factor` is that of `factorise`, if known."""
+        return posterior(sums, factor)
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         """Return what the sums hold of the batch's sites, [B S] in the shape of `like`."""
@@ -275,12 +280,19 @@ class Tied(SiteStore):
         self.tempers = tempers  # the factor takes exponents
         self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
-    def gaussian(self, sums: Sums) -> Posterior:
+    def factorise(self, sums: Sums) -> Factor:
+        return cholesky(self._with_cavity(sums).P, 1.0)
+
+    def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
         """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C, left = len(sums.h), 1 - self.unit / self.counts
-        P, h = torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
-        both = posterior(Sums(P, h))
+        C, both = len(sums.h), posterior(self._with_cavity(sums), factor)
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
+
+    def _with_cavity(self, sums: Sums) -> Sums:
+        left = 1 - self.unit / self.counts
+        return Sums(
+            torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
+        )
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State
 from cavity.inference.posterior import Sums
 from cavity.training.callbacks import Callback, EarlyStopping, Running
-from cavity.training.guard import Guard
 from cavity.training.loop import Run
 
 KIND = "checkpoint"
@@ -107,7 +105,7 @@ def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
         "converged": run.converged,
         "moment": [int(run.state.epoch), int(run.state.position)],
     }
-    tensors = _flat(run.state) | _rollback_tensors(guard, run.state)
+    tensors = _flat(run.state)
     stopping = _find_early_stopping(run)
     if stopping is not None:
         best = None if stopping.state is None else stopping.best
@@ -195,7 +193,6 @@ def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
     run.guard.repairs = int(meta["guard"]["repairs"])
     run.guard.caution = float(meta["guard"]["caution"])
     run.guard.in_a_row = int(meta["guard"]["in_a_row"])
-    _restore_rollback(run, tensors, path)
     stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
     if stopping is not None and kept is not None:
         best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
@@ -222,43 +219,13 @@ def _check_declared(declared: dict[str, tensor_files.Entry], like: State) -> Non
     """Refuse tensors that no checkpoint of this run has, and larger ones, before they are read."""
     sizes = {name: t.numel() for name, t in _flat(like).items()}
     for name, entry in declared.items():
-        part = re.sub(r"^(good|best)\.", "", name)
-        part = re.sub(r"^undo\.(?!index)", "sites.", part)
+        part = name.removeprefix(BEST)
         most = sizes.get(part)
-        if part == "undo.index":
-            most = max(sizes["sites.tau"], 1)
-        elif part.startswith("optimiser."):
+        if part.startswith("optimiser."):
             most = max(1, *(n for p, n in sizes.items() if p.startswith(("optimiser.", "theta"))))
         if most is None or math.prod(entry.shape) > most:
             what = "is not known" if most is None else "is larger than in this run"
             raise BadFile(f"the tensor {name!r:.100} {what}.")
-
-
-def _rollback_tensors(guard: Guard, state: State) -> dict[str, Tensor]:
-    """Return what the guard needs to roll back: a step that spoils the state is noticed only in the next one."""
-    flat: dict[str, Tensor] = {}
-    if guard.good is not None:
-        written_in_place = guard.good.sites.tau is state.sites.tau
-        kept = {
-            n: t for n, t in _flat(guard.good).items() if not (written_in_place and n.startswith("sites."))
-        }
-        flat |= {f"good.{name}": t.clone() for name, t in kept.items()}
-    for index, rows in guard.undo:
-        flat |= {"undo.index": index} | {f"undo.{n}": t.clone() for n, t in rows._asdict().items()}
-    return flat
-
-
-def _restore_rollback(run: Run, tensors: dict[str, Tensor], path: Location) -> None:
-    good = {name.removeprefix("good."): t for name, t in tensors.items() if name.startswith("good.")}
-    if good:
-        present = _flat(run.state) | good
-        run.guard.good = _state(present, len(run.state.optimiser), run.state, path)
-        if "sites.tau" not in good:
-            run.guard.good = run.guard.good._replace(sites=run.state.sites)
-    if "undo.index" in tensors:
-        device = run.state.theta.device
-        rows = Sites(*(tensors[f"undo.{name}"].to(device) for name in Sites._fields))
-        run.guard.undo = [(tensors["undo.index"].to(device), rows)]
 
 
 def _find_early_stopping(run: Running) -> EarlyStopping | None:

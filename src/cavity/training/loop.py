@@ -14,7 +14,6 @@ import torch
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
-from cavity.inference.posterior import posterior
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback
@@ -156,9 +155,6 @@ class Run:
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
         state = self.state._replace(damping=damping, position=torch.zeros_like(self.state.position))
-        if self.guard.good is not None and bool(posterior(state.sums).failed):
-            # a step that spoils the state is noticed only in the next step, and this was the last one
-            state = state._replace(sums=self.guard.good.sums, clock=self.guard.good.clock)
         own.repairs = self.guard.repairs
         theta = self.engine.sites.adopt(state.theta, state.sums)
         self.guard, self.state = own, self.engine.at(state, theta)
@@ -224,8 +220,7 @@ class Run:
     def _replay(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps from a recording; wait for each of them only if a callback asks for every step."""
         if self.replay is None:
-            assert self.plan.batch_size is not None
-            self.replay = Replay(self.guard, self.plan.optimiser, self.state, self.plan.batch_size)
+            self.replay = Replay(self.guard, self.plan.optimiser, self.state)
         replay, damping = self.replay, self.state.damping
         self.state = replay.load(self.state)._replace(damping=damping)
         called = [c for c in self.callbacks if type(c).step is not Callback.step]
@@ -259,11 +254,8 @@ class Run:
         found: list[Outcome] = []
         with self._frozen():
             while len(found) < most and not self.is_late():
-                repairs = self.guard.repairs
                 found.append(self._steps([(self.whole, None, True)]))
-                # after a repair the objective may be that of an old state, which does not mean convergence
-                repaired = self.guard.repairs > repairs
-                if abs(found[-1].objective - last) <= tol * self.total and not repaired:
+                if abs(found[-1].objective - last) <= tol * self.total:
                     break
                 last = found[-1].objective
         return found
