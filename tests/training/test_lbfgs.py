@@ -47,7 +47,7 @@ def test_a_last_sweep_that_spoils_the_posterior_does_not_count(monkeypatch, spoi
 
 
 @pytest.mark.parametrize("training", [None, Training(optimizer="lbfgs")])
-def test_a_search_without_a_better_point_ends_if_sites_are_rough(monkeypatch, training):
+def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, training):
     """SciPy tries twenty points on a line, forgets the curvature, and tries twenty more. Who asks for L-BFGS gets that."""
     values = []
 

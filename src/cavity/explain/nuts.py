@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.inference import State
-from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
+from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
 from cavity.training.loop import Run
 from cavity.training.objective import Point, Rest, evaluate
 
@@ -143,7 +143,7 @@ def _ensure_posterior(target: LogDensity, center: Array) -> None:
     run = target.run
     while not math.isfinite(target(center)[0]):
         if float(run.state.jitter) >= MOST_JITTER:
-            raise factorisation_error(run.state, 0)
+            raise make_factorisation_error(run.state, 0)
         run.state = run.state._replace(jitter=raise_jitter(run.state))
 
 

@@ -21,7 +21,7 @@ from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
 from cavity.training.fixed_point import find_fixed_point
-from cavity.training.guard import JITTER, factorisation_error
+from cavity.training.guard import JITTER, make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
@@ -112,7 +112,7 @@ def sweep_part(run: Run, rest: Rest) -> Run:
         run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
     )
     if found is None:
-        raise factorisation_error(state, 0)
+        raise make_factorisation_error(state, 0)
     run.state = found
     return run
 

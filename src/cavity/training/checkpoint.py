@@ -115,7 +115,7 @@ def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
     tensor_files.write(path, KIND, tensors, meta)
 
 
-def rank_file(path: Location, reduce: Local) -> Location:
+def name_rank_file(path: Location, reduce: Local) -> Location:
     """Return the file of this rank: each rank writes its own sites."""
     path = as_path(path)
     return (
@@ -127,7 +127,7 @@ def _previous(path: Location) -> Location:
     return object_stores.add_ending(path, ".previous")
 
 
-def newest_checkpoint(path: Location, reduce: Local) -> Location | None:
+def find_newest_checkpoint(path: Location, reduce: Local) -> Location | None:
     """Return the file of the latest moment for which every rank has one; None if there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))

@@ -49,7 +49,7 @@ class Guard:
         self.in_a_row += 1
         self.caution *= 0.5
         if self.in_a_row > MOST_IN_A_ROW:
-            raise factorisation_error(state, self.in_a_row - 1)
+            raise make_factorisation_error(state, self.in_a_row - 1)
         raises = broken or self.in_a_row > MOST_HALVINGS
         return state._replace(jitter=raise_jitter(state)) if raises else state
 
@@ -62,12 +62,12 @@ def raise_jitter(state: State) -> Tensor:
     return (state.jitter * 10).clamp(1e-10, MOST_JITTER)
 
 
-def factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
+def make_factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
     return NotPositiveDefinite(
         f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
         f"raise {JITTER}, use float64, or choose inducing points that do not coincide (inducing='kmeans')."
     )
 
 
-def as_scalar(value: float, like: Tensor) -> Tensor:
+def make_scalar(value: float, like: Tensor) -> Tensor:
     return torch.tensor(value, dtype=torch.float64, device=like.device)

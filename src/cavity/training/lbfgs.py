@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.training.convergence import ROUGH_CLASSES, rough_tol
+from cavity.training.convergence import LOOSE_CLASSES, find_loose_tol
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.loop import Outcome, Run
 from cavity.training.objective import SMALL_MOVE, Point, Rest, evaluate, evaluate_first
 
-FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
+FREE_UNIT = 0.5  # of parameters without a prior, in a loose plan
 FINAL_SWEEPS = 50
-EARLY = 2  # epochs of a rough plan after which folds may begin [61]
-MOST_WORSE = 6  # points in a row of a rough plan; line searches that succeed try at most 5
+EARLY = 2  # epochs of a loose plan after which folds may begin [61]
+MOST_WORSE = 6  # points in a row of a loose plan; line searches that succeed try at most 5
 
 
 class _Stop(Exception):
@@ -34,7 +34,7 @@ def train_lbfgs(run: Run) -> Run:
     best: list[Point] = []
     start = torch.zeros_like(run.state.theta)
     scale: Callable[[Tensor], Tensor] = torch.clone
-    if run.plan.rough:  # in units of the prior, the first steps move what classes and features have in common
+    if run.plan.loose:  # in units of the prior, the first steps move what classes and features have in common
         start, scale = run.state.theta, run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -48,10 +48,10 @@ def train_lbfgs(run: Run) -> Run:
         if not best or found.value > best[0].value:
             tried = 0
             best[:] = [found]
-            if run.plan.rough:
+            if run.plan.loose:
                 run.state = found.state  # its sites are near those of the next point
-        # a line search that finds nothing better has reached what rough sites can tell
-        run.converged = run.plan.rough and tried >= MOST_WORSE
+        # a line search that finds nothing better has reached what loose sites can tell
+        run.converged = run.plan.loose and tried >= MOST_WORSE
         if run.converged or run.is_late():
             if not run.history:
                 end_iteration(x)
@@ -70,19 +70,19 @@ def train_lbfgs(run: Run) -> Run:
     with run.notify_callbacks():
         if not run.resumed:
             run.warm_up()
-        first = (run.state.theta - start).double().cpu().numpy()  # zero in a rough plan
+        first = (run.state.theta - start).double().cpu().numpy()  # zero in a loose plan
         try:
             if not run.is_over():  # a resumed run may be over already
                 result = minimize(
                     negative, first, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
                 )
-                run.converged = bool(result.status == 0 or (run.plan.rough and result.status == 2))
+                run.converged = bool(result.status == 0 or (run.plan.loose and result.status == 2))
         except _Stop:
             pass
         finally:  # also after an interrupt
             if best:
                 run.state = best[0].state
-    if run.plan.rough and run.plan.settle and run.history and not run.is_late():
+    if run.plan.loose and run.plan.settle and run.history and not run.is_late():
         settle_sites(run)
     return run
 
@@ -90,10 +90,10 @@ def train_lbfgs(run: Run) -> Run:
 def settle_sites(run: Run) -> None:
     """Let the sites converge at the final hyper-parameters.
 
-    With many classes as roughly as before: sweeps move the objective by more than a smaller tolerance, however many there are.
+    With many classes as loosely as before: sweeps move the objective by more than a smaller tolerance, however many there are.
     """
     start, sweeps, C = time.perf_counter(), 0, run.engine.shape[0]
-    rest = Rest(0.1 * run.plan.tol if C <= ROUGH_CLASSES else rough_tol(C), SMALL_MOVE, FINAL_SWEEPS)
+    rest = Rest(0.1 * run.plan.tol if C <= LOOSE_CLASSES else find_loose_tol(C), SMALL_MOVE, FINAL_SWEEPS)
 
     def enough(size: float, change: float) -> bool:
         nonlocal sweeps

@@ -18,12 +18,12 @@ from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import (
-    batch_epochs_converged,
-    epochs_converged,
-    rough_epochs_converged,
-    sweeps_converged,
+    have_batch_epochs_converged,
+    have_epochs_converged,
+    have_loose_epochs_converged,
+    have_sweeps_converged,
 )
-from cavity.training.guard import Guard, as_scalar
+from cavity.training.guard import Guard, make_scalar
 from cavity.training.replay import Replay
 from cavity.training.run_settings import RunSettings
 
@@ -76,7 +76,7 @@ class Run:
         self.rate = self.plan.rate
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
-        self.early: State | None = None  # after the first epochs of a rough plan
+        self.early: State | None = None  # after the first epochs of a loose plan
         self.replay: Replay | None = None
         self._site_scale: torch.Tensor | None = None
 
@@ -150,7 +150,7 @@ class Run:
         own, damping = self.guard, self.state.damping
         self.guard = Guard(self.plan.warm_up, self.reduce)
         if self.plan.batch_size is None or not self.plan.learn:
-            self.state = self.state._replace(damping=as_scalar(0.5, damping))
+            self.state = self.state._replace(damping=make_scalar(0.5, damping))
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
@@ -239,7 +239,7 @@ class Run:
 
     def _catch_up(self, replay: Replay) -> None:
         self.tally = [old + new for old, new in zip(self.tally, replay.outcome(), strict=True)]
-        self.state = self.state._replace(rate=as_scalar(self.rate, self.state.damping))
+        self.state = self.state._replace(rate=make_scalar(self.rate, self.state.damping))
 
     def _outcome(self) -> Outcome:
         objective, evidence, skipped, count = self.tally
@@ -307,29 +307,29 @@ class Run:
         return float(info.evidence)
 
     def _set_damping(self, damping: float) -> None:
-        self.state = self.state._replace(damping=as_scalar(damping, self.state.damping))
+        self.state = self.state._replace(damping=make_scalar(damping, self.state.damping))
 
     def _set_rate(self, progress: float) -> None:
         self.rate = self.plan.rate_at(progress)
         if not self.plan.replay:
-            self.state = self.state._replace(rate=as_scalar(self.rate, self.state.rate))
+            self.state = self.state._replace(rate=make_scalar(self.rate, self.state.rate))
 
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         plan, objectives = self.plan, [row["objective"] for row in self.history]
         if plan.learn and plan.batch_size is not None:
-            return batch_epochs_converged(objectives, plan.tol, self.total)
+            return have_batch_epochs_converged(objectives, plan.tol, self.total)
         if plan.learn:
             # rows of L-BFGS, and those of older checkpoints, have no promise
             promises = [row.get(PROMISE, 0.0) for row in self.history]
             if (
-                plan.rough
+                plan.loose
                 and plan.tol > 0
-                and rough_epochs_converged(objectives, self.engine.shape[0], self.total)
+                and have_loose_epochs_converged(objectives, self.engine.shape[0], self.total)
             ):
                 return True
-            return epochs_converged(objectives, promises, plan.tol, self.total)
-        return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
+            return have_epochs_converged(objectives, promises, plan.tol, self.total)
+        return have_sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
         if self.h_before is None:

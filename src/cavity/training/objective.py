@@ -10,15 +10,15 @@ from torch import Tensor
 
 from cavity.inference import Optimiser, State
 from cavity.inference.state import Slots
-from cavity.training.convergence import rough_tol
+from cavity.training.convergence import find_loose_tol
 from cavity.training.fixed_point import find_fixed_point
-from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
+from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Run
 
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
-ROUGH_MOVE = 0.3  # the same for a rough plan
+LOOSE_MOVE = 0.3  # the same for a loose plan
 TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
-ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
+LOOSE_SWEEPS = 30  # at a point of a loose plan: most need 3 to 17, and those that need more are rejected by the line search
 DAMPINGS = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
 
 
@@ -75,16 +75,16 @@ def evaluate_first(run: Run, theta: Tensor) -> Point:
         if found is not None:
             return found
         if float(run.state.jitter) >= MOST_JITTER:
-            raise factorisation_error(run.state, repairs)
+            raise make_factorisation_error(run.state, repairs)
         repairs += 1
         run.guard.repairs += 1
         run.state = run.state._replace(jitter=raise_jitter(run.state))
 
 
 def _choose_rest(run: Run) -> Rest:
-    if run.plan.rough:
+    if run.plan.loose:
         C = run.engine.shape[0]
-        return Rest(rough_tol(C), ROUGH_MOVE, ROUGH_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
+        return Rest(find_loose_tol(C), LOOSE_MOVE, LOOSE_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
