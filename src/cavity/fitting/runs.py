@@ -20,12 +20,11 @@ from cavity.prediction.model import copy_engine
 from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
-from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import JITTER, make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
-from cavity.training.objective import Rest
+from cavity.training.objective import Rest, converge_sites
 from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
@@ -106,13 +105,9 @@ def begin_part(
 
 def sweep_part(run: Run, rest: Rest) -> Run:
     """Let the sites of part of the rows converge at the hyper-parameters of all."""
-    frozen = run.engine.freeze(run.state, run.rows)
-    state = frozen.collect(run.state, run.whole, run.reduce)
-    found = find_fixed_point(
-        run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
-    )
+    found = converge_sites(run, run.state, rest._replace(collect=True))
     if found is None:
-        raise make_factorisation_error(state, 0)
+        raise make_factorisation_error(run.state, 0)
     run.state = found
     return run
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.inference import Optimiser, State
+from cavity.inference import Engine, Optimiser, State
 from cavity.inference.state import Slots
 from cavity.training.convergence import find_loose_tol
 from cavity.training.fixed_point import find_fixed_point
@@ -97,15 +97,23 @@ def _without_sites(state: State) -> State:
     return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
 
 
+def converge_sites(run: Run, state: State, rest: Rest, frozen: Engine | None = None) -> State | None:
+    """Sweep the sites at the state's hyper-parameters until they have converged or time is up; None if the first sweep fails."""
+    frozen = frozen or run.engine.freeze(state, run.rows)
+    if rest.collect:
+        state = frozen.collect(state, run.whole, run.reduce)
+
+    def is_enough(size: float, change: float) -> bool:
+        return rest.is_reached(run, size, change) or run.is_late()
+
+    return find_fixed_point(run, state, is_enough, rest.most, frozen)
+
+
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        if rest.collect:
-            state = frozen.collect(state, run.whole, run.reduce)
-        swept = find_fixed_point(
-            run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
-        )
+        swept = converge_sites(run, state, rest, frozen)
         if swept is None:
             return None
         state, engine = swept, engine.thaw(frozen)
