@@ -177,7 +177,7 @@ def make_recorded_step(
 ) -> Callable[[], None]:
     """A step as in a fit: fetch a batch, replay the recorded step, check every few steps whether one failed."""
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
-    replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state, batch)
+    replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
     replay.load(state)
     batches = repeat_batches(rows, batch)
 

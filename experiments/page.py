@@ -197,8 +197,6 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "gpu-deep": lambda rows: comparison.gpu_deep_sentence(rows.folder),
     "temperature": lambda rows: temperature.table(rows.select("temperature")),
     "leave-one-out": lambda rows: leave_one_out.table(rows.folder),
-    "exchange": lambda rows: scale.exchange_table(rows.folder),
-    "exchange-nll": lambda rows: scale.nll_table(rows.folder),
     "many-rows": lambda rows: scale.rows_table(rows.folder),
     "forecast": lambda rows: scale.forecast_table(rows.folder),
     "forecast-facts": lambda rows: scale.forecast_facts(rows.folder),

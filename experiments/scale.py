@@ -1,4 +1,4 @@
-"""Tables and figures of docs/results/scale.md: exchanges between ranks, and what many rows cost. From the rows of benchmarks/."""
+"""Tables and the figure of docs/results/scale.md: what many rows cost. From the rows of benchmarks/."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from experiments.comparison import read_csv
 from experiments.tables import markdown
 
 Row = dict[str, str]
-LINKS = ("delay_ms", "mbit")
-FILES = {"exchange": ("exchange", "exchange_nll"), "cost": ("rows", "rows_reading", "gpu_steps")}  # by figure
+FILES = {"cost": ("rows", "rows_reading", "gpu_steps")}  # by figure
 
 # What the forecast assumes.
 CLASSES, INDUCING, COLUMNS, BATCH = 4, 50, 10, 10_000  # of benchmarks/rows.py; the batch is that of one rank
@@ -24,45 +23,6 @@ NETWORKS = {
     "1 Gbit/s, 1 ms": (1e-3, 1e9),
 }  # latency in seconds, bits per second
 GPU_CLASSES = 10  # of benchmarks/gpu.py
-
-
-# ---------------------------------------------------------------- exchanges (benchmarks/exchange.py)
-def exchange_table(results: Path) -> str:
-    """Two ranks against one process, by link."""
-    lines = []
-    for row in read_csv(results / "exchange.csv"):
-        alone = "in every step" if row["alone"] in ("1", "1.0") else f"after {float(row['alone']):.0f} steps"
-        lines.append(
-            [
-                f"{float(row['delay_ms']):g} ms, {float(row['mbit']):g} Mbit/s",
-                f"{row['every']}: {alone}" if row["every"] == "auto" else alone,
-                f"{float(row['sum_ms']):.0f}",
-                f"{float(row['exchange_ms']):.0f}",
-                f"{float(row['quiet']) / 2:.2f}",
-                f"{float(row['ratio']) / 2:.2f}",
-            ]
-        )
-    head = ["link", "exchange", "ms per sum", "ms per exchange", "share of linear", "by the clock"]
-    return markdown(head, lines)
-
-
-def nll_table(results: Path) -> str:
-    """Test NLL with exact sums, and what each number of steps between exchanges adds to it on the same seed."""
-    rows, lines = read_csv(results / "exchange_nll.csv"), []
-    steps = list(dict.fromkeys(row["every"] for row in rows if row["every"] != "exact"))
-    for method in dict.fromkeys(row["method"] for row in rows):
-        exact = _find_nll(rows, method, "exact")
-        for seed, score in exact.items():
-            found = [_find_nll(rows, method, every).get(seed) for every in steps]
-            cells = ["" if nll is None else f"{nll - score:+.4f}" for nll in found]
-            if any(cells):
-                lines.append([method.upper(), seed, f"{score:.4f}", *cells])
-    return markdown(["", "seed", "NLL, exact", *(f"k = {every}" for every in steps)], lines)
-
-
-def _find_nll(rows: list[Row], method: str, every: str) -> dict[str, float]:
-    """Return the NLL by seed."""
-    return {r["seed"]: float(r["nll"]) for r in rows if r["method"] == method and r["every"] == every}
 
 
 # ---------------------------------------------------------------- many rows (benchmarks/rows.py)
@@ -222,46 +182,8 @@ def draw(results: Path, name: str, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    (_draw_exchange if name == "exchange" else _draw_cost)(figure.subplots(1, 2), results)
+    _draw_cost(figure.subplots(1, 2), results)
     figure.savefig(path, dpi=90, metadata={"Description": digest(results, name), "Software": None})
-
-
-def _draw_exchange(axes: np.ndarray, results: Path) -> None:
-    rows, scores = read_csv(results / "exchange.csv"), read_csv(results / "exchange_nll.csv")
-    k = np.array([1, 2, 4, 8, 16, 32, 64])
-    for i, link in enumerate(dict.fromkeys(tuple(row[n] for n in LINKS) for row in rows)):
-        found = [row for row in rows if tuple(row[n] for n in LINKS) == link]
-        one, two, total, shared = (
-            float(np.median([float(r[n]) for r in found]))
-            for n in ("one_cpu_ms", "step_cpu_ms", "sum_ms", "exchange_ms")
-        )
-        spent = np.where(k == 1, total, shared / k)
-        label = f"{float(link[0]):g} ms, {float(link[1]):g} Mbit/s"
-        axes[0].plot(k, one / (two + spent) / 2, f"C{i}o-", ms=4, label=label)
-    axes[0].axhline(0.9, color="0.6", lw=1, ls=":")
-    axes[0].set(
-        xscale="log",
-        xlabel="steps between exchanges (1: a sum in every step)",
-        ylabel="share of linear, two ranks",
-    )
-    axes[0].set_xticks(k, map(str, k))
-    axes[0].legend(fontsize=8)
-    for method in dict.fromkeys(row["method"] for row in scores):
-        exact = _find_nll(scores, method, "exact")
-        for i, (seed, score) in enumerate(exact.items()):
-            steps = [
-                r["every"]
-                for r in scores
-                if r["method"] == method and r["seed"] == seed and r["every"] != "exact"
-            ]
-            added = [_find_nll(scores, method, every)[seed] - score for every in steps]
-            axes[1].plot(
-                [1, *map(int, steps)], [0.0, *added], f"C{i}o-", ms=4, label=f"{method.upper()}, seed {seed}"
-            )
-    axes[1].axhspan(-0.002, 0.002, color="0.92")
-    axes[1].set(xscale="log", xlabel="steps between exchanges", ylabel="test NLL − that of exact sums")
-    axes[1].set_xticks(k[:-1], map(str, k[:-1]))
-    axes[1].legend(fontsize=8)
 
 
 def _draw_cost(axes: np.ndarray, results: Path) -> None:

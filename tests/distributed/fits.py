@@ -32,9 +32,6 @@ RUNS = {
     "vi": dict(method="vi", batch_size=25, max_epochs=2),
     "gfitc": dict(method="gfitc", max_epochs=2),
     "fixed": dict(method="ep", learn=(), max_epochs=4),
-    "ep alone": dict(method="ep", batch_size=10, max_epochs=6, exchange=3),
-    "sep alone": dict(method="sep", batch_size=10, max_epochs=6, exchange="auto"),
-    "tiny alone": dict(method="sep", batch_size=3, max_epochs=2, exchange=4),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
 }
 FROM_FILES = {  # each from Parquet and from .npy

@@ -64,7 +64,6 @@ def differ(folder):
         "labels": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y + odd),
         "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
         "version": lambda: with_version("0.0.1" if odd else job.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
-        "exchange": lambda: GPClassifier(**nest(**QUICK, exchange=2 if odd else "auto")).fit(X, Y),
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
         "missing value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),

@@ -63,7 +63,6 @@ DIFFERENCES = {
     "labels": "BadInput: rank 1 and rank 0 differ in the classes",
     "argument": "BadOption: rank 1 and rank 0 differ in the argument n_inducing: 5 and 4",
     "version": "BadOption: rank 1 and rank 0 differ in the version of cavity: 0.0.1 and",
-    "exchange": "BadOption: rank 1 and rank 0 differ in the argument exchange: 2 and 'auto'",
     "method": "BadOption: rank 1 and rank 0 differ in the argument method: 'ep' and 'sep'",
     "targets": "BadInput: rank 1 and rank 0 differ in the digest of the rows",
     "file": "BadInput: rank 1 and rank 0 differ in the first, middle and last rows of the source",

@@ -78,15 +78,15 @@ def test_a_trained_model_whose_folds_or_trees_are_interrupted_is_calibrated_by_l
 
 def test_lbfgs_keeps_the_best_point_of_its_first_line_search(monkeypatch, tmp_path):
     """It was the start, because an iteration had not ended."""
-    converge, calls = lbfgs.converge_at, []
+    evaluate, calls = lbfgs.evaluate, []
 
     def interrupted(run, theta):
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == 2:  # after the first point, which is evaluated elsewhere
             raise KeyboardInterrupt
-        return converge(run, theta)
+        return evaluate(run, theta)
 
-    monkeypatch.setattr(lbfgs, "converge_at", interrupted)
+    monkeypatch.setattr(lbfgs, "evaluate", interrupted)
     clf = fit_interrupted(GPClassifier(**nest(**SMALL, optimizer="lbfgs")))
     check_valid(clf, tmp_path)
 

@@ -36,10 +36,6 @@ class Local:
         """Sum a named tuple of tensors over the ranks."""
         return totals
 
-    def average(self, values: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks, in its own precision."""
-        return values
-
     def agree(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank: a rank that stops alone would leave the others waiting."""
         return flag
@@ -71,11 +67,6 @@ class ProcessGroup(Local):
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
         summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
         return type(totals)(*summed)
-
-    def average(self, values: Tensor) -> Tensor:
-        shared = values.to(self.device, copy=True)
-        self._call(dist.all_reduce, shared)
-        return (shared / self.world).to(values.device)
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)

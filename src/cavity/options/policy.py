@@ -167,7 +167,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         n_inducing=M,
         optimizer=optimizer,
         schedule=schedule,
-        rough=quick,
+        loose=quick,
         rate=rate,
         final_rate=(0.01 if anneal else 0.1) * rate if batch is not None and optimizer == "adam" else rate,
         anneal=anneal,

@@ -40,6 +40,7 @@ from cavity.saving.serialize import Omitted, Packing, Tensors, Unpacking, pack_l
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
+GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -235,7 +236,7 @@ def _read_result(tensors: Tensors, meta: Meta, arguments: Meta, sizes: Sizes) ->
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
-    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
+    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
