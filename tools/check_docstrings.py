@@ -41,7 +41,6 @@ MODULES = (
     "cavity.distributed",
     "cavity.distributed.ray",
     "cavity.distributed.spark",
-    "cavity.export.mlflow",
 )
 HOOKS = (
     "KernelLike",

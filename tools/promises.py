@@ -94,7 +94,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ("tests/distributed/test_quarrels.py::test_a_lost_rank_ends_the_others_within_a_minute",),
     ),
     (
-        "A damaged table (CSV, npy, npz, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
+        "A damaged table (CSV, npy, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
         ("damaged-input",),
         (
             "tests/unit/test_sources.py::test_a_npy_file_with_a_damaged_header_is_refused",

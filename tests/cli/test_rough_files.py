@@ -86,15 +86,6 @@ def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
     assert not (tmp_path / "o.csv").exists()
 
 
-@pytest.mark.parametrize(
-    "arrays", [{"X0": np.ones(3)}, {"E": np.ones((3, 2)), "feature_names": np.array(["a", "b"])}]
-)
-def test_columns_of_an_archive_do_not_hide_each_other(tmp_path, arrays):
-    np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), **arrays)
-    with pytest.raises(BadInput, match="two columns with the name"):
-        open_table(tmp_path / "t.npz")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
     parts = tmp_path / "parts"

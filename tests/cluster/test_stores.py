@@ -252,15 +252,13 @@ def run_command(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_the_command_line_reads_and_writes_a_bucket(bucket, tmp_path, kind):
     X, y = toy(60, 2, seed=4)
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "label": np.array(["no", "yes"])[y]})
     if kind.startswith("csv"):
         with pa.output_stream(tmp_path / f"rows.{kind}") as stream:  # packs .gz
             csv.write_csv(table, stream)
-    elif kind == "npz":
-        np.savez(tmp_path / "rows.npz", a=X[:, 0], b=X[:, 1], label=np.array(["no", "yes"])[y])
     else:
         pq.write_table(table, tmp_path / "rows.parquet")
     fs.copy_files(str(tmp_path), f"bucket/{kind}", destination_filesystem=fs.FileSystem.from_uri(bucket)[0])

@@ -83,7 +83,7 @@ def test_one_pass_over_pieces_is_one_over_the_whole(learnt, cut):
 
 
 @pytest.mark.parametrize(
-    "kind", ["csv", "semicolons", "tabs", "gz", "parquet", "arrow", "folder", "npz", "pandas", "polars"]
+    "kind", ["csv", "semicolons", "tabs", "gz", "parquet", "arrow", "folder", "pandas", "polars"]
 )
 def test_every_container_gives_the_same_numbers(learnt, tmp_path, kind):
     table = pa.table({k: v for k, v in FRAME.items() if k != "nothing"})
@@ -101,14 +101,6 @@ def test_every_container_gives_the_same_numbers(learnt, tmp_path, kind):
     elif kind == "arrow":
         path = tmp_path / "t.arrow"
         feather.write_feather(table, str(path))
-    elif kind == "npz":
-        path = tmp_path / "t.npz"
-        known = {
-            k: np.array([np.nan if v is None and k == "height" else v or "" for v in c])
-            for k, c in FRAME.items()
-            if k not in ("nothing", "open")
-        }
-        np.savez(path, open=np.array(FRAME["open"]), **known)
     else:
         frame = pd.DataFrame(FRAME) if kind == "pandas" else pl.DataFrame(FRAME)
         again = Preparation(target="kind").fit(frame)
@@ -418,7 +410,6 @@ BAD_FILES = {
     "a column twice": ("t.csv", b"x,x,y\n1,2,3\n", "two columns with the name 'x'"),
     "no parquet": ("t.parquet", b"PAR1" * 5, "cannot be read"),
     "no arrow": ("t.arrow", b"ARROW1" * 5, "cannot be read"),
-    "no archive": ("t.npz", b"PK", "not a NumPy archive"),
     "of no kind": ("t.docx", b"PK", "unknown file type"),
     "a spreadsheet": ("t.xlsx", b"PK", "is a spreadsheet: save its sheet"),
     "a spreadsheet by another name": ("t.csv", b"PK\3\4\0\0\0", "is not a text file: save the rows as CSV"),
@@ -440,14 +431,6 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
         (tmp_path / file).write_bytes(content)
     with pytest.raises(BadInput, match=words):
         Preparation(target="y").fit_batches(open_table(tmp_path / file, strict=True).chunks())
-
-
-def test_pickles_in_an_archive_are_not_read(tmp_path):
-    np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}, None], dtype=object), y=np.arange(2))
-    with pytest.raises(
-        BadInput, match=r"cannot be read: .*: save texts as numpy.savez\(..., name=array.astype\(str\)\)"
-    ):
-        open_table(tmp_path / "t.npz")
 
 
 def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp_path):
@@ -475,13 +458,7 @@ def contents(folder):
     csv(folder / "t.csv", small)
     pq.write_table(pa.table(small), folder / "t.parquet", row_group_size=10)
     feather.write_feather(pa.table(small), str(folder / "t.arrow"), compression="uncompressed")
-    np.savez(
-        folder / "t.npz",
-        count=np.arange(24),
-        x=np.ones((24, 2)) * np.arange(24)[:, None],
-        kind=np.arange(24) % 3,
-    )
-    return {name: (folder / name).read_bytes() for name in ("t.csv", "t.parquet", "t.arrow", "t.npz")}
+    return {name: (folder / name).read_bytes() for name in ("t.csv", "t.parquet", "t.arrow")}
 
 
 @st.composite
@@ -493,7 +470,7 @@ def accidents(draw):
         st.lists(st.tuples(share | st.floats(0.9, 1, exclude_max=True), st.integers(0, 7)), max_size=4)
     )
     splice = draw(st.none() | st.tuples(share, st.binary(max_size=20)))
-    return draw(st.sampled_from(["t.csv", "t.parquet", "t.arrow", "t.npz"])), cut, flips, splice
+    return draw(st.sampled_from(["t.csv", "t.parquet", "t.arrow"])), cut, flips, splice
 
 
 def damage(content, cut, flips, splice):

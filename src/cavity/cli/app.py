@@ -152,7 +152,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
+    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
