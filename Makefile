@@ -49,9 +49,9 @@ help:                   ## list the targets
 	@echo "  The first run creates $(VENV) and installs torch, which takes a few minutes."
 	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
 
-demo: $(VENV)/.demo     ## train on digits and on a toy set, print a table, draw a figure
+demo: $(VENV)/.demo     ## train three classifiers on digits, print a table, draw a figure
 	@echo "==> Running the demo"
-	@$(PY) -m cavity demo
+	@$(PY) examples/demo.py
 
 quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (1 minute on two cores)
 	@echo "==> Quick tests ($(WORKERS) processes)"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from cavity.report.colours import COLOURS, GREY
-from cavity.report.demo import BOX
 from experiments import sets
 from experiments.comparison import NAMES, means, present_methods
 from experiments.jobs import Row, key_of
 from experiments.methods import PEERS, title
 from experiments.scores import published
+from experiments.sets import BOX
 from experiments.targets import (
     COMPARED_SETS,
     COMPARED_SPLITS,

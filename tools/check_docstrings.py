@@ -47,7 +47,6 @@ HOOKS = (
     "Kernel",
     "Scaled",
     "Stationary",
-    "Deep",
     "Likelihood",
     "Method",
     "RegressionMethod",

@@ -309,7 +309,6 @@ def test_the_exit_codes_are_in_the_help():
         slow(0, ("info", "birds.cavity"), "6 inducing points per class"),
         slow(0, ("evaluate", "birds.cavity", "new.csv", "--json"), '"nll"'),
         slow(2, ("reproduce", "table2"), "reproduce"),
-        slow(2, ("demo", "--out"), "--out"),
         (0, ("version",), cavity.__version__),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

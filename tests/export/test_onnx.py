@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
@@ -27,10 +26,6 @@ METHODS = [
 ]
 KERNELS = {  # tests/contract asks every kernel alone
     "Sum of a Product": kernels.RBF() * kernels.Linear() + kernels.Constant(2.0),
-    "Deep": kernels.Deep(
-        torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2), torch.nn.ReLU()),
-        kernels.RBF(),
-    ),
 }
 
 
@@ -194,9 +189,6 @@ def test_a_formula_that_belongs_to_the_parent_class_is_not_used() -> None:
 def test_what_has_no_graph_raises_a_clear_error() -> None:
     with pytest.raises(BadOption, match=r"Bent cannot be written.*RBF"):
         export.onnx_model(fitted(kernel=kernels.RBF() + Bent()))
-    odd = kernels.Deep(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)), kernels.RBF())
-    with pytest.raises(BadOption, match="LayerNorm"):
-        export.onnx_model(fitted(kernel=odd))
     with pytest.raises(BadOption, match="dtype='int8'"):
         export.onnx_model(fitted(), dtype="int8")
     with pytest.raises(NotFittedError):
