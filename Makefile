@@ -143,10 +143,8 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/results (DATA=folder)
 	@echo "==> Fits of small tables, many classes, a loaded machine"
 	@$(PY) benchmarks/small_fits.py $(if $(DATA),--data "$(DATA)")
-	@echo "==> Predictions"
+	@echo "==> Predictions, the command line, sampling"
 	@$(PY) benchmarks/predict.py
-	@echo "==> Class weights, sampling, the command line"
-	@$(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) benchmarks/waiting.py
 	@echo "==> Time of one step, next to GPyTorch"
 	@$(PY) benchmarks/step_time.py --csv benchmarks/results/step_time.csv
 	@$(PY) -m experiments page

@@ -39,7 +39,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         whole.X[train][:90], whole.y[train][:90], whole.X_test[test][:30], whole.y_test[test][:30]
     )
     monkeypatch.setattr(sets, "split", lambda *arguments: some)
-    monkeypatch.setattr(fits, "PREDICT_SECONDS", 0.01)
     monkeypatch.setattr(early_stopping, "MOST_STEPS", 10)
 
 
@@ -53,8 +52,6 @@ def test_a_fit_is_measured(small: None, method: str) -> None:
     options = {"max_epochs": 3} if method == "auto" else {}
     (row,) = fits.run_job(Job("compared", "digits", 0, method, "", options=options), Context())
     assert 0 < row["nll"] < 3 and 0 <= row["error"] < 1 and row["seconds"] > 0
-    assert row["predict_rows_per_second"] > 0 and row["model_kb"] > 0
-    assert bool(row["curve"]) == (method in ("auto", "gpytorch", "gpflow"))
 
 
 class Walk:
