@@ -15,12 +15,7 @@ from experiments.jobs import Row, key_of
 from experiments.methods import title
 from experiments.scores import published
 from experiments.sets import BOX
-from experiments.targets import (
-    SCHEDULES,
-    TOY_METHODS,
-    TOY_SIZES,
-    Target,
-)
+from experiments.targets import SCHEDULES, TOY_METHODS, TOY_SIZES, Target
 from experiments.toy import GRID, unpack
 
 LINES = dict(zip(("ep", "sep", "rep", "vi", "gfitc", "vi_natural", "logistic"), COLOURS, strict=False))

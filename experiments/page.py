@@ -227,10 +227,7 @@ def figure_digests(results: Path) -> dict[str, str]:
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
-    made = {
-        "accuracy": accuracy.digest(accuracy.read(results)),
-        "performance": performance.digest(results),
-    }
+    made = {"accuracy": accuracy.digest(accuracy.read(results)), "performance": performance.digest(results)}
     return digests | made
 
 

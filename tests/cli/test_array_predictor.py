@@ -135,15 +135,7 @@ def table(tmp_path_factory):
         "--out",
         folder / "classes.cavity",
     )
-    numbers = (
-        "--target",
-        "value",
-        "--ignore",
-        "label",
-        "--regression",
-        "--out",
-        folder / "numbers.cavity",
-    )
+    numbers = ("--target", "value", "--ignore", "label", "--regression", "--out", folder / "numbers.cavity")
     for more in (classes, numbers):
         assert run("fit", folder / "train.csv", *more, *fit).exit_code == 0
     new = frame.iloc[:30].copy()

@@ -25,7 +25,7 @@ METHODS = [
     {"method": "vi", "likelihood": "softmax"},
 ]
 KERNELS = {  # tests/contract asks every kernel alone
-    "Sum of a Product": kernels.RBF() * kernels.Linear() + kernels.Constant(2.0),
+    "Sum of a Product": kernels.RBF() * kernels.Linear() + kernels.Constant(2.0)
 }
 
 
