@@ -10,10 +10,10 @@ import time
 
 import pytest
 import typer
+from cavity.fitting.classification_job import ClassifierFits
 
 import cavity
 from cavity.cli import fitting, reading
-from cavity.fitting.classification_job import ClassifierFits
 from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
