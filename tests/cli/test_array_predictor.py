@@ -12,14 +12,13 @@ from cavity.cli import predictors
 from cavity.cli.models import Predictor
 from cavity.cli.predicting import open_predictor
 from cavity.cli.predictors import ArrayPredictor, Extras
-from cavity.kernels import RBF, Deep
 from cavity.options import nest
 from cavity.saving.model_file import read_record
 from cli.running import run
-from registered import REGISTERED_KERNELS, make_kernel, net
+from registered import REGISTERED_KERNELS, make_kernel
 from support import toy
 
-KERNELS = [kind for kind in REGISTERED_KERNELS.values() if kind is not Deep]
+KERNELS = list(REGISTERED_KERNELS.values())
 FEW = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0}
 
 
@@ -61,7 +60,7 @@ def assert_same(path, X):
 @pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.__name__)
 def test_probabilities_of_every_kernel(kind, C, tmp_path):
     X, y = toy(50, C)
-    kernel = make_kernel(kind, X.shape[1], lengthscale=1.5, variance=0.7)
+    kernel = make_kernel(kind, lengthscale=1.5, variance=0.7)
     path = save(GPClassifier("ep", **nest(kernel=kernel, **FEW)), X, y, tmp_path / "m")
     assert_same(path, rows(X.shape[1]))
 
@@ -69,7 +68,7 @@ def test_probabilities_of_every_kernel(kind, C, tmp_path):
 @pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.__name__)
 def test_means_and_deviations_of_every_kernel(kind, tmp_path):
     X, _ = toy(40, 3)
-    kernel = make_kernel(kind, X.shape[1], lengthscale=1.5, variance=0.7)
+    kernel = make_kernel(kind, lengthscale=1.5, variance=0.7)
     path = save(GPRegressor("fitc", **nest(kernel=kernel, **FEW)), X, 100 + 7 * X[:, 0] ** 2, tmp_path / "m")
     assert_same(path, rows(X.shape[1], seed=5)[:-1])
 
@@ -136,15 +135,7 @@ def table(tmp_path_factory):
         "--out",
         folder / "classes.cavity",
     )
-    numbers = (
-        "--target",
-        "value",
-        "--ignore",
-        "label",
-        "--regression",
-        "--out",
-        folder / "numbers.cavity",
-    )
+    numbers = ("--target", "value", "--ignore", "label", "--regression", "--out", folder / "numbers.cavity")
     for more in (classes, numbers):
         assert run("fit", folder / "train.csv", *more, *fit).exit_code == 0
     new = frame.iloc[:30].copy()
@@ -213,20 +204,6 @@ def test_other_models_are_left_to_torch(name, tmp_path):
     X, y = toy(30, 3)
     path = save(OTHERS[name], X, y, tmp_path / "m")
     assert not isinstance(open_predictor(path, None), ArrayPredictor)
-
-
-def test_a_deep_kernel_gives_the_message_of_the_full_reader(tmp_path):
-    X, y = toy(30, 3)
-    path = save(GPClassifier("ep", **nest(kernel=Deep(net(X.shape[1]), RBF()), **FEW)), X, y, tmp_path / "m")
-    np.savetxt(
-        tmp_path / "new.csv",
-        X,
-        delimiter=",",
-        header=",".join(f"x{j}" for j in range(X.shape[1])),
-        comments="",
-    )
-    found = run("predict", path, tmp_path / "new.csv")
-    assert found.exit_code == 1 and "which a file does not store" in " ".join(found.output.split())
 
 
 def test_a_device_is_left_to_torch(toy_model):

@@ -1,7 +1,7 @@
 """Leave-one-out from the sites against explicit matrices: every site of a row is taken out of the natural parameters."""
 
-from dataclasses from contextlib import contextmanager
-import replace
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest

@@ -236,19 +236,3 @@ class PairFormula(NamedTuple):
 
     def diag(self, X: Array) -> Array:
         return self.combine(self.first.diag(X), self.second.diag(X))
-
-
-class MappedFormula(NamedTuple):
-    """A kernel on features."""
-
-    base: Formula
-    features: Callable[[Array], Array]
-
-    def prepare(self, Z: Array) -> Any:
-        return self.base.prepare(self.features(Z))
-
-    def cross(self, points: Any, X: Array) -> Array:
-        return self.base.cross(points, self.features(X))
-
-    def diag(self, X: Array) -> Array:
-        return self.base.diag(self.features(X))
