@@ -8,9 +8,9 @@ import torch
 from scipy.special import expit
 
 from cavity.likelihoods.quadrature import information as module
-from cavity.likelihoods.quadrature.probabilities import log_largest
 from cavity.likelihoods.quadrature.information import Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import MOST, Largest
+from cavity.likelihoods.quadrature.probabilities import log_largest
 from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import softmax_average
 from reference.information import monte_carlo

@@ -175,7 +175,7 @@ def test_rows_are_accurate_in_both_scales(C, spread, decades):
 @pytest.mark.parametrize("leader", [0.0, 3.0, 6.0])
 @pytest.mark.parametrize("C", [10, 100, 1000])
 def test_a_crowd_below_the_leader(C, leader):
-    """Many equal classes make the integrand sharper than any of them. Against a long sum over a range that surely holds the mass."""
+    """Many equal classes make the integrand sharper than any of them. Against a long sum over all of the mass."""
     mean, sd = draw(C, 0.3, 0.3, n=2)
     mean[:, 0] += leader
     low, high = (mean - 9 * sd).amax(1, keepdim=True), (mean + 12 * sd).amax(1, keepdim=True)

@@ -2,12 +2,10 @@
 
     p_k = ∫ g_k(f) df        g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c)        [METHOD 4, REP; METHOD 8]
 
-g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially with its nodes. Arrays are torch's or NumPy's;
-this module does not load torch.
-
-`log_probabilities` integrates all classes of a row on the same nodes, `win` one class per row, with derivatives. Both accept a sum if
-leaving out every other node hardly changes it. What they do not accept, g_k of very uneven widths or far in a tail, is integrated
-around its own mode, on nodes that resolve any widths.
+g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially with its nodes.
+`log_probabilities` integrates all classes of a row on the same nodes, `win` one class per row, with derivatives. Both accept a sum
+if leaving out every other node hardly changes it. What they do not accept, g_k of very uneven widths or far in a tail, is
+integrated around its own mode, on nodes that resolve any widths. Arrays are torch's or NumPy's; this module does not load torch.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
 DROP = 26.0  # g_k ends where its logarithm has fallen by this
 # steps between nodes grow by this share of the distance: see `place_nodes`; those of a row more slowly, because of classes in tails
 GROWTH, OWN_GROWTH = 0.05, 0.125
-STEP = 0.6  # of the nodes of a row, in units of the scale
+STEP = 0.7  # of the nodes of a row, in units of the scale
 SCANNED = 12  # nodes that find where the classes of a row have their mass
 FEW = 4  # classes up to which bounds are enough for that
 MOST = 384  # nodes of a row
 GRAPH_NODES, GRAPH_REACH = 320, (12.0, 8.5)  # standard deviations below and above the means
 OWN_NODES = (40, 96)  # of one class, in turn
 CAREFUL_NODES = 256
-MOST_CHANGE = 2e-5  # of a probability if every other node is left out: its error is far smaller
+MOST_CHANGE = 1e-4  # of a probability if every other node is left out: its error is far smaller
 MOST_OWN_CHANGE = 1e-5  # the same of the integrals of one class, relative to their sizes
 LONGEST_STEP = 1.0  # in units of the integrand's scale: longer ones may miss a rival's step
 LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: sums are in linear scale
@@ -86,9 +84,10 @@ def find_length(span: Span, growth: float) -> Array:
 
 
 def place_nodes(span: Span, length: Array, nodes: int, growth: float) -> tuple[Array, Array]:
-    """Return distances d of nodes from `low`, and their weights, [n Q]."""
+    """Return distances d of nodes from `low`, and their weights, [n Q]: every other node first, then the others."""
     xp, unit, step = namespace(length), span.scale * (0.5 / growth), length * (growth / nodes)
-    grown = xp.exp(step * (xp.arange(nodes, length) + 0.5))
+    half = 2.0 * xp.arange(nodes // 2, length)
+    grown = xp.exp(step * xp.concat([half + 0.5, half + 1.5]))
     shrunk = 1.0 / grown
     return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
 
@@ -105,11 +104,9 @@ def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
     return 1 / half, u.sum(1)
 
 
-def _sum_halves(weight: Array) -> Array:
-    """Return columns [n Q 2] that sum over even and over odd nodes."""
-    nodes = weight.shape[1]
-    parity = namespace(weight).constant((1.0, 0.0, 0.0, 1.0) * (nodes // 2), weight)
-    return weight[..., None] * parity.reshape(nodes, 2)
+def _sum_halves(terms: Array) -> Array:
+    """Return the sums over both halves of the nodes, [n C Q] → [n C 2]."""
+    return terms.reshape(*terms.shape[:-1], 2, -1).sum(-1)
 
 
 def _choose_evaluator(like: Array) -> Evaluate:
@@ -132,7 +129,7 @@ def _split(n: int, width: int, on_gpu: bool = False) -> Iterator[slice]:
 
 def log_probabilities(mean: Array, sd: Array) -> Array:
     """Return log p, [n C] → [n C], not normalised: |Σ_k p_k − 1| is the error."""
-    xp, (n, C) = namespace(mean), mean.shape
+    xp, C = namespace(mean), mean.shape[1]
     log_p, left = 0 * mean, mean == mean
     left[:] = True
     on_gpu = xp is not NUMPY and mean.is_cuda
@@ -164,7 +161,8 @@ def _integrate_all(
     xp, rate = namespace(mean), 1 / sd
     d, weight = place_nodes(span, length, nodes, GROWTH)
     ratio, total = evaluate((span.low - mean) * rate, rate, d)
-    halves = ratio @ _sum_halves(weight * xp.exp(-total))  # [n C 2]
+    ratio *= (weight * xp.exp(-total))[:, None]
+    halves = _sum_halves(ratio)
     whole = halves.sum(-1)
     p = whole * (rate / SQRT_2PI)
     tiny = p < LEAST  # and nothing else is wrong with the row
@@ -186,7 +184,8 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
     gap = best - mean
     leads = 1.0 * (gap == 0)
     best_var = xp.max(var * leads)
-    drop = 2 * (DROP - xp.sum(xp.log_ndtr(gap * rate)))
+    z = gap * rate
+    drop = 2 * (DROP - xp.sum(xp.log1p(-0.5 * xp.exp(-0.5 * z * z))))  # Φ(z) ≥ 1 − ½ exp(−z²/2)
     high = xp.max(mean + (gap * gap + var * drop) ** 0.5)
     share = best_var / (var + best_var)
     back = gap * share
@@ -194,8 +193,9 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
     low = xp.maximum(low, xp.max(mean + LOWEST_Z * sd))  # there one Φ, and so every g_k, is below LEAST
     if mean.shape[1] > FEW:
         low, high = _scan(mean, rate, low, high, evaluate)
-    bend = _bend((low - mean) * rate) * rate * rate
-    return Span(low, high, (xp.sum(bend) + xp.max(rate * rate - bend)) ** -0.5)
+    precision = rate * rate
+    bend = _bound_bend((low - mean) * rate) * precision
+    return Span(low, high, (xp.sum(bend) + xp.max(precision - bend)) ** -0.5)
 
 
 def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate) -> tuple[Array, Array]:
@@ -212,17 +212,16 @@ def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate)
     return low + h * xp.clip(first - 1, 0, SCANNED - 1), low + h * xp.clip(last + 1, 0, SCANNED - 1)
 
 
-def _bend(z: Array, beta: Array | None = None) -> Array:
-    """Return −(log Φ)'' = β (β + z); left of −1e4 it cancels, and is 1."""
-    xp = namespace(z)
-    beta = SQRT_2_OVER_PI / xp.erfcx(-SQRT_HALF * z) if beta is None else beta
-    return xp.where(z < -1e4, 1.0, beta * (beta + z))
+def _bound_bend(z: Array) -> Array:
+    """Return a bound of −(log Φ)'', which is at most 1 on the left and falls about as a normal on the right."""
+    z = namespace(z).maximum(z, 0.0)
+    return namespace(z).exp(-0.5 * z * z)
 
 
 def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     """Write log p of single classes, row · C + class, each around its own mode.
 
-    p_k is at most the probability that k beats the class that is surely highest. Entries for which that is very small get this bound.
+    p_k is at most the probability that k beats the class that is surely highest. Where that is very small it must do.
     """
     xp, C = namespace(mean), mean.shape[1]
     row, own = entries // C, entries % C
@@ -292,7 +291,9 @@ class Rivals(NamedTuple):
         u = xp.maximum(-SQRT_HALF * z, -CEILING)
         E = xp.erfcx(u)
         beta = SQRT_2_OVER_PI / E
-        bend = _bend(z, beta) * self.rate * self.rate
+        bend = (
+            xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
+        )  # it cancels on the far left
         value = xp.sum(xp.log(0.5 * E) - u * u) - 0.5 * x * x
         return Point(value, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
 
@@ -319,7 +320,7 @@ class Rivals(NamedTuple):
         for _ in range(END_STEPS if careful else 0):
             point = self.at(low)
             low = low + xp.maximum(top - DROP - point.value, 0.0) / point.slope
-        bend = _bend((low - self.mean) * self.rate) * curve
+        bend = _bound_bend((low - self.mean) * self.rate) * curve
         return Span(low, high, (xp.sum(bend) + 1) ** -0.5), top
 
     def integrate(self, nodes: int, evaluate: Evaluate, careful: bool) -> Integrals:
@@ -330,11 +331,12 @@ class Rivals(NamedTuple):
         x, away = span.low + d, self.mean - span.low
         shift = -away * self.rate
         ratio, total = evaluate(shift, self.rate, d)
-        halves = _sum_halves(weight * xp.exp(-top - 0.5 * x * x - total))
-        norm = SQRT_2PI * xp.sum(halves.sum(1))  # [B 1]
-        sums = ratio @ xp.concat([halves, halves * d[..., None]])  # [B R 4]
-        rates = sums[..., :2]
-        pulls = (sums[..., 2:] - away[..., None] * rates) * self.rate[..., None]
+        weight *= xp.exp(-top - 0.5 * x * x - total)
+        norm = SQRT_2PI * xp.sum(weight)
+        ratio *= weight[:, None]
+        rates = _sum_halves(ratio)
+        ratio *= d[:, None]
+        pulls = (_sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
         even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
         whole, change = even + odd, even - odd
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
@@ -368,7 +370,7 @@ def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
     """Integrate with these numbers of nodes in turn, each time the rows that are left; the last ones carefully."""
     from cavity.common.linalg import concatenate
 
-    like, (n, R) = rivals.mean, rivals.mean.shape
+    like, R = rivals.mean, rivals.mean.shape[1]
     most = nodes[0] if nodes else CAREFUL_NODES
     size = max(1, (GPU_BYTES if like.is_cuda else BYTES) // (8 * R * most))
     evaluate = _choose_evaluator(like) if nodes else by_erfcx
