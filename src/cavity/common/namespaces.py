@@ -8,7 +8,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
                       their argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
-    max, sum          over the last axis, which stays
+    max, sum          over the last axis, which stays; max_over another one
     count             how many Booleans of the last axis are true; the axis stays
     logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
                       (onnxruntime sums no rows over axes counted from the end wrongly)
@@ -17,6 +17,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     sort              along the last axis
     flatten           [n a b] → [n ab], in torch and NumPy also of more axes
     constant          numbers as an array like another
+    arange            0 to n − 1 as numbers like those of another array
     as_index          the nearest integers
     column_sum        Σ_m x_cmn, [C M n] → [C n]
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
@@ -25,8 +26,8 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     solve_lower       lower⁻¹ B, [C M n]
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
-NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
-find(Booleans), the places of those that are true; max_over one axis, which stays; swap, the last two axes; descending, the order of
+NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min and
+find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
 each row; single precision; like(x, other), a NumPy array as an array like another.
 
 Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
@@ -223,6 +224,7 @@ GRAPH: Any = SimpleNamespace(
     exp_=_node("Exp"),
     minimum_=_node("Min"),
     max=lambda x: x.max(-1, keepdims=True),
+    max_over=lambda x, axis: x.max(axis, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True),
     count=lambda x: _cast(x, "DOUBLE").sum(-1, keepdims=True),
     logsumexp=lambda x, axis: x.exp().sum(axis).at_least(TINY).log(),
@@ -232,6 +234,7 @@ GRAPH: Any = SimpleNamespace(
     sort=_sort_in_graph,
     flatten=_node("Flatten", axis=1),
     constant=lambda values, like: np.array(values),
+    arange=lambda n, like: np.arange(n, dtype=np.float64),
     as_index=lambda x: _cast(x.graph.op("Round", x), "INT64"),
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,

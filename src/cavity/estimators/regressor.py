@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
@@ -25,6 +24,7 @@ from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array, as_tensor, frequencies
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.rows.foreign_arrays import follow, to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.tables import Request
@@ -70,6 +70,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Of y in its own units; for "vi" and "svi" the lower bound, which is also `elbo_`.
     elbo_ : float
         Evidence lower bound, for variational methods.
+    estimate_ : TargetEstimate
+        How good the model is on new rows, from leave-one-out: root mean squared error, R², log density and coverage of normal
+        intervals, with standard errors, next to those of the mean of y. Not for "nystrom", "cg", "bcm" and sources.
     noise_ : float
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
@@ -227,24 +230,39 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         return float(super().score(to_host(X), to_host(y), to_host(sample_weight)))
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """Predict intervals that hold a new y with probability `level`: mean ± z · std, noise included.
+    @property
+    def estimate_(self) -> TargetEstimate:
+        """How good the model is on new rows, estimated from the rows of the fit."""
+        found = self._result.estimate if hasattr(self, "_result") else None
+        if not isinstance(found, TargetEstimate):
+            raise AttributeError(
+                'estimate_ exists after fit() on a table in memory, not for the methods "nystrom", "cg" and "bcm".'
+            )
+        return found
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
+
+        c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), which
+        makes the intervals right on average whatever the noise is. Without `estimate_` it is that of a normal distribution.
 
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
             Rows with the features of the fit.
-        level : float
-            Probability, above 0 and below 1.
+        coverage : float
+            Share of new rows, above 0 and below 1.
 
         Returns
         -------
         low, high : ndarray of shape (n,)
             Ends of the intervals.
         """
-        half_level = 0.5 + 0.5 * read_level(level)
+        share = read_level(coverage, "coverage")
+        found = getattr(self, "estimate_", None)
+        c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
-        half = ndtri(half_level) * std
+        half = c * std
         return follow(X, (mean - half, mean + half))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:

@@ -19,6 +19,7 @@ from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_device
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.rows.columns.feature_groups import fold_relevance
 from cavity.rows.validation import Features
 from cavity.training.loop import Run
@@ -65,7 +66,7 @@ class Result(NamedTuple):
     loo: LeaveOneOut | None = None  # of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
-    estimate: Estimate | None = None  # of a classifier, from rows that were held out
+    estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
     plan: Plan | None = None
     importance: Array | None = None  # [columns], computed when it is first needed
     background: Array | None = None  # [n D], training rows to compute it from; model files have none

@@ -94,4 +94,4 @@ def log_probit_probabilities(mean: NDArray[Any], var: NDArray[Any]) -> NDArray[A
     if not (np.isfinite(mean).all() and (var > 0).all() and np.isfinite(var).all()):
         return None
     C = mean.shape[1]
-    return np.asarray(log_probit(mean, var) if C == 1 else log_largest(mean, var, C))
+    return np.asarray(log_probit(mean, var) if C == 1 else log_largest(mean, var))

@@ -20,11 +20,20 @@ from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_me
 from cavity.options.plan import Plan
 from cavity.options.training import flatten
 from cavity.options.value_checks import resolve_device
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.saving.checking import Contents, Meta, check_header, check_values
-from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
+from cavity.saving.json_checks import (
+    read_estimate,
+    read_features,
+    read_relevance,
+    read_target_estimate,
+    read_units,
+    unpack_labels,
+)
 from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
 from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
 from cavity.saving.posterior import (
@@ -90,7 +99,8 @@ def save(record: Record, path: str | Path) -> None:
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
-        "estimate": None if result.estimate is None else result.estimate._asdict(),
+        "estimate": result.estimate._asdict() if isinstance(result.estimate, Estimate) else None,
+        "target_estimate": result.estimate._asdict() if isinstance(result.estimate, TargetEstimate) else None,
         "importance": None if result.importance is None else result.importance.tolist(),
         "plan": None if result.plan is None else asdict(result.plan),
         "novelty": describe_novelty(result.novelty),
@@ -227,7 +237,7 @@ def _read_result(tensors: Tensors, meta: Meta, arguments: Meta, sizes: Sizes) ->
         predicts_residual=method.predicts_residual,
         calibration=meta.get("calibration"),
         class_prior=None if shares is None else np.array(shares, dtype=np.float64),
-        estimate=read_estimate(meta.get("estimate")),
+        estimate=read_estimate(meta.get("estimate")) or read_target_estimate(meta.get("target_estimate")),
         importance=None if importance is None else np.array(importance, dtype=np.float64),
         plan=Plan.from_json(meta["plan"]) if meta.get("plan") else None,
         novelty=restore_novelty(meta.get("novelty")),
