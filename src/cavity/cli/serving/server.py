@@ -17,7 +17,7 @@ import uvicorn
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits, make_access
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
@@ -59,7 +59,6 @@ def serve(
         http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
         ws="none",
         timeout_graceful_shutdown=stop_seconds,
-        limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
 
