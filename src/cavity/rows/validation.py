@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.errors import BadInput
+from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import check_table, is_frame, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
@@ -33,6 +33,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     return Features(owner, len(names), names, preparation)
 
 
+@as_bad_input()
 def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
     if isinstance(X, Prepared):
@@ -55,6 +56,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     return prepare.encode(chunk), prepared_features(owner, prepare)
 
 
+@as_bad_input()
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
     """Return X as a finite float64 table with these features.
 
