@@ -20,7 +20,6 @@ def spoilt(folder):
     (folder / "short.csv").write_text("x,y\n1,a\n2,b\n")
     (folder / "other.csv").write_text("bill,weight\n1,2\n")
     (folder / "unknown.csv").write_text("bill,mass,island,sex,species\n40,3000,Dream,male,Emperor\n")
-    (folder / "text.csv").write_text("bill,mass,island,sex,species\n40,heavy,Dream,male,Gentoo\n")
     (folder / "dates.csv").write_text("when,x,species\n2020-01-01,1,a\n2020-01-02,2,b\n")
     (folder / "nonsense.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     (folder / "bad.toml").write_text("n_inducng = 5\n")
@@ -87,7 +86,6 @@ BAD = {
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "other.csv has no column 'mass' (and 2 more), which the model was trained with"),
-    "text for a number": (1, (*PREDICT, "text.csv"), "text.csv: column 'mass' is numeric, but row 1 has 'heavy'"),
     "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "must end in .csv or .parquet"),
     "output in a folder that is not there": (2, (*PREDICT, "new.csv", "--out", "no/p.csv"), "the folder 'no' does not exist"),
     "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),

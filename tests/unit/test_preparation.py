@@ -329,9 +329,16 @@ def test_all_bad_columns_are_named_at_once():
         Preparation(target="y", strict=True).fit({"a": ["2020-01-01"] * 2, "b": [[1], [2]], "y": [0, 1]})
 
 
-def test_a_number_that_became_text_is_named_with_its_row(learnt):
-    with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
-        learnt.transform(FRAME | {"count": ["1", "2", "three", "4", "5", "6"]})
+def test_a_code_in_a_column_of_numbers_is_missing_or_named_with_its_row_if_strict():
+    table, blank = ({"count": ["1", "2", cell, "4"]} for cell in ("three", None))
+    notes = Counter()
+    found = Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(table, notes)
+    np.testing.assert_array_equal(found, Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(blank))
+    assert any("not numbers" in note and count == 1 for note, count in notes.items())
+    strict = Preparation(strict=True).fit({"count": [1.0, 2, 3, 7]})
+    for prepare in (strict, Preparation.from_json(strict.to_json())):
+        with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
+            prepare.transform(table)
 
 
 @pytest.mark.parametrize(
