@@ -173,9 +173,9 @@ def test_many_tensors_are_refused_soon(tmp_path):
         refuse_soon(reader, path, "at most 20000")
 
 
-def test_a_pool_of_a_million_members_is_refused_soon(tmp_path):
-    """It took 27 s."""
-    pool, path = {"weight": 1.0, "weights": [1.0] * 10**6, "boosted": [True] * 10**6}, tmp_path / "m"
+def test_a_pool_of_many_members_is_refused_soon(tmp_path):
+    """A million took 27 s."""
+    pool, path = {"weight": 1.0, "weights": [1.0] * 10**5, "boosted": [True] * 10**5}, tmp_path / "m"
     path.write_bytes(CLASSIFIER.changed("pool", to=pool))
     refuse_soon(cavity.load, path, "pool.weights has more than 1000 values")
 
