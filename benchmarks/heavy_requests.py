@@ -1,9 +1,9 @@
 """How long /health takes while others send heavy or many requests, and how much memory the server needs.
 
 For each kind of body four clients send one request after another, of the largest size that the server accepts. In the case `mixed`
-120 clients ask for 1 to 5 rows on kept and on new connections, leave before the answer, send bytes that are not HTTP, send slowly, or
-send the heavy bodies. Clients run in a process of their own, while this one asks for /health on new connections, twenty times per second. Resident
-memory comes from the operating system.
+120 clients ask for 1 to 5 rows on kept and on new connections, leave before the answer, send bytes that are not HTTP, send slowly,
+or send the heavy bodies. Clients run in a process of their own, while this one asks for /health on new connections, twenty times
+per second. Resident memory comes from the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
@@ -109,7 +109,9 @@ async def run_client(port: int, requests: Any, kind: str, until: float, counts: 
         counts[status] += 1
 
 
-def run_clients(port: int, case: str, heavy: dict[str, bytes], small: list[bytes], until: float, out: Any) -> None:
+def run_clients(
+    port: int, case: str, heavy: dict[str, bytes], small: list[bytes], until: float, out: Any
+) -> None:
     """Run the clients of a case in one event loop, and put the counts of what they got."""
 
     async def run() -> Counter[str]:
@@ -139,7 +141,9 @@ def ask_health(port: int) -> float:
 def measure(pid: int, port: int, seconds: float, *given: Any) -> tuple[list[float], Counter[str], float]:
     """Return the seconds of /health, the statuses of the other requests, and the largest resident memory."""
     until, out = time.monotonic() + seconds + 1, multiprocessing.get_context("spawn").Queue()
-    process = multiprocessing.get_context("spawn").Process(target=run_clients, args=(port, *given, until, out))
+    process = multiprocessing.get_context("spawn").Process(
+        target=run_clients, args=(port, *given, until, out)
+    )
     process.start()
     time.sleep(1)
     took, memory = list[float](), [0.0]

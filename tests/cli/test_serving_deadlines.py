@@ -232,7 +232,9 @@ def test_health_is_the_same_whoever_answers_it(toy_model):
 
 @pytest.mark.parametrize("length", [b"content-length: 4000000", b"transfer-encoding: chunked"])
 def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(toy_model, length):
-    head = HALF_HEADER.replace(b"/ ", b"/predict ") + b"content-type: application/json\r\nconnection: close\r\n"
+    head = (
+        HALF_HEADER.replace(b"/ ", b"/predict ") + b"content-type: application/json\r\nconnection: close\r\n"
+    )
     body = b" " * 4_000_000
     if b"chunked" in length:
         body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 4 + b"0\r\n\r\n"

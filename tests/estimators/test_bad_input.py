@@ -123,8 +123,21 @@ def test_empty_input_says_what_is_empty(make):
 def test_whatever_is_no_table_is_an_error_of_ours_and_of_the_type_that_scikit_learn_expects(three):
     X, y, _ = three
     fitted, frame = model().fit(X, y), pd.DataFrame(X, columns=["a", "b", 3])
-    tables = ([[1, 2, 3], [4]] * 30, X[:, 0], X[None], X + 1j, None, 1.0, pd.Series(y), [[10**400, 1, 2]] * 60)
-    for table, kind in [*((table, ValueError) for table in tables), (np.matrix(X), TypeError), (frame, TypeError)]:
+    tables = (
+        [[1, 2, 3], [4]] * 30,
+        X[:, 0],
+        X[None],
+        X + 1j,
+        None,
+        1.0,
+        pd.Series(y),
+        [[10**400, 1, 2]] * 60,
+    )
+    for table, kind in [
+        *((table, ValueError) for table in tables),
+        (np.matrix(X), TypeError),
+        (frame, TypeError),
+    ]:
         for call in (lambda X: model().fit(X, y), fitted.predict_proba):
             with pytest.raises(BadInput) as error:
                 call(table)

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import re
-
 from collections import Counter
 
 import numpy as np

@@ -255,8 +255,8 @@ def _check_length(length: int, values: int = 0) -> None:
     """Raise BadFile for a header that would take long to read."""
     if length > _HEADER_BYTES or values > _MOST_VALUES:
         raise BadFile(
-            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a cavity file has at most {_HEADER_BYTES >> 20} MB and "
-            f"{_MOST_VALUES} of them: names of columns and levels, the history, notes_."
+            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a cavity file has at most {_HEADER_BYTES >> 20} MB "
+            f"and {_MOST_VALUES} of them: names of columns and levels, the history, notes_."
         )
 
 

@@ -257,7 +257,9 @@ class Observer:
         if sum(map(len, head)) > HEADER_BYTES:
             app = _refuse(431, f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
         elif not self._access.allows(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
-            app = _refuse(400, "the server does not answer under this host name: start it with --allowed-host.")
+            app = _refuse(
+                400, "the server does not answer under this host name: start it with --allowed-host."
+            )
         await app(scope, receive_observed, send_observed)
 
 

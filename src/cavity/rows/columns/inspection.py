@@ -21,7 +21,9 @@ from cavity.rows.columns.text_columns import Sample, to_label_cells
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MOST_COLUMNS = 10_000  # a model file describes no more
-PLAIN_ROWS = 10_000  # of plain numbers that are kept until another cell shows whether they are dates or of a style
+PLAIN_ROWS = (
+    10_000  # of plain numbers that are kept until another cell shows whether they are dates or of a style
+)
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
@@ -87,8 +89,8 @@ class Inspection:
         used = len(names) - sum(kind == "ignore" for kind in self.kinds.values())
         if used > MOST_COLUMNS:
             raise BadInput(
-                f"the table has {used} columns, and a model of a table has at most {MOST_COLUMNS}: keep those that vary most, leave "
-                f"others out (--ignore, in Python ignore=), or fit on an array of numbers."
+                f"the table has {used} columns, and a model of a table has at most {MOST_COLUMNS}: keep those that vary most, "
+                f"leave others out (--ignore, in Python ignore=), or fit on an array of numbers."
             )
         for what, name in (("the target column", self.target), *(("column", n) for n in self.kinds)):
             if name is not None and name not in names:
