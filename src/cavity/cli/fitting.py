@@ -81,8 +81,9 @@ def _train(
     model: Any, table: InspectedTable, settings: Settings, terminal: Terminal, interrupts: Interrupts
 ) -> None:
     begun, stopped = time.perf_counter(), 0
-    interrupts.announcement = f"stopping: if there is a model so far, it is saved to {settings.out}; "
-        "interrupt again to quit without saving"
+    interrupts.announcement = (
+        f"stopping: if there is a model so far, it is saved to {settings.out}; interrupt again to quit"
+    )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
