@@ -15,13 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption, CavityError
-from cavity.estimators.sklearn_callbacks import CallbackSupport, tell_callbacks
+from cavity.estimators.sklearn_callbacks import CallbackSupport
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked, draw_samples
-from cavity.fitting.job import Job, open_session, read_request
+from cavity.fitting.job import Session, open_session, read_request
 from cavity.fitting.results import Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
@@ -123,16 +123,12 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, name):
             delattr(self, name)
 
-    def _fit(self, prepare: Callable[..., Job], request: Request) -> Self:
-        """Train the job that `prepare` makes, and store its result."""
+    def _begin_fit(self, request: Request) -> tuple[Session[Any], Request]:
+        """Check the arguments, and draw the seed of the fit."""
         config = self._config()
         read = read_request(config, request)
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare(open_session(config, read.time_limit, earlier), read)
-            with tell_callbacks(self, job, request):
-                self.fit_warnings_ = job.train(self._store)
-        return self
+        return open_session(config, read.time_limit, earlier), read
 
     def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
         features = self._features()

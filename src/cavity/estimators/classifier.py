@@ -17,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import evidence_sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting import partial_fit
-from cavity.fitting.classification_job import prepare_classification
+from cavity.fitting.classification import fit_classifier
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result
 from cavity.options import ClassifierConfig, read_classifier
@@ -264,7 +265,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
-        return self._fit(prepare_classification, request)
+        session, read = self._begin_fit(request)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            watch = partial(tell_callbacks, self, request)
+            self.fit_warnings_ = fit_classifier(session, read, self._store, watch)
+        return self
 
     @available_if(lambda self: self._partial_fit_problem())
     @torch.inference_mode(False)
@@ -323,8 +328,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            of = len(result.loo.y)
-            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out", of)
+            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

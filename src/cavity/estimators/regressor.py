@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.regression_job import prepare_regression
@@ -151,7 +153,14 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
-        return self._fit(prepare_regression, request)
+        session, read = self._begin_fit(request)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            job = prepare_regression(session, read)
+            with tell_callbacks(
+                self, request, job.run, job.plan, lambda run: job.make_result(run)._replace(plan=job.plan)
+            ):
+                self.fit_warnings_ = job.train(self._store)
+        return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadFile
+from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.tree_ensembles import Forest, Nodes
-from cavity.saving.schema import NETWORK, TREES
+from cavity.saving.ranges import LINEAR
+from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,11 +21,17 @@ if TYPE_CHECKING:
     Arrays = dict[str, Tensor] | dict[str, NDArray[Any]]
 
 
+DECLARED: dict[type, tuple[Any, ...]] = {Forest: TREES, LinearModel: LINEAR_MODEL, Network: NETWORK}
+
+
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
     """Return the part of a pool that is JSON, next to its tensors; None without a pool."""
     if pool.is_trivial:
         return None
-    boosted = [None if isinstance(member, Network) else member.boosted for member in pool.members]
+    boosted = [
+        member.boosted if isinstance(member, Forest) else LINEAR if isinstance(member, LinearModel) else None
+        for member in pool.members
+    ]
     gate = None if pool.gate is None else {"scale": pool.gate.scale.tolist(), "usual": pool.gate.usual}
     return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
 
@@ -35,10 +43,12 @@ def pool_tensors(pool: Pool) -> dict[str, Tensor]:
     for i, member in enumerate(pool.members):
         if isinstance(member, Forest):
             member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
-        names = (tensor.name for tensor in (TREES if isinstance(member, Forest) else NETWORK))
+        names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
+        arrays = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
         found |= {
-            f"pool.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
-            for name in names
+            f"pool.{i}.{name}": torch.from_numpy(array)
+            for name, array in arrays.items()
+            if array.size or name not in ("block", "code")
         }
     return found
 
@@ -56,18 +66,20 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
 
-def _restore_member(tensors: Arrays, prefix: str, boosted: bool | None) -> Member:
+def _restore_member(tensors: Arrays, prefix: str, boosted: bool | str | None) -> Member:
     of = {name.removeprefix(prefix): np.asarray(t) for name, t in tensors.items() if name.startswith(prefix)}
     if boosted is None:
         return Network(**of)
+    if boosted == LINEAR:
+        return LinearModel(**of)
     if "child" in of:
-        forest = Forest(**of, boosted=boosted)
+        forest = Forest(**of, boosted=boosted is True)
         threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
         forest = forest._replace(threshold=threshold)
     else:  # files before format 4 have both children, and a value per node
         column, start = of.pop("column"), of.pop("start")
         of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
-        forest = Nodes(**of).make_forest(column, start, boosted)
+        forest = Nodes(**of).make_forest(column, start, boosted is True)
     if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
     return forest
