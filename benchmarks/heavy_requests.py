@@ -7,7 +7,7 @@ per second. Resident memory comes from the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
-Goal: the 99 % quantile of /health at most 200 ms, memory at most twice that of the idle server.
+Goal: the 99 % quantile of /health at most 200 ms, of the mixed case 1 s, memory at most twice that of the idle server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from serving import make_body, resident_mb, save_model, start_server
 
 CLIENTS, MIXED = 4, 120
-GOAL_MS, GOAL_RATIO = 200.0, 2.0
+GOAL_MS, MIXED_MS, GOAL_RATIO = 200.0, 1000.0, 2.0
 EVERY = 0.05  # seconds between questions for /health
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%s\r\n\r\n"
 
@@ -177,13 +177,14 @@ def main() -> None:
             for case in args.cases or [*heavy, "mixed"]:
                 took, counts, memory = measure(pid, port, args.seconds, case, heavy, small)
                 median, p99, top = 1e3 * np.percentile(took, [50, 99, 100])
-                worst, most = max(worst, p99), max(most, memory)
+                worst = max(worst, p99 / (MIXED_MS if case == "mixed" else GOAL_MS))
+                most = max(most, memory)
                 print(
                     f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {memory:>10.0f}   {dict(counts)}",
                     flush=True,
                 )
-    print(f"99 % of /health within {worst:.0f} ms, memory {most / idle:.2f} × idle")
-    if worst > GOAL_MS or most > GOAL_RATIO * idle:
+    print(f"99 % of /health within {worst:.2f} of the goal, memory {most / idle:.2f} × idle")
+    if worst > 1 or most > GOAL_RATIO * idle:
         sys.exit("the goal is missed")
 
 
