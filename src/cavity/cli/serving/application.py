@@ -243,7 +243,7 @@ class Observer:
                 if COUNTED not in scope.get("state", ()):
                     self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
             elif more:  # the connection ends with the answer, and unread bytes would reset it before the answer arrives
-                await send(message | {"more_body": True})
+                await send({**message, "more_body": True})
                 size = 0
                 while more and size < self._most:
                     size += len((await receive_observed()).get("body", b""))
