@@ -43,6 +43,7 @@ BODY_HEADERS = (b"content-length", b"transfer-encoding")
 ASKS_HEALTH = re.compile(
     rb"(?P<method>GET|HEAD) /health HTTP/1\.[01]\r\n(?:[^\r\n]++\r\n)*?(?i:host): *(?P<host>[^\r\n]+?) *\r\n(?:[^\r\n]++\r\n)*+\r\n"
 )
+STOPPING = "stopping"  # key of a request's state: nobody waits for the rest of its body
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 REFUSALS = {
     401: "The token is missing or wrong.",
@@ -167,6 +168,7 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED)
     except asyncio.CancelledError:  # the server stops, and its deadline is over
+        request.scope.setdefault("state", {})[STOPPING] = True
         raise HTTPException(503, "the server is stopping: try again.", {"retry-after": "1"}) from None
     except Full as error:
         raise HTTPException(503, str(error), {"retry-after": str(error.seconds)}) from None
@@ -242,7 +244,9 @@ class Observer:
                 message["headers"] = [*message.get("headers", ()), *self._headers]
                 if COUNTED not in scope.get("state", ()):
                     self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
-            elif more:  # the connection ends with the answer, and unread bytes would reset it before the answer arrives
+            elif (
+                more and STOPPING not in scope.get("state", ())
+            ):  # the connection ends with the answer, and unread bytes would reset it before the answer arrives
                 await send({**message, "more_body": True})
                 size = 0
                 while more and size < self._most:
