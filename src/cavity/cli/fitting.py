@@ -83,7 +83,7 @@ def _train(
 ) -> None:
     begun, stopped = time.perf_counter(), 0
     interrupts.announcement = (
-        f"stopping: saving the model so far to {settings.out}; interrupt again to quit without saving"
+        f"stopping: if there is a model so far, it is saved to {settings.out}; interrupt again to quit"
     )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:

@@ -346,8 +346,9 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         result = self._result
         if result.importance is None and result.background is not None:
             X, features, cost = result.background, result.features, self._fitted.cost
+            calls = self._predict_outcome, self._information
             try:
-                found = compute_importance(X, features, self._predict_outcome, self._information, cost)
+                found = compute_importance(X, features, *calls, cost, result.relevance)
             except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)

@@ -18,6 +18,7 @@ Predict = Callable[[Array], Array]
 Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30
+MOST_TRIED = 1000  # columns of a wide table whose importance is computed
 SHOWN_ROWS, SHOWN_COLUMNS = 5, 6  # by `print`
 
 
@@ -118,12 +119,17 @@ def compute_contributions(
 
 
 def compute_importance(
-    X: Array, features: Features, predict: Predict, information: Compare, cost: int = 1
+    X: Array, features: Features, predict: Predict, information: Compare, cost: int, relevance: Array | None
 ) -> Array:
-    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long."""
+    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long.
+
+    In a wide table only the columns of the largest `relevance`, [n_features_in_], are tried; the others have 0.
+    """
     names, owner = find_columns(features)
+    if relevance is not None:
+        owner = np.where(np.isin(owner, np.argsort(-relevance, kind="stable")[:MOST_TRIED]), owner, -1)
     outputs = predict(X[:1]).shape[1]
-    room = MOST_PREDICTED // cost // len(set(owner.tolist())) * FEW // max(FEW, outputs)
+    room = MOST_PREDICTED // cost // len(set(owner[owner >= 0].tolist())) * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
     X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
     own, found = predict(X), np.zeros(len(names))

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.errors import BadInput
-from cavity.rows.arrow_tables import check_table, is_frame, to_chunk, to_dense
+from cavity.errors import BadInput, as_bad_input
+from cavity.rows.arrow_tables import check_table, import_pyarrow, is_frame, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
-from cavity.rows.columns.encoder import ColumnEncoder, encode_table
+from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
@@ -33,6 +33,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     return Features(owner, len(names), names, preparation)
 
 
+@as_bad_input()
 def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
     if isinstance(X, Prepared):
@@ -55,10 +56,12 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     return prepare.encode(chunk), prepared_features(owner, prepare)
 
 
+@as_bad_input()
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
     """Return X as a finite float64 table with these features.
 
-    With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
+    With `center`, a missing cell of a frame and a text that is not a number become the column's centre, and one warning counts
+    such cells.
     """
     prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
@@ -68,7 +71,9 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
         X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
     else:
         X = to_dense(X)
-        check_table(X, features.owner, numbers_only=True)
+        fills = center is not None and features.names is not None
+        if check_table(X, features.owner, numbers_only=not fills):
+            X = _read_texts(X, features.names or ())
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
     rows = _convert(X, reader, reset=False)
@@ -105,6 +110,14 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
         raise BadInput("X has 0 sample(s) while a minimum of 1 is required: check how rows were selected.")
     warn_notes(notes)
     return rows
+
+
+def _read_texts(X: Any, names: tuple[str, ...]) -> Any:
+    """Return a frame with texts as a table of numbers; one warning counts those that are not numbers and are missing."""
+    notes = Counter[str]()
+    rows = encode_table(leave_unchanged(names), to_chunk(X), notes)
+    warn_notes(notes)
+    return import_pyarrow().table(dict(zip(names, rows.T, strict=True)))
 
 
 def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Array]) -> Array:

@@ -294,17 +294,26 @@ function showMoves(compared, found) {
 
 // ------------------------------------------------------------------ files
 
+function findStop(text, at, border) { // where the cell that begins at a place stops; -1 if a quotation mark does not end it
+  border.lastIndex = at;
+  if (text[at] !== '"') return border.exec(text).index;
+  let close = text.indexOf('"', at + 1);
+  while (close >= 0 && text[close + 1] === '"') close = text.indexOf('"', close + 2);
+  border.lastIndex = close + 1;
+  return close >= 0 && border.exec(text).index === close + 1 ? close + 1 : -1;
+}
+
 function parseTable(text) {
-  const line = text.replace(/"[^"]*"/g, "").split(/\r?\n/, 1)[0];
+  const line = text.replace(/"[^"]*"/g, "").split(/[\r\n]/, 1)[0];
   const comma = [",", ";", "\t", "|"].reduce((a, b) => (line.split(b).length > line.split(a).length ? b : a));
-  const rows = [[]];
-  const pattern = new RegExp(`("(?:[^"]|"")*"|(?!")[^${comma}\\r\\n]*)([${comma}]|\\r?\\n|$)`, "gy");
-  for (let match, end = comma; end; ) {
-    match = pattern.exec(text);
-    if (!match) throw new Error(`row ${rows.length - 1} below the header has a quotation mark that does not end a cell.`);
-    end = match[2];
-    rows.at(-1).push(match[1].startsWith('"') ? match[1].slice(1, -1).replaceAll('""', '"') : match[1]);
-    if (end && end !== comma) rows.push([]);
+  const rows = [[]], border = new RegExp(`[${comma}\\r\\n]|$`, "g");
+  for (let at = 0, next = comma; next !== undefined; ) {
+    const stop = findStop(text, at, border);
+    if (stop < 0) throw new Error(`row ${rows.length - 1} below the header has a quotation mark that does not end a cell.`);
+    rows.at(-1).push(text[at] === '"' ? text.slice(at + 1, stop - 1).replaceAll('""', '"') : text.slice(at, stop));
+    next = text[stop];
+    if (next && next !== comma) rows.push([]);
+    at = stop + (next === "\r" && text[stop + 1] === "\n" ? 2 : 1);
   }
   return { comma, header: rows[0], rows: rows.slice(1).filter((cells) => cells.length > 1 || cells[0]) };
 }
