@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     )
     names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
     shown = tuple(map(name_column, names))
-    terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
+    terminal.say(f"\n{replace(explained, names=shown)}\n\n{replace(given, names=shown)}")
     keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
     columns = (explained.importance, explained.standard_error, given.importance, given.standard_error)
     values = zip(*(column.tolist() for column in columns), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def explain(
     if background is not None:  # else reading the rows has reported it
         for said in dict.fromkeys(str(warning.message) for warning in caught):
             terminal.note(said)
-    found = found._replace(names=tuple(map(name_column, found.names)))
+    found = replace(found, names=tuple(map(name_column, found.names)))
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:
         with open_writer(out, spreadsheet) as write:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption, CavityError
+from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_callbacks import CallbackSupport
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import PartialDependence, compute_partial_dependence
@@ -68,6 +69,20 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._describe_fit()}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown = super()._repr_mimebundle_(**kwargs)
+        return shown | {
+            key: f"{text}{self._describe_fit()}" for key, text in shown.items() if key == "text/html"
+        }
+
+    def _describe_fit(self) -> str:
+        return (
+            describe_fit(self._result, getattr(self, "estimate_", None)) if hasattr(self, "_result") else ""
+        )
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
@@ -340,6 +355,11 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 "use explain(X, y), which also tells how far to trust it."
             )
         return found
+
+    @property
+    def feature_importances_(self) -> Array:
+        """`feature_importance_`, by the name that scikit-learn gives it."""
+        return self.feature_importance_
 
     def _find_importance(self) -> Array | None:
         """Compute the importance of the columns once, from rows that the fit keeps in memory."""

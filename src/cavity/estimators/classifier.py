@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
@@ -42,6 +41,7 @@ from cavity.prediction.model import (
     predict_proba,
 )
 from cavity.prediction.pool import normalised
+from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
@@ -346,7 +346,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
         return self._loo_log_proba
 
-    def suspect_labels(self, n: int | None = None, *, return_scores: bool = False) -> Any:
+    def suspect_labels(self, n: int | None = None) -> RankedRows:
         """Rank training rows by how unlikely their own label is given all other rows.
 
         If a share ε of the labels is wrong, a label whose probability is below about ε is more likely wrong than right: look at
@@ -356,26 +356,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         n : int or None
             Return only the first n. With fewer rows it returns all of them and warns.
-        return_scores : bool
-            Return the probabilities, too.
 
         Returns
         -------
-        rows : ndarray of int
-            Row numbers of the table given to `fit`, the most suspect first. Rows of weight 0 are not among them.
-        scores : ndarray of float
-            Leave-one-out probability of each of these labels. Only with `return_scores`.
+        RankedRows
+            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
+            each of these labels. Rows of weight 0 are not among them.
         """
         most = None if n is None else whole("n", n, 1)
         log_p, loo = self.loo_log_proba_, self._result.loo
         assert loo is not None
         own = log_p[np.arange(len(loo.y)), loo.y]
-        if most is not None and most > len(own):
-            warnings.warn(
-                f"n={n}, but there are {len(own)} training rows: all are returned.", UserWarning, stacklevel=2
-            )
-        order = np.argsort(own, kind="stable")[:most]
-        return (loo.rows[order], np.exp(own[order])) if return_scores else loo.rows[order]
+        found = rank(loo.rows, own, most)
+        return RankedRows(found.rows, np.exp(found.scores))
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
@@ -494,7 +487,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
 
-    def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
+    def rank_for_labeling(self, X: Any, n: int | None = None) -> RankedRows:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
 
         Parameters
@@ -506,11 +499,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of int
-            Row numbers, the most informative first.
+        RankedRows
+            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
         """
         most = None if n is None else whole("n", n, 1)
-        return uncertainty.rank_rows(self.predict_uncertainty(to_host(X)), most)
+        epistemic = self.predict_uncertainty(to_host(X)).epistemic
+        return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
     @torch.inference_mode(False)
     def diagnose(
