@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption
+from cavity.estimators import argument_types as types
+from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_base import ClassifierMixin
 from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import evidence_sampling
 from cavity.explain.partial_dependence import Average
@@ -48,13 +51,14 @@ from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request, read_table_of_fit
 from cavity.saving import model_file
+from cavity.training.callbacks import Callback
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
+class GPClassifier(ClassifierMixin, GPEstimator):
     """Multi-class Gaussian process classification by expectation propagation.
 
     There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
@@ -189,23 +193,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "model"
 
-    method: Any = "auto"
+    method: types.ClassifierMethod = "auto"
     _: KW_ONLY
-    effort: str = "balanced"
-    calibration: str | None = "auto"
-    ensemble: Any = "auto"
-    kernel: Any = None
-    n_inducing: int | float | str = "auto"
-    inducing: Any = "auto"
+    effort: types.Effort = "balanced"
+    calibration: types.Calibration | None = "auto"
+    ensemble: types.Ensemble | None = "auto"
+    kernel: types.KernelArgument = None
+    n_inducing: int | float | Literal["auto"] = "auto"
+    inducing: types.ClassifierInducing | None = "auto"
     learning_rate: float | None = None
-    batch_size: int | str | None = "auto"
+    batch_size: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
-    device: Any = "auto"
-    random_state: Any = None
+    device: Device = "auto"
+    random_state: Seed = None
     warm_start: bool = False
-    class_weight: Any = None
+    class_weight: types.ClassWeight | None = None
     training: Training | None = None
-    callbacks: Any = ()
+    callbacks: Sequence[Callback] = ()
     verbose: int = 0
 
     def _partial_fit_problem(self) -> str | None:
@@ -221,15 +225,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
         *,
-        target: Any = None,
-        weight: Any = None,
-        eval_set: Any = None,
+        target: str | None = None,
+        weight: str | None = None,
+        eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
-    ) -> GPClassifier:
+    ) -> Self:
         """Fit the model.
 
         X may be in memory, or a source that is read in pieces and never whole. One pass over a source gives the starting
@@ -273,7 +277,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     @available_if(lambda self: self._partial_fit_problem())
     @torch.inference_mode(False)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
+    def partial_fit(
+        self, X: Rows, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
+    ) -> Self:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
         For methods "sep" and "auto", and `REP(sites="tied")`. The rows' sites are added to the sums, `batch_size` rows at a time
@@ -370,7 +376,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         found = rank(loo.rows, own, most)
         return RankedRows(found.rows, np.exp(found.scores))
 
-    def predict_latent(self, X: Any) -> tuple[Array, Array]:
+    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
 
         Parameters
@@ -387,7 +393,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
         They are right to 0.1 % down to probabilities of 1e-300. Among classes whose variances differ very much, a smaller one gets
@@ -406,7 +412,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         (log_p,) = self._predict(X, predict_log_proba)
         return log_p
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         """Predict class probabilities.
 
         Parameters
@@ -422,7 +428,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         (P,) = self._predict(X, predict_proba)
         return P
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[Any]:
         """Predict the most probable class of each row.
 
         Parameters
@@ -442,7 +448,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return labels
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+        self,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
+        *,
+        target: str | None = None,
+        weight: str | None = None,
     ) -> float:
         """Return the accuracy: the weighted share of rows whose label is predicted.
 
@@ -463,11 +475,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         source = find_source(request, features=features)
         if source is None:
             y = request.y
-            labels = check_labels(y, len(y) if hasattr(y, "__len__") else 0)
+            labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
             return float(super().score(to_host(X), labels, request.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
 
-    def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
+    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
         `total` is the entropy of `predict_proba`. Aleatoric entropy would remain if the latent functions were known: noise, random
@@ -487,7 +499,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
 
-    def rank_for_labeling(self, X: Any, n: int | None = None) -> RankedRows:
+    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
 
         Parameters
@@ -508,7 +520,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     @torch.inference_mode(False)
     def diagnose(
-        self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
+        self,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
+        *,
+        n_samples: int = 1000,
+        random_state: Seed = 0,
     ) -> evidence_sampling.Diagnosis:
         """Estimate how far to trust this fit by importance sampling, with q as the proposal.
 

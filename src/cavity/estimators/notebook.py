@@ -24,11 +24,14 @@ def list_columns(result: Result) -> dict[str, list[Any]]:
     """Return the columns of the table, how each is used and, if it is known already, its importance."""
     prepare, features = result.features.preparation, result.features
     if prepare is None:
-        names = [f"column {j}" for j in range(features.n)] if features.names is None else list(features.names)
-        found = {"column": list(map(str, names)), "use": ["number"] * len(names)}
+        names = features.names or [f"column {j}" for j in range(features.n)]
+        uses = [(str(name), "number") for name in names]
     else:
-        names, uses = zip(*prepare.describe(), strict=True)
-        found = {"column": list(map(name_column, names)), "use": list(uses)}
-    if result.importance is not None and len(result.importance) == len(names):
+        uses = list(prepare.describe())
+    found: dict[str, list[Any]] = {
+        "column": [name_column(n) for n, _ in uses],
+        "use": [use for _, use in uses],
+    }
+    if result.importance is not None and len(result.importance) == len(uses):
         found["importance, nats"] = result.importance.tolist()
     return found

@@ -133,7 +133,11 @@ def train(problem: Problem, method: str, size: Size, seed: int) -> DemoResult:
         limits: dict[str, Any] = {"max_epochs": size.epochs, "training": Training(max_seconds=size.seconds)}
         verbose = int(sys.stderr.isatty())
         model = GPClassifier(
-            method.lower(), n_inducing=size.inducing, random_state=seed, verbose=verbose, **limits
+            "ep" if method == "EP" else "sep",
+            n_inducing=size.inducing,
+            random_state=seed,
+            verbose=verbose,
+            **limits,
         )
     start, epochs = time.perf_counter(), ""
     with warnings.catch_warnings():

@@ -105,12 +105,14 @@ def decision_regions(
         x, up = np.asarray(Z).reshape(-1, 2).T
         ax.scatter(x, up, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
     for c, label in enumerate(clf.classes_):
-        of = {"color": palette[c], "edgecolors": "white", "linewidths": 0.5}
-        ax.scatter(*X[y == label].T, s=18, **of, zorder=4, label=f"{label}".replace("$", r"\$"))
+        of: Any = {"color": palette[c], "edgecolors": "white", "linewidths": 0.5}
+        across, up = X[y == label].T
+        ax.scatter(across, up, s=18, **of, zorder=4, label=f"{label}".replace("$", r"\$"))
     if legend and len(clf.classes_) <= len(COLOURS):
         ax.legend(loc="best", fontsize="small", framealpha=0.85)
-    for name, say in zip(() if names is None else names, (ax.set_xlabel, ax.set_ylabel), strict=False):
-        say(f"{name}", parse_math=False)
+    if names is not None:
+        ax.set_xlabel(f"{names[0]}", parse_math=False)
+        ax.set_ylabel(f"{names[1]}", parse_math=False)
     ax.set(xlim=(left, right), ylim=(bottom, top))
     return ax
 

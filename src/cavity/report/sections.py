@@ -8,6 +8,7 @@ import numpy as np
 
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import name_column, shorten
+from cavity.estimators.classifier import GPClassifier
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
@@ -88,6 +89,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
 
 
 def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
+    assert isinstance(found.model, GPClassifier)
     parts = found.model.predict_uncertainty(Prepared(scored.raw.X[places]))
     ratio = np.divide(parts.epistemic, parts.total, out=np.zeros(len(places)), where=parts.total > 0)
     lines = []
