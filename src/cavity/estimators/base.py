@@ -19,6 +19,7 @@ from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.estimators.sklearn_callbacks import CallbackSupport
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
+from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
@@ -273,6 +274,17 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         novelty = find_novelty(self._result.novelty)
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
+
+    def summary(self) -> FitSummary:
+        """Return the learnt hyper-parameters by class and column; `print` shows them as a table.
+
+        Returns
+        -------
+        FitSummary
+            Variances, lengthscales and noise; method, number of inducing points, epochs and evidence.
+        """
+        check_is_fitted(self, "_fitted")
+        return summarise_fit(self._result, str(self.method))
 
     def sample_hyperparameters(
         self,

@@ -33,7 +33,7 @@ from cavity.options.training import Training, read_training
 from cavity.options.value_checks import read_class_weight, whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
-from cavity.prediction.draws import draw_log_proba
+from cavity.prediction.draws import Normals, draw_latent, draw_log_proba
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import (
     as_array,
@@ -392,6 +392,30 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return self._predict(X, predict_moments)
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
+
+    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
+        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
+
+        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, D)
+            Rows with the features of the fit.
+        n : int
+            Number of draws.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_rows, C)
+            (n, n_rows, 1) for two classes.
+        """
+        draws = whole("n", n, 1)
+        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
+        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
+        return np.asarray(f.cpu().numpy())
 
     def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
