@@ -93,7 +93,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         return tags
 
     def _repr_html_inner(self) -> str:

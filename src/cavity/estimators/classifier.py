@@ -128,7 +128,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of X, if it had names.
     preparation_ : cavity.Preparation
-        How columns of a frame become features, if the frame had other columns than numbers, or missing cells.
+        How columns become features, if the table had other columns than numbers, or missing cells.
     kernel_ : Kernel
         The kernel with learnt values.
     inducing_points_ : ndarray of shape (C, M, D)
@@ -243,6 +243,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
+            NaN in an array is a missing cell, too.
             Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
             arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
