@@ -231,7 +231,7 @@ def test_weights_that_cannot_be_used_are_named(weight, words):
 
 
 def test_what_is_wrong_with_rows_is_said_with_the_regressors_name():
-    with pytest.raises(BadInput, match="no features.*no values"):
+    with pytest.raises(BadInput, match=r"no features.*no values"):
         short().fit(np.full((40, 3), np.nan), Y)
     with pytest.raises(BadInput, match=r"GPRegressor\(\).fit\(pandas"):
         short().fit([["a", 1.0]] * 40, Y)

@@ -47,7 +47,7 @@ def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
     said = str(clf.summary())
     for value in (clf.log_marginal_likelihood_, rbf.variance[0], clf.noise_[2]):
         assert f"{value:.4g}" in said
-    assert f"{rbf.variance[0]:.3f}" in repr(clf.kernel_)
+    assert f"{rbf.variance[0]:.4g}" in repr(clf.kernel_)
 
 
 class Cosine(torch.nn.Module):

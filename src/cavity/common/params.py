@@ -79,5 +79,6 @@ def _brief(value: Any) -> str:
     """Return a value as text; of long arrays the first and the last numbers."""
     if not isinstance(value, np.ndarray) or not value.size:
         return repr(value)
-    with np.printoptions(precision=3, threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, suppress=True):
+    form: Any = {"float_kind": lambda v: f"{v:.4g}"}
+    with np.printoptions(threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, formatter=form):
         return " ".join(np.array2string(value, separator=", ").split())
