@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
-from cavity.errors import BadFile, BadInput, BadOption
+from cavity.errors import BadInput, BadOption
 from cavity.fitting import time_budget
 from cavity.options import nest
 from cavity.rows.tables import Table
@@ -207,21 +207,3 @@ def test_a_fitted_model_in_a_notebook_says_so_and_latents_have_scikit_learns_nam
     assert "Fitted" in fitted._repr_html_() and "sample_weight" in str(fitted.get_metadata_routing())
     for a, b in zip(fitted.latent_mean_and_variance(table[2]), fitted.predict_latent(table[2]), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_a_csv_file_and_a_folder_that_does_not_exist_are_named_with_what_to_do(tmp_path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("a,y\n1,2\n")
-    with pytest.raises(BadInput, match=r"pandas.read_csv.*cavity fit"):
-        GPClassifier().fit(path, target="y")
-    X = np.arange(40.0)[:, None]
-    clf = GPClassifier("sep", n_inducing=3, max_epochs=1, random_state=0).fit(X, X[:, 0] > 20)
-    with pytest.raises(BadFile, match=r"folder .*nope' does not exist"):
-        clf.save(tmp_path / "nope" / "model.cavity")
-
-
-def test_classes_of_a_single_row_are_warned_of_before_the_fit() -> None:
-    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.minimum(np.arange(60), 49)
-    with warnings.catch_warnings(), pytest.raises(UserWarning, match="49 of 50 classes have a single row"):
-        warnings.simplefilter("error")
-        GPClassifier("sep", n_inducing=3, max_epochs=1).fit(X, y)
