@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class CavityError(ValueError):
@@ -42,7 +43,9 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """Return the error for an optional package that is not installed; its message names the extra that installs it."""
-    return MissingExtra(f'{package} is not installed: pip install "cavity[{extra}]"', name=package)
+    clone = Path(__file__).parents[2]
+    where = f"-e '{clone}[{extra}]'" if (clone / "pyproject.toml").exists() else f'"cavity[{extra}]"'
+    return MissingExtra(f"{package} is not installed: pip install {where}", name=package)
 
 
 @contextmanager

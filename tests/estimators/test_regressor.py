@@ -180,8 +180,8 @@ def test_what_predict_cannot_do_is_said():
         gp.predict(X, return_std=True, return_cov=True)
     with pytest.raises(BadOption, match="n_samples"):
         gp.sample_y(X, 0)
-    with pytest.raises(BadInput, match="NaN"):
-        gp.predict(np.full((2, 3), np.nan))
+    with pytest.raises(BadInput, match="infinity"):
+        gp.predict(np.full((2, 3), np.inf))
 
 
 def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
@@ -231,7 +231,7 @@ def test_weights_that_cannot_be_used_are_named(weight, words):
 
 
 def test_what_is_wrong_with_rows_is_said_with_the_regressors_name():
-    with pytest.raises(BadInput, match=r"SimpleImputer.*GPRegressor\(\)"):
+    with pytest.raises(BadInput, match=r"no features.*no values"):
         short().fit(np.full((40, 3), np.nan), Y)
     with pytest.raises(BadInput, match=r"GPRegressor\(\).fit\(pandas"):
         short().fit([["a", 1.0]] * 40, Y)

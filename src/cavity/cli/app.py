@@ -20,7 +20,6 @@ from cavity.errors import BadInput
 app = typer.Typer(
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

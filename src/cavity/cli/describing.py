@@ -8,7 +8,7 @@ from typing import Any
 from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
-from cavity.common.text_tables import format_pairs, list_names
+from cavity.common.text_tables import format_pairs, list_names, name_column
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
 
@@ -35,13 +35,13 @@ def info(model: str, terminal: Terminal) -> None:
     terminal.say(format_pairs(_list_facts(found), indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
+        terminal.say(format_pairs([(name_column(name), what) for name, what in found["columns"].items()]))
     ranked = found.get("importance") or found["relevance"]  # older files have no importance
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
         unit = "nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
-        named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
+        named = [(name_column(name), f"{value:.2f}") for name, value in order if value > 0]
         terminal.say(format_pairs(named))
 
 

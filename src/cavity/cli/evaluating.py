@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
-from cavity.common.text_tables import format_grid, list_names, shorten
+from cavity.common.text_tables import format_grid, list_names, name_column, shorten
 from cavity.report import scores
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
@@ -70,8 +71,8 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
         for conditional in (False, True)
     )
     names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
-    shown = tuple(name or "(no name)" for name in names)
-    terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
+    shown = tuple(map(name_column, names))
+    terminal.say(f"\n{replace(explained, names=shown)}\n\n{replace(given, names=shown)}")
     keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
     columns = (explained.importance, explained.standard_error, given.importance, given.standard_error)
     values = zip(*(column.tolist() for column in columns), strict=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Literal, Self, overload
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
+from cavity.estimators import argument_types as types
+from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -31,11 +34,12 @@ from cavity.rows.tables import Request
 from cavity.rows.targets import read_targets_of_fit
 from cavity.rows.validation import check_rows
 from cavity.saving import model_file
+from cavity.training.callbacks import Callback
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
+class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
     The methods run in the classifier's engine: a Gaussian likelihood is a site whose precision is known.
@@ -103,20 +107,20 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "regressor"
 
-    method: Any = "exact"
+    method: types.RegressorMethod = "exact"
     _: KW_ONLY
-    kernel: Any = None
+    kernel: types.KernelArgument = None
     n_inducing: int | float = 100
-    inducing: Any = "auto"
+    inducing: types.RegressorInducing | None = "auto"
     normalize_y: bool = True
     learning_rate: float | None = None
-    batch_size: int | str | None = "auto"
+    batch_size: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
-    device: Any = "auto"
-    random_state: Any = None
+    device: Device = "auto"
+    random_state: Seed = None
     warm_start: bool = False
     training: Training | None = None
-    callbacks: Any = ()
+    callbacks: Sequence[Callback] = ()
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
@@ -124,15 +128,15 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
         *,
-        target: Any = None,
-        weight: Any = None,
-        eval_set: Any = None,
+        target: str | None = None,
+        weight: str | None = None,
+        eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
-    ) -> GPRegressor:
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -173,9 +177,26 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
+    @overload
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
-    ) -> Any:
+        self,
+        X: Rows,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        *,
+        noise: bool = True,
+    ) -> Array: ...
+    @overload
+    def predict(
+        self, X: Rows, return_std: Literal[True], return_cov: Literal[False] = False, *, noise: bool = True
+    ) -> tuple[Array, Array]: ...
+    @overload
+    def predict(
+        self, X: Rows, return_std: Literal[False] = False, *, return_cov: Literal[True], noise: bool = True
+    ) -> tuple[Array, Array]: ...
+    def predict(
+        self, X: Rows, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
+    ) -> Array | tuple[Array, Array]:
         """Predict y at rows X.
 
         Parameters
@@ -213,7 +234,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         found = self._predict(X, targets)
         return found if return_std else found[0]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Column, sample_weight: Column | None = None) -> float:
         """Return R², the share of the targets' variance that predicted means explain.
 
         Parameters
@@ -240,7 +261,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             )
         return found
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+    def predict_interval(self, X: Rows, coverage: float = 0.9) -> tuple[Array, Array]:
         """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
 
         c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), which
@@ -265,7 +286,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         half = c * std
         return follow(X, (mean - half, mean + half))
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
 
         Parameters

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.tabular import Tabular
 from cavity.likelihoods.quadrature.information import Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
 
 Array = NDArray[np.float64]
 
 
-class Uncertainty(NamedTuple):
-    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits)."""
-
+class _Entropies(NamedTuple):
     total: Array
     aleatoric: Array
     epistemic: Array
+
+
+class Uncertainty(Tabular, _Entropies):
+    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits).
+
+    Attributes
+    ----------
+    total : ndarray of shape (n,)
+        Entropy of the class probabilities.
+    aleatoric : ndarray of shape (n,)
+        What would remain if the latent functions were known.
+    epistemic : ndarray of shape (n,)
+        What labels nearby could teach.
+    """
+
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        return {"row": np.arange(len(self.total)), **self._asdict()}
+
+    def _heading(self) -> str:
+        return "entropy of each row's label, in nats"
 
 
 def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertainty:

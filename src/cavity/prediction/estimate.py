@@ -9,12 +9,13 @@ not know it. The error of a small table is therefore wider: [decision 48]
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import average, score_rows
+from cavity.common.tabular import Tabular
 
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
@@ -33,7 +34,20 @@ def format_loss(value: float, error: float | None = None) -> str:
     return f"{value:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
-class Estimate(NamedTuple):
+class _Scores(NamedTuple):
+    how: str
+    rows: int
+    log_loss: float
+    standard_error: float
+    accuracy: float
+    baseline_log_loss: float
+    baseline_accuracy: float
+    true: tuple[float, ...]
+    predicted: tuple[float, ...]
+    seen: bool = False
+
+
+class Estimate(Tabular, _Scores):
     """How good the fit is on new rows, and how good class frequencies alone would be.
 
     Attributes
@@ -56,16 +70,18 @@ class Estimate(NamedTuple):
         Whether hyper-parameters saw the rows.
     """
 
-    how: str
-    rows: int
-    log_loss: float
-    standard_error: float
-    accuracy: float
-    baseline_log_loss: float
-    baseline_accuracy: float
-    true: tuple[float, ...]
-    predicted: tuple[float, ...]
-    seen: bool = False
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        return {
+            "score": ["log loss", "accuracy"],
+            "value": [self.log_loss, self.accuracy],
+            "standard_error": [self.standard_error, math.nan],
+            "class_frequencies": [self.baseline_log_loss, self.baseline_accuracy],
+        }
+
+    def _heading(self) -> str:
+        return f"estimated on {self.origin}. {self.trust}"
 
     @property
     def origin(self) -> str:

@@ -1,16 +1,14 @@
-"""Split the entropy of a prediction, rank rows by what their labels would teach, and measure their novelty."""
+"""Split the entropy of a prediction, and measure the novelty of rows."""
 
 from __future__ import annotations
 
 import copy
-import warnings
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cavity.common.linalg import concatenate
-from cavity.errors import BadInput
 from cavity.inference.posterior import Normal
 from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
 from cavity.prediction.entropy import Uncertainty as Uncertainty
@@ -57,18 +55,3 @@ def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:
     """Return how unlike the training rows each row is, [n]."""
     return (novelty.at(predict_moments(model, rows)[1]),)
-
-
-def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
-    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN."""
-    unknown = np.flatnonzero(np.isnan(uncertainty.epistemic))
-    if len(unknown):
-        raise BadInput(
-            f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted from 0): their epistemic part is not a "
-            "number. Look at these rows' features, and at predict_uncertainty of them; leave them out."
-        )
-    if n is not None and n > len(uncertainty.epistemic):
-        rows = len(uncertainty.epistemic)
-        warnings.warn(f"n={n}, but X has {rows} rows: all of them are returned.", UserWarning, stacklevel=3)
-    order = np.argsort(-uncertainty.epistemic, kind="stable")
-    return np.asarray(order[:n], dtype=np.int64)

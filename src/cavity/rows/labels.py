@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import is_arrow, is_missing
 
+FEW_CLASSES = 10  # may have a single row each without a warning
+
 Array = NDArray[np.float64]
 HEAVY = 2.0**53  # rows that a float64 can count
 LIGHT = 0.1  # mean weight of rows below which a fit warns
@@ -32,7 +34,9 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
         _refuse_odd_labels(y)
     elif y.dtype.kind == "f" and not np.isfinite(y).all():
         raise BadInput(f"y contains NaN or infinity in {int((~np.isfinite(y)).sum())} rows: drop these rows.")
-    check_classification_targets(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of many classes: `fit` says so in its own words
+        check_classification_targets(y)
     return np.asarray(y)
 
 
@@ -131,6 +135,19 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
     if not (weight > 0).any():
         raise BadInput("every row has the weight 0: there is nothing to learn from.")
     return labels, weight
+
+
+def warn_of_single_rows(labels: NDArray[Any]) -> None:
+    """Warn, before a long fit, if most of many classes have a single row."""
+    rows = np.unique(labels, return_counts=True)[1]
+    single = int((rows == 1).sum())
+    if len(rows) > FEW_CLASSES and 2 * single > len(rows):
+        warnings.warn(
+            f"{single} of {len(rows)} classes have a single row, from which nothing can be learnt: predict a number with "
+            "GPRegressor (command line: --regression), merge rare classes, or check which column is the target.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:

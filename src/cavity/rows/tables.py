@@ -34,7 +34,7 @@ from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import check_labels, encode, read_labels, warn_of_light_rows
+from cavity.rows.labels import check_labels, encode, read_labels, warn_of_light_rows, warn_of_single_rows
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
@@ -272,6 +272,7 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     rows, features = read_rows(request.X, owner, request.y)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     warn_of_light_rows(request.sample_weight)
+    warn_of_single_rows(labels)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
     if len(classes) < 2:

@@ -121,37 +121,7 @@ def describe(record: Record) -> dict[str, Any]:
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
-    """Read the estimator that `save` wrote. It makes the same predictions, to the bit.
-
-    Nothing in the file is run.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    device : None, str or torch.device
-        Where the model predicts, and the `device` of later fits. None: the CPU.
-    kernel : None, or a kernel
-        Needed if the model's kernel is a torch module of your own: make it as for the fit. The file has its learnt values but
-        not its code.
-
-    Returns
-    -------
-    GPClassifier or GPRegressor
-        Ready to predict, and to continue with `partial_fit`; `warm_start` starts again.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, load
-    >>> X, y = load_iris(return_X_y=True)
-    >>> path = Path(tempfile.mkdtemp()) / "iris.cavity"
-    >>> GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y).save(path)
-    >>> load(path).predict(X[:1]).tolist()
-    [0]
-    """
+    """Read the estimator that `save` wrote; `cavity.load` says more."""
     record = read_record(path, device, kernel)
     return ESTIMATORS[record.kind]._from_record(record)
 
