@@ -331,6 +331,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
             return found
+        assert isinstance(result.estimate, Estimate)
         return result.estimate
 
     @property
