@@ -42,6 +42,7 @@ def results(clf, gp) -> dict:
         "suspect_labels": (clf.suspect_labels(5), (5, 2)),
         "rank_for_labeling": (clf.rank_for_labeling(TABLE), (N, 2)),
         "estimate_": (clf.estimate_, (2, 4)),
+        "estimate_ of numbers": (gp.estimate_, (5, 4)),
         "plan_": (clf.plan_, (len(clf.plan_.choices), 3)),
     }
 
@@ -97,7 +98,10 @@ def test_a_notebook_shows_plan_estimate_and_columns_of_a_fitted_estimator(clf, g
         for head in ("Plan", "Estimate", "Columns"):
             assert f"<summary>{head}</summary>" in shown
         assert f"{clf.estimate_.log_loss:.4g}" in shown and "town" in shown and "&lt;b&gt;" in shown
-    assert "Columns" in gp._repr_html_() and "<summary>Columns" not in GPClassifier()._repr_html_()
+    assert (
+        "<summary>Estimate</summary>" in gp._repr_html_()
+        and "<summary>Columns" not in GPClassifier()._repr_html_()
+    )
     assert "<summary>" not in clf._repr_mimebundle_()["text/plain"]
 
 

@@ -115,7 +115,7 @@ def test_everything_is_there(whole) -> None:
     assert "training stopped after 4 epochs" in found.text("li") and clf.fit_warnings_
     assert f"{clf.log_marginal_likelihood_:,.2f}" in card
     share = (clf.predict_novelty(table()[0]) > 0.95).mean()
-    assert f"{share:.1%} of these rows are more unusual than 95 %" in found.text("p") and "Novelty" in card
+    assert f"{share:.1%} of these rows are more unusual than 95%" in found.text("p") and "Novelty" in card
 
 
 def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> None:
@@ -145,9 +145,9 @@ def test_numbers_of_one_page_agree(whole) -> None:
     ece, error = report.expected_calibration_error(P, place), report.error(P, place)
     assert re.search(rf"Calibration error\s+{ece:.3f}", words)
     assert f"expected calibration error {ece:.3f}" in text
-    assert re.search(rf"Expected calibration error\s+{ece:.4g}\s", words)
-    low, high = re.search(rf"Error rate\s+{error:.4g}\s+(\S+) to (\S+)", words).groups()
-    said = re.search(r"95 % interval (\S+)% to (\S+)%\)", words).groups()
+    assert re.search(rf"Calibration error\s+{ece:.4g}\s", words)
+    low, high = re.search(rf"Error\s+{error:.4g}\s+(\S+) to (\S+)", words).groups()
+    said = re.search(r"95% interval (\S+)% to (\S+)%\)", words).groups()
     np.testing.assert_allclose(np.float64(said), 100 - 100 * np.float64((high, low)), atol=0.06)
 
 

@@ -13,6 +13,7 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
 from cavity.cli.terminal import Terminal, Text
+from cavity.common.terms import TERMS
 from cavity.common.text_tables import name_column
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
@@ -59,7 +60,8 @@ def explain(
             write(_make_table(rows))
         terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
     else:
-        terminal.say("\n".join(map(_format_row, rows)))
+        unit = "units of the target" if found.classes is None else f"nats. {TERMS['contribution'].meaning}"
+        terminal.say("\n".join([*map(_format_row, rows), f"Contributions are in {unit}"]))
     terminal.print_result({"unit": "target" if found.classes is None else "nats", "rows": rows})
 
 

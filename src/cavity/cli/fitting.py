@@ -19,7 +19,8 @@ from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_error
 from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
-from cavity.common.text_tables import list_names
+from cavity.common.terms import name_score
+from cavity.common.text_tables import format_pairs, list_names
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
@@ -245,14 +246,17 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
 
 
 def _format_regression(found: TargetEstimate) -> str:
-    return "\n".join(
-        [
-            f"Estimated on {found.rows} rows ({found.how}):",
-            f"  rmse         {found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
-            f"  R²           {found.r2:.3f} ± {found.r2_error:.3f}",
-            f"  log density  {found.log_density:.4g} ± {found.log_density_error:.2g} (normal distribution "
-            f"{found.baseline_log_density:.4g})",
-            f"  coverage     {found.coverage_95:.3f} of the rows are within 95 % intervals, {found.coverage_50:.3f} within 50 %",
-            f"  {found.trust}",
-        ]
-    )
+    density = f"{found.log_density:.4g} ± {found.log_density_error:.2g}"
+    lines = [
+        (
+            name_score("rmse"),
+            f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
+        ),
+        (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
+        ("log density", f"{density} (normal distribution {found.baseline_log_density:.4g})"),
+        (
+            name_score("coverage"),
+            f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",
+        ),
+    ]
+    return f"Estimated on {found.rows} rows ({found.how}):\n{format_pairs(lines)}\n  {found.trust}"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import average
+from cavity.common.tabular import Tabular
 from cavity.prediction.estimate import FULL_ROWS, WIDER
 
 Array = NDArray[np.float64]
@@ -20,7 +21,25 @@ MOST_SCORES = 500  # quantiles of the residuals that a model keeps
 LEVELS = (0.5, 0.95)  # of the intervals whose coverage is counted
 
 
-class TargetEstimate(NamedTuple):
+class _TargetScores(NamedTuple):
+    how: str
+    rows: int
+    rmse: float
+    rmse_error: float
+    r2: float
+    r2_error: float
+    log_density: float
+    log_density_error: float
+    coverage_50: float
+    coverage_50_error: float
+    coverage_95: float
+    coverage_95_error: float
+    baseline_rmse: float
+    baseline_log_density: float
+    scores: tuple[float, ...]
+
+
+class TargetEstimate(Tabular, _TargetScores):
     """How good the fit is on new rows, and how good a normal distribution with the moments of y would be.
 
     Errors are standard errors. They are doubled up to 2,000 rows, because hyper-parameters saw these rows.
@@ -45,21 +64,20 @@ class TargetEstimate(NamedTuple):
         Quantiles of |y − mean|/sd, ascending: `GPRegressor.predict_interval` reads them.
     """
 
-    how: str
-    rows: int
-    rmse: float
-    rmse_error: float
-    r2: float
-    r2_error: float
-    log_density: float
-    log_density_error: float
-    coverage_50: float
-    coverage_50_error: float
-    coverage_95: float
-    coverage_95_error: float
-    baseline_rmse: float
-    baseline_log_density: float
-    scores: tuple[float, ...]
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        names = ("rmse", "r2", "log_density", "coverage_50", "coverage_95")
+        baseline = {"rmse": self.baseline_rmse, "r2": 0.0, "log_density": self.baseline_log_density}
+        return {
+            "score": list(names),
+            "value": [getattr(self, name) for name in names],
+            "standard_error": [getattr(self, f"{name}_error") for name in names],
+            "normal_distribution": [baseline.get(name, math.nan) for name in names],
+        }
+
+    def _heading(self) -> str:
+        return f"estimated on {self.rows} rows ({self.how}). {self.trust}"
 
     @property
     def verdict(self) -> str | None:

@@ -165,7 +165,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
         tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {name} of {len(chosen)} rows."
-    caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."
+    caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95% interval."
     return Figure("scatter", plot.render(alt), caption, "Predicted and true")
 
 

@@ -13,6 +13,7 @@ from cavity.estimators.fitted_view import view_fit
 from cavity.estimators.regressor import GPRegressor
 from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
+from cavity.explain.permutation_importance import Importance
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
 from cavity.fitting.results import Result
 from cavity.report.calibration import Array
@@ -124,19 +125,26 @@ def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
     return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
 
 
+def measure_columns(
+    model: Model, X: Array, y: Any, weight: Any = None
+) -> tuple[Importance, Importance | None]:
+    """Measure the importance of columns on a random sample of rows: shuffled and, unless there are many, given the others."""
+    used = len(set(find_columns(view_fit(model).features)[1].tolist()))
+    room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4)
+    chosen = choose_rows(len(X), int(np.clip(room // (2 * used), 50, 500)), 0)
+    rows = Prepared(X[chosen]), y[chosen], None if weight is None else weight[chosen]
+    found = model.explain(*rows, n_repeats=2)
+    return found, model.explain(*rows, n_repeats=2, conditional=True) if used <= MOST_CONDITIONAL else None
+
+
 def rank_columns(model: Model, scored: Scored | None, y: Any) -> Ranking | None:
     values: Array | None = None
     errors: Array | None = None
     given: Array | None = None
     if scored is not None and scored.truth is not None:
-        C = scored.outcome.shape[1]
-        used, room = len(set(scored.raw.owner.tolist())), MOST_SHUFFLED // max(1, C // 4)
-        chosen = choose_rows(len(scored.raw.X), int(np.clip(room // (2 * used), 50, 500)), 0)
-        rows = Prepared(scored.raw.X[chosen]), np.asarray(to_array(to_plain(y, "y")))[chosen]
-        found = model.explain(*rows, n_repeats=2)
+        found, known = measure_columns(model, scored.raw.X, np.asarray(to_array(to_plain(y, "y"))))
         values, errors = found.importance, found.standard_error
-        if used <= MOST_CONDITIONAL:
-            given = model.explain(*rows, n_repeats=2, conditional=True).importance
+        given = None if known is None else known.importance
     else:
         values = getattr(model, "feature_importance_", None)
     if values is None:

@@ -64,8 +64,8 @@ def _describe_classifier(clf: GPClassifier) -> Facts:
     if clf.calibration_ != "none":
         facts.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
     if len(clf.ensemble_weights_) > 1:
-        weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
-        facts.append(("Weights of Gaussian process and pooled classifiers", weights))
+        named = view_fit(clf).model.pool.named_weights
+        facts.append(("Weights of the pool", ", ".join(f"{name} {w:.2f}" for name, w in named.items())))
     return facts
 
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cavity._version import __version__
+from cavity.common.terms import TERMS, describe
 from cavity.common.text_tables import list_names, name_column, shorten
 from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
@@ -70,6 +71,7 @@ TEMPLATES.filters |= {
     "named": name_column,
     "number": format_number,
     "shorten": shorten,
+    "term": describe,
 }
 STYLE = TEMPLATES.get_template("report.css").render(light=COLOURS, dark=ON_DARK)
 SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8")
@@ -84,5 +86,6 @@ def render_report(**content: Any) -> str:
         script=Markup(SCRIPT),
         digest=digest,
         version=__version__,
+        terms=TERMS.values(),
     )
     return page.strip() + "\n"

@@ -18,7 +18,7 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-const percent = (p) => (p > 0.9995 && p < 1 ? "> 99.9 %" : p > 0 && p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
+const percent = (p) => (p > 0.9995 && p < 1 ? "> 99.9%" : p > 0 && p < 0.0005 ? "< 0.1%" : `${(100 * p).toFixed(1)}%`);
 const short = (x) => (x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e6) ? String(Number(x.toPrecision(4))) : x.toExponential(2));
 const colour = (k) => `var(--c${k % 16})`;
 const width = (share) => ({ width: `${100 * Math.min(1, Math.max(0, share))}%` });
@@ -176,7 +176,7 @@ function showNumber(one, many) {
   const [mean, low, high] = [one.mean[0], one.low[0], one.high[0]];
   const bottom = Math.min(low, ...many.low), scale = Math.max(high, ...many.high) - bottom || 1;
   $("label").textContent = short(mean);
-  $("how").textContent = `between ${short(low)} and ${short(high)} with probability 95 %`;
+  $("how").textContent = `between ${short(low)} and ${short(high)} with probability 95%`;
   const at = (x) => `${(100 * (x - bottom)) / scale}%`;
   $("bars").replaceChildren(make("div", { class: "track" },
     make("span", { class: "interval", style: { left: at(low), ...width((high - low) / scale) } }), make("span", { class: "dot", style: { left: at(mean) } })));
@@ -192,7 +192,7 @@ function showNovelty(one) {
   $("novelty").className = strange ? "strange" : "calm";
   $("novelty").textContent = strange
     ? "Outside what the model has seen: no training row was as unusual as this one."
-    : `${Math.round(100 * found)} % of the training rows were more usual than this one.`;
+    : `${Math.round(100 * found)}% of the training rows were more usual than this one.`;
 }
 
 // ------------------------------------------------------------------ what if
@@ -208,7 +208,7 @@ function drawCurve(column, values, found, now) {
   for (const share of [0, 0.5, 1]) {
     const y = low + share * (high - low), x = first + share * span;
     svg.append(make("line", { class: "grid", x1: left, x2: W - 4, y1: Y(y), y2: Y(y) }),
-      make("text", { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, model.classes ? `${100 * share} %` : short(y)),
+      make("text", { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, model.classes ? `${100 * share}%` : short(y)),
       make("text", { x: X(x), y: H - 4, "text-anchor": ["start", "middle", "end"][2 * share] }, describe(column, x)));
   }
   if (!model.classes) {
