@@ -3,7 +3,7 @@
 Folds share most of their training rows, and another draw of these makes another model; the standard error s of their mean loss does
 not know it. The error of a small table is therefore wider: [decision 48]
 
-    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows, 0 for rows held out of the only fit
+    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows or a part of them, 0 for rows of a large table or of your own
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from cavity.common.tabular import Tabular
 
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
+FOLDS: Rows = "folds"
+HELD_OUT: Rows = "held out"
 
 WIDER = 1.0  # share by which the standard error grows
 FULL_ROWS = 2000  # above, another draw of the rows makes nearly the same model
@@ -135,8 +137,8 @@ def estimate_quality(
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
-    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit; `unit`: the same number for
-    rows that belong together.
+    `rows`: "seen" by hyper-parameters, of "folds" or of a part of a small table, or "held out"; `unit`: the same number for rows
+    that belong together.
     """
     scores, predicted = score_rows(log_p, y), log_p.argmax(1)
     loss = average(scores["nll"], weight, unit)

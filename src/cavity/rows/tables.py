@@ -124,13 +124,15 @@ class Table:
         """The distinct rows of X, and each row's index in them."""
         return distinct_rows(self.X)
 
-    @cached_property
-    def merged(self) -> Table:
-        """The table with equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
+    def merge(self, cells: bool = False) -> Table:
+        """Return equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
 
-        Two equal rows and one row of weight 2 make the same table, wherever they stand.
+        Two equal rows and one row of weight 2 make the same table, wherever they stand. `cells`: rows of different weights stay
+        apart, because each is a case that leaves alone.
         """
-        words = hash_rows(np.column_stack([self.X, self.y]) + 0.0)  # minus zero is zero
+        words = hash_rows(
+            np.column_stack([self.X, self.y, *([self.weight] if cells else [])]) + 0.0
+        )  # minus zero is zero
         _, first, place = np.unique(words, return_index=True, return_inverse=True)
         place = place.reshape(-1)
         weight = np.bincount(place, self.weight).astype(np.float64)
