@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DROP = 26.0  # g_k ends where its logarithm has fallen by this
-# steps between nodes grow by this share of the distance: see `place_nodes`; those of a row more slowly, because of classes in tails
+# steps between nodes grow by this share of the distance: see `find_length`; those of a row more slowly, because of classes in tails
 GROWTH, OWN_GROWTH = 0.05, 0.125
 STEP = 0.7  # of the nodes of a row, in units of the scale
 SCANNED = 12  # nodes that find where the classes of a row have their mass
@@ -37,11 +37,8 @@ MOST_CHANGE = 1e-4  # of a probability if every other node is left out: its erro
 MOST_OWN_CHANGE = 1e-5  # the same of the integrals of one class, relative to their sizes
 LONGEST_STEP = 1.0  # in units of the integrand's scale: longer ones may miss a rival's step
 LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: sums are in linear scale
-FAR = {
-    True: -691.0,
-    False: -32.0,
-}  # logarithms below which a bound must do, for at most MANY classes and for more
-MANY = 200
+FAR, FAR_AMONG_MANY = -691.0, -32.0  # logarithms below which a bound must do
+MANY = 200  # classes above which single ones take long
 LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
@@ -234,7 +231,7 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     m, s = mean[row, own], sd[row, own]
     duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
     log_p[row, own] = duel
-    near = xp.find(~(duel < FAR[C <= MANY]))
+    near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
     for some in (near[i] for i in _split(len(near), C * CAREFUL_NODES)):
         at, k = row[some], own[some]
         unit = s[some][:, None]
