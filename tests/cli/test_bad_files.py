@@ -82,7 +82,7 @@ def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(mo
     result = run("report", model, model.parent / "rows.csv", "--out", tmp_path / "r.html")
     assert "trained on" in " ".join(result.output.split())
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "so the scores are too good" in page and "Estimated at training, from 30 rows" in page
+    assert "so the scores are too good" in page and "Estimated at training" in page
     assert "right answers, and" not in page  # training rows cannot judge probabilities
 
 

@@ -17,7 +17,6 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     sort              along the last axis
     flatten           [n a b] → [n ab], in torch and NumPy also of more axes
     constant          numbers as an array like another
-    arange            0 to n − 1 as numbers like those of another array
     as_index          the nearest integers
     column_sum        Σ_m x_cmn, [C M n] → [C n]
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
@@ -26,7 +25,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     solve_lower       lower⁻¹ B, [C M n]
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
-NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min and
+NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
 find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
 each row; single precision; like(x, other), a NumPy array as an array like another.
 
@@ -234,7 +233,6 @@ GRAPH: Any = SimpleNamespace(
     sort=_sort_in_graph,
     flatten=_node("Flatten", axis=1),
     constant=lambda values, like: np.array(values),
-    arange=lambda n, like: np.arange(n, dtype=np.float64),
     as_index=lambda x: _cast(x.graph.op("Round", x), "INT64"),
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -86,10 +87,14 @@ def find_length(span: Span, growth: float) -> Array:
 def place_nodes(span: Span, length: Array, nodes: int, growth: float) -> tuple[Array, Array]:
     """Return distances d of nodes from `low`, and their weights, [n Q]: every other node first, then the others."""
     xp, unit, step = namespace(length), span.scale * (0.5 / growth), length * (growth / nodes)
-    half = 2.0 * xp.arange(nodes // 2, length)
-    grown = xp.exp(step * xp.concat([half + 0.5, half + 1.5]))
+    grown = xp.exp(step * xp.constant(_order(nodes), length))
     shrunk = 1.0 / grown
     return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
+
+
+@cache
+def _order(nodes: int) -> tuple[float, ...]:
+    return tuple(0.5 + j for start in (0, 1) for j in range(start, nodes, 2))
 
 
 def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
