@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 
 class CavityError(ValueError):
@@ -43,6 +42,8 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """Return the error for an optional package that is not installed; its message names the extra that installs it."""
+    from pathlib import Path
+
     clone = Path(__file__).parents[2]
     where = f"-e '{clone}[{extra}]'" if (clone / "pyproject.toml").exists() else f'"cavity[{extra}]"'
     return MissingExtra(f"{package} is not installed: pip install {where}", name=package)

@@ -8,6 +8,7 @@ from typing import Any
 from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_pairs, list_names, name_column
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
@@ -57,13 +58,19 @@ def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("classes", f"{len(classes)}: {list_names(classes)}")
         if classes
         else ("noise", f"variance {found['noise']:.4g}"),
-        ("epochs", f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {evidence}"),
+        ("epochs", f"{found['epochs']}"),
+        (
+            name := found.get("evidence") or "log Z_q",
+            f"{evidence}{f' ({TERMS[name].meaning})' if name in TERMS else ''}",
+        ),
     ]
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
     if len(found["ensemble_weights"]) > 1:
-        weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
-        rows.append(("pool", f"weights {weights} of Gaussian process and pooled classifiers"))
+        named = found.get("pool") or dict(
+            enumerate(found["ensemble_weights"], 1)
+        )  # older files have no names
+        rows.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
     if found.get("plan"):
         rows.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

@@ -239,6 +239,7 @@ LATER = (  # files of 0.2 have none
     Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
     Fact("plan?", r.text),
+    Fact("pool?", r.by_name(NUMBER)),
 )
 
 
