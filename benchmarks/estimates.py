@@ -1,7 +1,8 @@
 """Whether `estimate_` covers new rows, and test NLL, seconds and confidence far away, relative to `effort="fast"`.
 
-Generated tables of six families (80 to 1,500 rows, half of them with weights), and splits of data sets. An estimate covers if the
-log loss of new rows is within two standard errors. docs/decisions/0047 and 0048 have the figures.
+Generated tables of seven families (20 to 3,000 rows, 2 to 64 columns, 2 to 15 classes, half of them with weights, some with
+copies of every row), and splits of data sets. An estimate covers if the log loss of new rows is within two standard errors; z is
+its distance in these, and bias that of the accuracy. docs/decisions/0048 has the figures.
 
     python benchmarks/estimates.py [--tables 400 520] [--sets wine glass --seeds 4000] [--jobs 2] [--data FOLDER]
 """
@@ -41,11 +42,12 @@ class Drawn(NamedTuple):
 
 def draw_table(seed: int) -> Drawn:
     """Draw a table; the seed decides its size, family and weights."""
-    rng, family = np.random.default_rng(770_000 + seed), seed % 6
+    rng, family = np.random.default_rng(770_000 + seed), seed % 7
     N, C, D = (
         int(rng.choice(x))
-        for x in ([80, 120, 200, 300, 500, 800, 1500], [2, 2, 3, 3, 4, 5, 7], [2, 3, 5, 8, 12, 20])
+        for x in ([20, 40, 80, 150, 300, 600, 1200, 3000], [2, 2, 3, 3, 5, 8, 15], [2, 4, 8, 16, 32, 64])
     )
+    C, copies = min(C, N // 8), int(rng.choice([1, 1, 1, 5, 20, 40])) if N <= 150 else 1
     n, scale = N + NEW_ROWS, 1.5 / np.sqrt(D)
     X = rng.normal(size=(n, D))
     if family == 0:  # Gaussian classes
@@ -70,6 +72,8 @@ def draw_table(seed: int) -> Drawn:
             1, 3
         )
         y = (f + rng.gumbel(size=f.shape)).argmax(1)
+    elif family == 5:  # labels at random
+        y = rng.integers(C, size=n)
     else:  # whole numbers that say little
         X = np.round(X * 1.5) + 0.0
         f = np.log(rng.dirichlet(np.ones(C) * 2)) + X @ rng.normal(size=(D, C)) * 0.2 * scale
@@ -79,7 +83,8 @@ def draw_table(seed: int) -> Drawn:
         return draw_table(seed + 24_000)  # a table of one class: another of the same family and weights
     kept = np.isin(y, known)
     X, y = X[kept], np.searchsorted(known, y[kept])
-    return Drawn(X[:N], y[:N], X[N:], y[N:], ("none", "none", "balanced", "log-normal")[seed // 6 % 4])
+    kind = "copies" if copies > 1 else ("none", "none", "balanced", "log-normal")[seed // 7 % 4]
+    return Drawn(X[:N].repeat(copies, 0), y[:N].repeat(copies), X[N:], y[N:], kind)
 
 
 def draw_split(name: str, seed: int, data_home: str | None) -> Drawn:
@@ -113,16 +118,20 @@ def measure(task: int | tuple[str, int], data_home: str | None) -> tuple[str, di
         seconds = time.process_time() - begun
         P = model.predict_proba(table.new)
         loss = -np.log(np.maximum(P[np.arange(len(P)), table.labels], 1e-15))
-        nll, covers = float(np.average(loss, weights=of_new)), np.nan
+        nll, covers, z, bias = float(np.average(loss, weights=of_new)), np.nan, np.nan, np.nan
         if name != "boosting":
             of_mean = np.sqrt((of_new**2 * (loss - nll) ** 2).sum()) / of_new.sum()
             error = np.hypot(model.estimate_.standard_error, of_mean)
-            covers = float(abs(model.estimate_.log_loss - nll) < 2 * error)
+            z = (model.estimate_.log_loss - nll) / error
+            covers = float(abs(z) < 2)
+            bias = model.estimate_.accuracy - float(np.average(P.argmax(1) == table.labels, weights=of_new))
         found[name] = {
             "nll": nll,
             "seconds": seconds,
             "far": float(model.predict_proba(far).max(1).mean()),
             "covers": covers,
+            "z": z,
+            "bias": bias,
         }
     return table.weights, found
 
@@ -146,20 +155,26 @@ def main() -> None:
     tasks += range(*options.tables)
     with get_context("spawn").Pool(options.jobs) as pool:
         rows = pool.map(partial(measure, data_home=options.data), tasks, chunksize=1)
+    heads = ("tables", 6), ("NLL", 7), ("seconds", 8), ("far", 6), ("covers", 7), ("z", 6), ("bias", 6)
     print(
-        f"{'weights':14} {'model':10} {'tables':>6} {'NLL':>7} {'seconds':>8} {'far':>6} {'covers':>7}   (NLL, seconds: of fast)"
+        f"{'weights':14} {'model':10}",
+        *(f"{name:>{width}}" for name, width in heads),
+        " (NLL, seconds: of fast)",
     )
-    for kind in sorted({kind for kind, _ in rows}):
-        chosen = [found for of, found in rows if of == kind]
+    for kind in [*sorted({kind for kind, _ in rows}), "all"]:
+        chosen = [found for of, found in rows if kind in (of, "all")]
         for name in MODELS:
             nll, seconds = (
                 float(np.exp(np.mean([np.log(found[name][key] / found["fast"][key]) for found in chosen])))
                 for key in ("nll", "seconds")
             )
-            far, covers = (
-                float(np.mean([found[name][key] for found in chosen])) for key in ("far", "covers")
+            far, covers, z, bias = (
+                float(np.mean([found[name][key] for found in chosen]))
+                for key in ("far", "covers", "z", "bias")
             )
-            print(f"{kind:14} {name:10} {len(chosen):6} {nll:7.3f} {seconds:8.2f} {far:6.3f} {covers:7.1%}")
+            print(
+                f"{kind:14} {name:10} {len(chosen):6} {nll:7.3f} {seconds:8.2f} {far:6.3f} {covers:7.1%} {z:6.2f} {bias:6.3f}"
+            )
 
 
 if __name__ == "__main__":
