@@ -63,8 +63,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "A damaged model file or checkpoint is refused: every file has a SHA-256 digest, which is checked on reading. "
-        "Files of format 1 have none, and a warning says so.",
+        "A damaged model file or checkpoint is refused: every file has a SHA-256 digest, which is checked on reading.",
         ("flip-model", "flip-checkpoint"),
         (
             "tests/saved/test_damage.py::test_no_flipped_bit_goes_unnoticed",

@@ -124,7 +124,7 @@ def predict(model, X):
 
 def check_forgeries(kind, path, every):
     """Load every n-th forgery; the sound file must load, and its predictions be sound."""
-    given = {"format 3": CLASSIFIER, "format 3 regressor": REGRESSOR}
+    given = {"stored": CLASSIFIER, "stored regressor": REGRESSOR}
     sample = given[kind] if kind in given else fitted(kind, path)
     path.write_bytes(sample.content)
     D = len(sample.tensors["prior.center"])
@@ -141,14 +141,14 @@ def check_forgeries(kind, path, every):
     assert not bad
 
 
-@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", "sep"])
+@pytest.mark.parametrize("kind", ["stored", "stored regressor", "sep"])
 def test_a_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     """Of 4,892 such files 309 loaded and predicted nonsense, or raised another error."""
     check_forgeries(kind, tmp_path / "m", every=7)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", *KINDS])
+@pytest.mark.parametrize("kind", ["stored", "stored regressor", *KINDS])
 def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     check_forgeries(kind, tmp_path / "m", every=1)
 
@@ -200,7 +200,7 @@ def test_a_summary_is_what_the_schema_says():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         record = cavity.load(FOLDER / f"format-{tensor_files.FORMAT}.cavity")._record()
-    names = [fact.name.removesuffix("?") for fact in (*schema.SUMMARY, *schema.LATER)]
+    names = [fact.name.removesuffix("?") for fact in schema.SUMMARY]
     assert sorted(describe(record)) == sorted(names)
 
 

@@ -99,7 +99,6 @@ def _is_known(declared: Declared, meta: dict[str, Any]) -> bool:
         plain = plain and not any(entry.startswith("factor.") for entry in declared)
     return (
         plain
-        and meta["format"] >= 3
         and arguments["method"] in METHODS[meta["kind"]]
         and declared["mean"].dtype == "F64"
         and not meta["prior"]["spectrum"]

@@ -16,7 +16,7 @@ from cavity.common import tensor_files
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
 from cavity.kernels.spectrum import Spectrum
-from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_method
+from cavity.options.method import BOUND, EVIDENCE, Method, read_method
 from cavity.options.plan import Plan
 from cavity.options.training import flatten
 from cavity.options.value_checks import resolve_device
@@ -40,7 +40,6 @@ from cavity.saving.serialize import Omitted, Packing, Tensors, Unpacking, pack_l
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
-OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
 class Record(NamedTuple):
@@ -234,34 +233,15 @@ def _read_result(tensors: Tensors, meta: Meta, arguments: Meta, sizes: Sizes) ->
 
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
-    """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
+    """Return the constructor's arguments."""
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
-    if meta["format"] == 1:
-        values = _upgrade(values, KINDS[meta["kind"]].task)
     cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values
-
-
-def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
-    """Move the options of a method from the estimator to the method's object."""
-    known = method_names(task)
-    if values.get("method") not in known:
-        return values
-    cls = known[values["method"]]
-    moved = {name for kind in known.values() for name in kind.parameter_names()}
-    renamed = {OLD_NAMES.get(name, name): name for name in values if name != "tol"}
-    old = {new: name for new, name in renamed.items() if new in moved}
-    own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
-    if own.get("likelihood") == "auto":
-        own["likelihood"] = None
-    method: Method = cls(**own)
-    kept = {name: value for name, value in values.items() if name not in old.values()}
-    return kept | {"method": method.name if method.label == method.name else method}
 
 
 def _is_omitted(value: Any) -> bool:

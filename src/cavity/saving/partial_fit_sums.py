@@ -66,8 +66,7 @@ def restore_growing(tensors: Tensors, about: Any, model: FittedModel, history: l
     prior, factor = copy.deepcopy((model.prior, model.likelihood))
     parameters = name_parameters(prior, factor)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
-    pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
-    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
+    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=bool(about.get("pooled")))
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")

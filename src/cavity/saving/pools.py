@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cavity.errors import BadFile
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
-from cavity.prediction.tree_ensembles import Forest, Nodes
+from cavity.prediction.tree_ensembles import Forest
 from cavity.saving.schema import NETWORK, TREES
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
     members = tuple(_restore_member(tensors, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
-    gate = about.get("gate")  # files before 0.3 have none
+    gate = about.get("gate")
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
@@ -60,14 +60,9 @@ def _restore_member(tensors: Arrays, prefix: str, boosted: bool | None) -> Membe
     of = {name.removeprefix(prefix): np.asarray(t) for name, t in tensors.items() if name.startswith(prefix)}
     if boosted is None:
         return Network(**of)
-    if "child" in of:
-        forest = Forest(**of, boosted=boosted)
-        threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
-        forest = forest._replace(threshold=threshold)
-    else:  # files before format 4 have both children, and a value per node
-        column, start = of.pop("column"), of.pop("start")
-        of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
-        forest = Nodes(**of).make_forest(column, start, boosted)
+    forest = Forest(**of, boosted=boosted)
+    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
+    forest = forest._replace(threshold=threshold)
     if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
     return forest

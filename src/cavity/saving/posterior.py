@@ -15,7 +15,7 @@ from cavity.fitting.build import make_default_kernel
 from cavity.kernels import Kernel
 from cavity.kernels.prior import Prior
 from cavity.kernels.spectrum import Spectrum, spectral_degrees
-from cavity.likelihoods import LIKELIHOODS, Likelihood, Logistic
+from cavity.likelihoods import Likelihood
 from cavity.options import Method
 from cavity.prediction.model import FittedModel, with_canonical_layout
 from cavity.prediction.regression import TrainingRows
@@ -130,15 +130,9 @@ def restore_likelihood(
     tensors: Tensors, meta: Meta, method: Method, n_classes: int | None, dtype: torch.dtype
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
-    if "likelihood" in meta:
-        found: Any = Unpacking(tensors).unpack(meta["likelihood"])
-        if not isinstance(found, Likelihood):
-            raise BadFile("the likelihood is not one.")
-        made: Likelihood = found
-    elif n_classes is None:
-        made = method.make_likelihood(1, frozenset({"noise"} if meta["learnt noise"] else ()))
-    else:
-        made = _of_format_1(str(meta["factor"]), method, n_classes)
+    made: Any = Unpacking(tensors).unpack(meta["likelihood"])
+    if not isinstance(made, Likelihood):
+        raise BadFile("the likelihood is not one.")
     if n_classes is not None:
         _check_classes(made, n_classes)
     state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
@@ -146,15 +140,6 @@ def restore_likelihood(
         raise BadFile(f"the file lacks the noise that {method.argument} needs.")
     made.load_state(state, dtype)
     return made
-
-
-def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
-    """Make the likelihood that a file of format 1 names; its other arguments are in the state or in the method."""
-    if name not in list(LIKELIHOODS):
-        raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
-    kind: Any = LIKELIHOODS[name]
-    arguments = () if kind.two_classes else (n_classes,)
-    return kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
 
 
 def _check_classes(likelihood: Likelihood, n_classes: int) -> None:

@@ -20,8 +20,6 @@ from cavity.saving.json_checks import NUMBERS
 
 Tensors = dict[str, Tensor]
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
-REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
-WITHOUT_EFFECT = [["Auto", "robust", False]]  # arguments of older files that changed nothing
 
 
 class Omitted:
@@ -136,14 +134,11 @@ class Unpacking:
 
     def _object(self, packed: dict[str, Any], kind: str, registry: Registry[Any]) -> Any:
         name = packed[kind]
-        if name in REMOVED:
-            raise BadFile(f"the {kind} {name!r} was removed in version {REMOVED[name]}: fit the model again.")
         if name not in list(registry):
             raise BadFile(
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
             )
-        given = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
-        arguments = {k: v for k, v in given.items() if [name, k, v] not in WITHOUT_EFFECT}
+        arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
             raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
