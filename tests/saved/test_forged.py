@@ -19,12 +19,10 @@ from cavity.common import tensor_files
 from cavity.fitting.networks import Networks
 from cavity.kernels import RBF, Linear, RationalQuadratic
 from cavity.options import nest
-from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.pool import Pool
 from cavity.rows.frames import Prepared
 from cavity.saving import schema
-from cavity.saving.array_reader import read_array_record
-from cavity.saving.model_file import describe
+from cavity.saving.model_file import describe, read_result
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
 from support import toy
@@ -83,35 +81,18 @@ def forge(sample, name, part, value):
     return sample.file(tensors=sample.tensors | {name: new})
 
 
-def predict_in_numpy(record, X):
-    mean, var = record.model.marginals(X)
-    log_p = log_probit_probabilities(mean, var)
-    return None if log_p is None else record.pool.combine(log_p, X, var)
-
-
 def find_nonsense(path, X):
-    """Return what is wrong with the predictions of a file; None if both readers refuse it alike, or they are sound."""
+    """Return what is wrong with the predictions of a file; None if it is refused, or they are sound and torch can go on with it."""
     try:
-        model, words = cavity.load(path), None
-    except BadFile as refused:
-        model, words = None, str(refused)
-    try:
-        record = read_array_record(path)
-    except BadFile as refused:
-        return None if str(refused) == words else f"{refused} / {words}"
-    if model is None:
-        return None if record is None else "only the NumPy reader accepts it"
-    found = [predict(model, X)]
-    if record is not None and record.classes is None:
-        mean, var = record.model.marginals(X)
-        found.append(np.hstack([mean, np.sqrt(var)]))
-    elif record is not None and (log_p := predict_in_numpy(record, X)) is not None:
-        found.append(np.exp(log_p))
-    for values in found:
-        if not np.isfinite(values).all():
-            return "not finite"
-        if hasattr(model, "classes_") and not np.allclose(values.sum(1), 1, atol=1e-6):
-            return f"sums to {values.sum(1)}"
+        model = cavity.load(path)
+    except BadFile:
+        return None
+    values = predict(model, X)
+    if not np.isfinite(values).all():
+        return "not finite"
+    if hasattr(model, "classes_") and not np.allclose(values.sum(1), 1, atol=1e-6):
+        return f"sums to {values.sum(1)}"
+    model._fitted.modules.get()
     return None
 
 
@@ -158,7 +139,7 @@ def test_long_json_is_refused_soon(tmp_path):
     text, path = "x" * 60_000_000, tmp_path / "m"
     path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"text": text}}))
     words = "its JSON takes 57 MB, and a cavity file has at most 32 MB"
-    for reader in (cavity.load, read_array_record, describe_model):
+    for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, words)
     with pytest.raises(BadFile, match=f"could not be written: {words}"):
         tensor_files.write(tmp_path / "new", "model", {}, {"notes": text})
@@ -169,7 +150,7 @@ def test_many_tensors_are_refused_soon(tmp_path):
     path.write_bytes(
         CLASSIFIER.container(CLASSIFIER.header | {f"arguments.{i}": empty for i in range(30_000)})
     )
-    for reader in (cavity.load, read_array_record, describe_model):
+    for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, "at most 20000")
 
 
@@ -185,7 +166,6 @@ def test_trees_that_share_nodes_are_refused(tmp_path):
     path.write_bytes(sample.file(tensors=sample.tensors | {name: sample.tensors[name].flip(0)}))
     with pytest.raises(BadFile, match="the trees of the pool do not fit together"):
         cavity.load(path)
-    assert read_array_record(path) is None  # left to the full reader
 
 
 def refuse_soon(reader, path, words):

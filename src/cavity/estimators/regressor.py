@@ -5,30 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, make_request
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.fitting.regression_job import prepare_regression
-from cavity.fitting.results import Result
-from cavity.options import RegressorConfig, read_regressor
 from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
-from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import follow, to_host
 from cavity.rows.frames import Prepared
-from cavity.rows.tables import Request
-from cavity.rows.targets import read_targets_of_fit
 from cavity.rows.validation import check_rows
 from cavity.saving import model_file
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.options import RegressorConfig
+    from cavity.rows.tables import Request
 
 
 @model_file.register
@@ -115,6 +114,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
+        from cavity.options import read_regressor
+
         return read_regressor(self.get_params(deep=False))
 
     def fit(
@@ -150,15 +151,16 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        from cavity.fitting.regression_job import prepare_regression
+
+        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
         return self._fit(prepare_regression, request)
 
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
-        points = as_array(result.model.prior.Z)
+        points, waves = result.model.inducing_points, result.model.frequencies
         self.inducing_points_ = points[0] if len(points) == 1 else points
-        waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
     def predict(
@@ -192,10 +194,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
         extra = target_noise(self._fitted) if noise else 0.0
         if return_cov:
-            new = as_tensor(check_rows(X, features, lambda: as_array(self._fitted.prior.center)))
+            new = check_rows(X, features, lambda: as_array(self._fitted.center))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
-            total = cov.cpu().numpy() + extra * np.eye(len(cov))
-            return follow(X, (shift + scale * mean.cpu().numpy(), scale**2 * total))
+            return follow(X, (shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))))
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
         found = self._predict(X, targets)
@@ -233,6 +234,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         low, high : ndarray of shape (n,)
             Ends of the intervals.
         """
+        from scipy.special import ndtri
+
         half_level = 0.5 + 0.5 * read_level(level)
         mean, std = self.predict(to_host(X), return_std=True)
         half = ndtri(half_level) * std
@@ -260,6 +263,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return follow(X, (draws,))[0]
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        from cavity.rows.targets import read_targets_of_fit
+
         table = read_targets_of_fit(request, self._features(), (0.0, 1.0))
 
         def losses(X: Array) -> Array:

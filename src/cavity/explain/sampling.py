@@ -29,7 +29,7 @@ from cavity.options import ClassifierConfig, Config, Options, RegressorConfig, p
 from cavity.options.plan import TableSize
 from cavity.options.reading import read_names
 from cavity.options.value_checks import number, whole
-from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
+from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.rows.tables import Request, Table, read_table_of_fit
 from cavity.rows.targets import read_targets_of_fit
@@ -93,7 +93,7 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
         "ess": ess,
         "evaluations": target.evaluations,
         "warnings": _warn(diverging, total, r_hat, ess),
-        "models": tuple(with_canonical_layout(model.to(torch.device("cpu"))) for model in models),
+        "models": tuple(model.to(torch.device("cpu")) for model in models),
         "features": fit.features,
     }
 

@@ -271,7 +271,7 @@ class Calibration(NamedTuple):
     ) -> Held:
         """Predict rows that a model did not see; `logs`: what the members predict."""
         f = predict_latent(model, as_tensor(held.X))
-        parts = {0: log_probabilities(model, f).numpy()} | logs
+        parts = {0: log_probabilities(model, f)} | logs
         return Held(parts, held.y, held.weight, rows, as_array(f.var))
 
     def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:

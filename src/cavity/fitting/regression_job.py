@@ -146,7 +146,7 @@ def make_judge(held: Table, with_residual: bool, keep: Keep) -> Callable[[Engine
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
         f = predict_moments(model, keep(model), with_residual, new)
-        mean, var = f.mean.cpu().numpy(), f.var.clamp_min(0).cpu().numpy() + target_noise(model)
+        mean, var = f.mean, np.maximum(f.var, 0) + target_noise(model)
         loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(scale)
         return float(np.average(loss, weights=held.weight))
 

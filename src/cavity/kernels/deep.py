@@ -88,7 +88,15 @@ class Deep(Kernel):
         base, units = formula_of(self.base, xp), (xp.array(self.center), xp.array(self.unit))
         if xp is TORCH:
             return MappedFormula(base, self._features)
-        return MappedFormula(base, lambda X: _layers(self.net, to_units(X, *units)))
+        return MappedFormula(base, lambda X: self._call(to_units(X, *units)))
+
+    @torch.no_grad()
+    def _call(self, X: Any) -> Any:
+        """Return the features of values of a graph, or of an array."""
+        if not isinstance(X, np.ndarray):
+            return _layers(self.net, X)
+        held = next(self.net.parameters(), self.unit)
+        return self.net(torch.from_numpy(X).to(held.dtype)).double().numpy()
 
 
 def _layers(net: nn.Module, X: Any) -> Any:

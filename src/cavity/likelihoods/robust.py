@@ -14,7 +14,6 @@ from cavity.errors import BadFile, BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
 from cavity.likelihoods.probit import rivals, signs
-from cavity.likelihoods.quadrature.argmax import leader_is_sure
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.largest import Win, win
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
@@ -172,9 +171,6 @@ class RobustMax(_Robust):
 
     def _log_win(self, mean: Array, var: Array) -> Array:
         return log_largest(mean, var, self._classes())
-
-    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
-        return leader_is_sure(mean, var)
 
 
 @LIKELIHOODS.register

@@ -1,6 +1,6 @@
 """The schema of a model file: every tensor with its shape, type and range, and every JSON value. A new entry is one line.
 
-Both readers and `cavity info` check files against these tables, so that they refuse the same files in the same words.
+`load`, `cavity predict` and `cavity info` check files against these tables.
 
 Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the same in one group of tensors):
 
@@ -166,6 +166,10 @@ FACTS = (
     Fact("pool?.boosted", r.many(r.flag_or_null, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
+    Fact("predicts?.residual", r.flag),  # variances have the residual
+    Fact(
+        "predicts?.tolerance", r.number(0, 1)
+    ),  # of conjugate gradients, if predictions read the training rows
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("novelty?.quantiles", r.quantiles),
     Fact("growing?.sites.weighted", r.flag),

@@ -62,14 +62,6 @@ def _find_edges(mean: Array, sd: Array, C: int) -> tuple[Array, Array | None]:
     return thin(edges, floor, ceiling, MOST_EDGES), floor
 
 
-def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
-    """Return the rows [n] where the leader l surely has p > ½: P(l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))."""
-    best, leader = mean.max(-1, keepdim=True)
-    z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
-    lost: Tensor = torch.special.ndtr(z).sum(-1) - 0.5  # the leader's own term is ½
-    return lost < 0.499
-
-
 def log_by_panels(mean: Tensor, sd: Tensor) -> Tensor:
     """Integrate every row on the shortest grid of Gauss–Legendre panels that resolves it; far tails around their own modes."""
     C = mean.shape[-1]

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.common.array_tails import SQRT_2_OVER_PI, SQRT_HALF
-from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.namespaces import NUMPY, SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
 
 DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
