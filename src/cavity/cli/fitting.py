@@ -224,7 +224,7 @@ def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list
 def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
     loss = format_loss(estimate.log_loss, estimate.standard_error)
-    worse = logistic is not None and logistic <= estimate.log_loss - estimate.optimism
+    worse = logistic is not None and logistic <= estimate.log_loss
     return "\n".join(
         [
             f"Estimated on {estimate.origin}:",

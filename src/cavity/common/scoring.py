@@ -1,6 +1,7 @@
 """Scores of class probabilities, with weights. Every score of the package is computed here; NumPy alone.
 
-A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is √(Σ_n w_n² (x_n − m)²) / Σ_n w_n.
+A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is √(Σ_n w_n² (x_n − m)²) / Σ_n w_n. Rows that
+belong together, such as copies of one row, count as one: √(Σ_g (Σ_{n∈g} w_n (x_n − m))²) / Σ_n w_n. [METHOD 18]
 """
 
 from __future__ import annotations
@@ -70,14 +71,18 @@ def count_effective(weight: Array) -> float:
     return float(weight.sum() ** 2 / (weight**2).sum())
 
 
-def average(values: Any, weight: Array | None = None) -> Mean:
-    """Return the weighted mean of one value per row, and its standard error."""
+def average(values: Any, weight: Array | None = None, unit: Labels | None = None) -> Mean:
+    """Return the weighted mean of one value per row, and its standard error.
+
+    `unit`: the same number for rows that belong together.
+    """
     values = np.asarray(values, dtype=np.float64)
     weight = np.ones(len(values)) if weight is None else weight
     share = weight / weight.sum()
     mean = float(share @ values)
     with np.errstate(invalid="ignore"):  # an infinite loss has no standard error
-        return Mean(mean, float(np.linalg.norm(share * (values - mean))))
+        off = share * (values - mean)
+        return Mean(mean, float(np.linalg.norm(off if unit is None else np.bincount(unit, off))))
 
 
 def score_rows(log_p: Array, y: Labels) -> dict[str, Array]:

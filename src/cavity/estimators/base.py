@@ -34,7 +34,7 @@ from cavity.saving import model_file
 from cavity.saving.model_file import Record
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.fitting.job import Job
+    from cavity.fitting.job import Session
     from cavity.rows.tables import Request
 
 Array = NDArray[np.float64]
@@ -152,21 +152,14 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, name):
             delattr(self, name)
 
-    def _fit(self, prepare: Callable[..., Job], request: Request) -> Self:
-        """Train the job that `prepare` makes, and store its result."""
-        import torch
-
-        from cavity.estimators.sklearn_callbacks import tell_callbacks
+    def _begin_fit(self, request: Request) -> tuple[Session[Any], Request]:
+        """Check the arguments, and draw the seed of the fit."""
         from cavity.fitting.job import open_session, read_request
 
         config = self._config()
         read = read_request(config, request)
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare(open_session(config, read.time_limit, earlier), read)
-            with tell_callbacks(self, job, request):
-                self.fit_warnings_ = job.train(self._store)
-        return self
+        return open_session(config, read.time_limit, earlier), read
 
     def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
         features = self._features()

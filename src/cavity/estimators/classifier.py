@@ -258,10 +258,17 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : GPClassifier
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        from cavity.fitting.classification_job import prepare_classification
+        import torch
+
+        from cavity.estimators.sklearn_callbacks import tell_callbacks
+        from cavity.fitting.classification import fit_classifier
 
         request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
-        return self._fit(prepare_classification, request)
+        session, read = self._begin_fit(request)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            watch = partial(tell_callbacks, self, request)
+            self.fit_warnings_ = fit_classifier(session, read, self._store, watch)
+        return self
 
     @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
@@ -325,8 +332,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            of = len(result.loo.y)
-            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out", of)
+            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

@@ -151,10 +151,20 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
+        import torch
+
+        from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.regression_job import prepare_regression
 
         request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
-        return self._fit(prepare_regression, request)
+        session, read = self._begin_fit(request)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            job = prepare_regression(session, read)
+            with tell_callbacks(
+                self, request, job.run, job.plan, lambda run: job.make_result(run)._replace(plan=job.plan)
+            ):
+                self.fit_warnings_ = job.train(self._store)
+        return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cavity.estimators.optional_methods import CallbackSupport
-from cavity.fitting.job import Job
+from cavity.options import Plan
 from cavity.prediction.model import copy_engine
+from cavity.prediction.result import Result
 from cavity.rows.tables import Request
 from cavity.training.callbacks import Callback, Running
+from cavity.training.loop import Run
+
+Record = Callable[[Run], Result]
 
 
 class Epochs(Callback):
@@ -19,8 +23,8 @@ class Epochs(Callback):
 
     every_step = False
 
-    def __init__(self, context: Any, job: Job, told: dict[str, Any]) -> None:
-        self.context, self.job, self.told = context, job, told
+    def __init__(self, context: Any, record: Record, told: dict[str, Any]) -> None:
+        self.context, self.record, self.told = context, record, told
         self.task: Any = None
 
     def start(self, run: Running) -> None:
@@ -44,25 +48,27 @@ class Epochs(Callback):
         """Return the fitted attributes as if training had ended here. The run stays untouched."""
         shadow, made = copy.copy(run), copy.copy(self.told["estimator"])
         shadow.engine = copy_engine(run.engine)
-        made._store(self.job.make_result(shadow)._replace(plan=self.job.plan))
+        made._store(self.record(shadow))
         return dict(vars(made))
 
 
 @contextmanager
-def tell_callbacks(estimator: CallbackSupport, job: Job, request: Request) -> Iterator[None]:
-    """Tell the callbacks of an estimator, if it has any, how a fit goes."""
+def tell_callbacks(
+    estimator: CallbackSupport, request: Request, run: Run, plan: Plan, record: Record
+) -> Iterator[None]:
+    """Tell the callbacks of an estimator, if it has any, how a run goes; `record` returns what the fit leaves at a run."""
     if not getattr(estimator, "_skl_callbacks", ()):
         yield
         return
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 
-    weight, epochs = request.sample_weight, job.plan.training.max_epochs
+    weight, epochs = request.sample_weight, plan.training.max_epochs
     told = {"estimator": estimator, "X": request.X, "y": request.y}
     told["metadata"] = None if weight is None else {"sample_weight": weight}
     try:
         context = CallbackSupportMixin._init_callback_context(estimator, max_subtasks=epochs)
         context.call_on_fit_task_begin(**told)
-        job.run.callbacks = (Epochs(context, job, told), *job.run.callbacks)
+        run.callbacks = (Epochs(context, record, told), *run.callbacks)
         yield
         context.call_on_fit_task_end(**told, reconstruction_attributes={})
     finally:

@@ -150,6 +150,7 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
     Thresholds and sums are in float64; the operator rounds each score to float32, by a relative error of 6e-8.
     """
+    X = forest.add_codes(X)
     graph, types = X.graph, X.graph.onnx.TensorProto
     if not forest.boosted:
         X = graph.op("Cast", graph.op("Cast", X, to=types.FLOAT), to=types.DOUBLE)

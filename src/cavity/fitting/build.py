@@ -34,7 +34,7 @@ from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
-from cavity.options import Config, Options, policy
+from cavity.options import Config, Options
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
@@ -50,6 +50,7 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 
@@ -100,7 +101,7 @@ def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
     nor leave-one-out would see it. [decision 57]
     """
     rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
-    rare = rows < policy.RARE_CELLS
+    rare = rows < RARE_CELLS
     if module.size * np.count_nonzero(rare & (rows > 0)) > pool.weight.sum():
         module.inducing.register_hook(torch.tensor(~rare).to(module.inducing).mul)  # type: ignore[no-untyped-call]  # of torch
 
@@ -223,9 +224,7 @@ def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
     if options.plan.optimizer == "sag":
         return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
     if options.plan.anneal:
-        share = torch.ones_like(engine.theta())
-        share[engine.places.get("inducing", slice(0))] = options.plan.inducing_share
-        return Adam(beta2=SHORT_MEMORY, share=share)
+        return Adam(beta2=SHORT_MEMORY)
     return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,11 +15,13 @@ from numpy.typing import NDArray
 
 from cavity import distributed
 from cavity._version import __version__
+from cavity.common.column_statistics import Columns
 from cavity.distributed import Local, check_same
 from cavity.errors import BadOption
 from cavity.fitting import build, monitoring, runs
+from cavity.fitting.clock import Clock, read_limit
 from cavity.fitting.results import Continuation, Result
-from cavity.fitting.time_budget import Budget, read_limit
+from cavity.kernels.inducing import Candidates
 from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options, Plan, policy
 from cavity.options.plan import TableSize
@@ -42,63 +42,50 @@ OF_A_RANK = ("random_state", "callbacks", "verbose", "device", "checkpoint")
 
 
 @dataclass
+class Begun:
+    """A run that has begun, and what it was made of."""
+
+    run: Run
+    options: Options
+    table: Facts  # the rows of the run, equal ones merged
+    columns: Columns
+    pool: Candidates  # training rows that inducing points were chosen from
+    seen: Facts = field(init=False)  # the same rows, unmerged
+    every_row: bool = True  # no row is kept for early stopping
+
+    def __post_init__(self) -> None:
+        self.seen = self.table
+
+
+@dataclass
 class Job:
-    """A fit that is ready to train."""
+    """The fit of a regressor, ready to train."""
 
     run: Run
     options: Options
     plan: Plan
     make_result: Callable[[Run], Result]
-    lightest: float = 1.0
-    # after training: calibrate; True: at once, without more fits
-    finish: Callable[[Job, Result, bool], Result] | None = None
-    beside: AbstractContextManager[Any] = field(default_factory=nullcontext)  # runs during training
-    fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
-
-    def train_quietly(self, settle: bool = True) -> Run:
-        """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
-        self.run.plan = replace(self.run.plan, settle=settle)
-        self.run = runs.train(self.run, self.options)
-        return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
         """Train to the end, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
-            self._announce()
-            with self.beside:
-                result = self._train(store)
-            return self._warn(result)
-
-    def _announce(self) -> None:
-        """Estimate the time of the fit, and say what it will do."""
-        if self.run.reduce.world == 1:
-            self.plan = add_estimate(self.plan, self.fast)
-        if self.run.reduce.rank == 0:
-            verbose, time_needed = self.options.config.verbose, self.plan.describe_time()
-            announce("; ".join(filter(None, [f"Plan: {self.plan.summarise()}", time_needed])), verbose)
-            announce(f"  Gaussian process: at most {self.plan.training.max_epochs} epochs", verbose)
-
-    def _train(self, store: Callable[[Result], None]) -> Result:
-        first, result = self.run.state, None
-        try:
-            self.run = runs.train(self.run, self.options)
-            result = self.end()
-            store(result)
-            if self.finish is not None:
-                result = self.finish(self, result, False)
+            self.plan = describe_plan(self.plan, None, self.options.config, self.run.reduce)
+            first = self.run.state
+            try:
+                self.run = runs.train(self.run, self.options)
+                result = self.end()
                 store(result)
-        except KeyboardInterrupt:
-            now = self.run.state
-            if self.run.history or now.theta is not first.theta or now.sums is not first.sums:
-                store(self._keep(result))
-            raise
-        return result
+            except KeyboardInterrupt:
+                now = self.run.state
+                if self.run.history or now.theta is not first.theta or now.sums is not first.sums:
+                    store(self._keep())
+                raise
+            return self._warn(result)
 
     def _warn(self, result: Result) -> list[str]:
         limit = "Training(max_seconds=...)" if self.plan.time_limit is None else "time_limit="
-        found = runs.find_warnings(self.run, self.options, self.lightest, limit)
-        verdict = None if result.estimate is None else result.estimate.verdict
-        found += [(text, UserWarning) for text in (*result.warnings, verdict) if text is not None]
+        found = runs.find_warnings(self.run, self.options, 1.0, limit)
+        found += [(text, UserWarning) for text in result.warnings]
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
@@ -107,17 +94,23 @@ class Job:
     def end(self) -> Result:
         return self.make_result(self.run)._replace(plan=self.plan)
 
-    def _keep(self, result: Result | None) -> Result:
-        """Return the result of an interrupted fit within seconds. None: training itself was interrupted."""
-        where = "the calibration" if result is not None else "training"
-        if result is None:
-            monitoring.restore_best(self.run)
-            self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
-            result = self.end()
-        if self.finish is not None:
-            result = self.finish(self, result, True)
-        text = f"{where} was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
-        return result._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
+    def _keep(self) -> Result:
+        """Return the result of an interrupted fit within seconds."""
+        monitoring.restore_best(self.run)
+        self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
+        text = f"training was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
+        return self.end()._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
+
+
+def describe_plan(plan: Plan, fast: Plan | None, config: Config, reduce: Local) -> Plan:
+    """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
+    if reduce.world == 1:
+        plan = add_estimate(plan, fast)
+    if reduce.rank == 0:
+        time_needed = plan.describe_time()
+        announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), config.verbose)
+        announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", config.verbose)
+    return plan
 
 
 class Session(NamedTuple, Generic[AnyConfig]):
@@ -128,7 +121,31 @@ class Session(NamedTuple, Generic[AnyConfig]):
     reduce: Local
     seed: int
     rng: np.random.Generator
-    budget: Budget
+    clock: Clock
+
+    def limit_training(self, share: float) -> Session[AnyConfig]:
+        """Give training a share of the seconds that are left of a time limit."""
+        if self.clock.limit is None:
+            return self
+        end = self.clock.spent() + share * max(0.0, self.clock.left())
+        given = self.config.max_seconds
+        return self._replace(
+            config=replace(self.config, max_seconds=end if given is None else min(given, end))
+        )
+
+    def for_fold(self, seconds: float | None) -> Session[AnyConfig]:
+        """Return the session of a fit to a part of the rows, whose model only predicts the other rows."""
+        config = replace(
+            self.config,
+            callbacks=(),
+            checkpoint=None,
+            resume=False,
+            verbose=0,
+            warm_start=False,
+            max_seconds=seconds,
+        )
+        clock = Clock.start(None, self.reduce)
+        return self._replace(config=config, rng=np.random.default_rng(self.seed), earlier=None, clock=clock)
 
     def on_best_device(self, size: TableSize) -> Session[AnyConfig]:
         """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
@@ -148,11 +165,12 @@ def open_session(
 ) -> Session[AnyConfig]:
     """Draw the seed of a fit, after checking what its ranks can do."""
     distributed.warn_unjoined()
-    reduce, budget = distributed.current(), Budget(time.perf_counter(), time_limit, config.max_seconds)
+    reduce = distributed.current()
+    clock = Clock.start(time_limit, reduce)
     config.check_ranks(reduce.world)
     check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
-    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), budget)
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), clock)
 
 
 def read_request(config: Config, request: Request) -> Request:
@@ -160,6 +178,37 @@ def read_request(config: Config, request: Request) -> Request:
     pair, limit = monitoring.read_eval_set(config, request.eval_set), read_limit(request.time_limit)
     refuse_many_columns(request.X)
     return request.with_arrays()._replace(eval_set=pair, time_limit=limit)
+
+
+def begin_run(
+    session: Session[Any],
+    table: Facts,
+    features: Features,
+    begin: Start,
+    Z: Array,
+    *,
+    likelihood: Likelihood | None = None,
+    classes: NDArray[Any] | None = None,
+    numbered: bool = True,
+    stopping: tuple[Callback, ...] = (),
+) -> Begun:
+    """Build the engine, and start or resume a run."""
+    config, earlier, reduce, seed, rng, clock = session
+    size = TableSize.of(table, features.n, numbered)
+    options = policy.complete(config, size, build.whitened_size(config, Z))
+    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options, likelihood)
+    state = None if earlier is None else earlier.state
+    run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
+    run.started = clock.begun  # max_seconds counts the start-up, too
+    facts: dict[str, Any] = {}
+    if config.checkpoint:  # an optimiser cannot read what another one remembers
+        facts = monitoring.describe_run(config, table, classes, engine.prior.size, seed)
+        facts["optimizer"] = options.plan.optimizer
+    run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
+    stored = monitoring.find_checkpoint(config, reduce)
+    if stored is not None:
+        restore_run(run, stored, facts)
+    return Begun(run, options, table, begin.columns, begin.pool)
 
 
 def start_job(
@@ -171,26 +220,11 @@ def start_job(
     make_result: Callable[[Run], Result],
     *,
     likelihood: Likelihood | None = None,
-    classes: NDArray[Any] | None = None,
-    numbered: bool = True,
     stopping: tuple[Callback, ...] = (),
 ) -> Job:
-    config, earlier, reduce, seed, rng, budget = session
-    size = TableSize.of(table, features.n, numbered)
-    options = policy.complete(config, size, build.whitened_size(config, Z))
-    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options, likelihood)
-    state = None if earlier is None else earlier.state
-    run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
-    run.started = budget.begun  # max_seconds counts the start-up, too
-    facts: dict[str, Any] = {}
-    if config.checkpoint:  # an optimiser cannot read what another one remembers
-        facts = monitoring.describe_run(config, table, classes, engine.prior.size, seed)
-        facts["optimizer"] = options.plan.optimizer
-    run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
-    stored = monitoring.find_checkpoint(config, reduce)
-    if stored is not None:
-        restore_run(run, stored, facts)
-    return Job(run, options, Plan(training=options.plan, time_limit=budget.limit), make_result)
+    begun = begin_run(session, table, features, begin, Z, likelihood=likelihood, stopping=stopping)
+    plan = Plan(training=begun.options.plan, time_limit=session.clock.limit)
+    return Job(begun.run, begun.options, plan, make_result)
 
 
 def check_arguments(config: Config, reduce: Local) -> None:

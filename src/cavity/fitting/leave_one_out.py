@@ -5,7 +5,6 @@ Labels calibrate the model and estimate its quality; variances say how usual a r
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +15,10 @@ from cavity.errors import BadInput
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
-from cavity.kernels.inducing import CANDIDATES
-from cavity.options import policy
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.novelty import Novelty, make_novelty
+from cavity.rows.repeats import find_units
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
 
@@ -28,9 +26,9 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
+LEAST_ROWS, SAMPLED_ROWS = 1000, 50_000  # of leave-one-out for a table that is not kept whole
+SCORED = 1 << 21  # most log-probabilities that a temperature is fitted to
 NOVELTY_ROWS = 2000  # training rows that the quantiles of novelty are computed from
-MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
-MIXED = 0.25  # share of the repeated rows whose twins have other labels, from which it is
 
 
 class LeaveOneOut(NamedTuple):
@@ -44,7 +42,7 @@ class LeaveOneOut(NamedTuple):
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        return self._select(choose_sample(len(self.y), policy.most_loo_rows(self.f.mean.shape[1])))
+        return self._select(choose_sample(len(self.y), most_rows(self.f.mean.shape[1])))
 
     def _select(self, chosen: Numbers | None) -> LeaveOneOut:
         if chosen is None:
@@ -57,10 +55,10 @@ class LeaveOneOut(NamedTuple):
         f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
         return log_probabilities(model, f)
 
-    def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str, of: int) -> Estimate:
-        """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt. `of`: rows of the table."""
+    def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str) -> Estimate:
+        """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
         learnt = any(p.requires_grad for p in model.prior.parameters())
-        return estimate_quality(log_p, self.y, self.weight, prior, how, "seen" if learnt else "folds", of)
+        return estimate_quality(log_p, self.y, self.weight, prior, how, "seen" if learnt else "folds")
 
     def for_novelty(self) -> LeaveOneOut:
         """Return random rows, enough for quantiles."""
@@ -78,10 +76,10 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
     place = trained.place if isinstance(trained, Table) else None
     n, C = run.rows.n_rows if place is None else len(place), table.n_classes
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    in_time = max(policy.LOO_LEAST, run.count_rows_in_time())
-    most = max(1, int(min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C, in_time)) // run.reduce.world)
+    in_time = max(LEAST_ROWS, run.count_rows_in_time())
+    most = max(1, int(min(SAMPLED_ROWS, KEPT // C, in_time)) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
-    twins = find_twins(table) if run.reduce.world == 1 else None
+    twins = find_units(table) if isinstance(table, Table) and run.reduce.world == 1 else None
     if place is None:
         found = _leave_out(run, chosen, twins)
     else:
@@ -124,6 +122,11 @@ def _leave_out(
     return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), rows, False)
 
 
+def most_rows(n_classes: int) -> int:
+    """Return the most rows that a temperature is fitted to: with hundreds of classes each takes long."""
+    return max(LEAST_ROWS, SCORED // n_classes)
+
+
 def choose_sample(n: int, most: int) -> Numbers | None:
     """Return `most` random places among n, ascending; None for all of them."""
     return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
@@ -146,34 +149,6 @@ def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | Non
     except BadInput:  # a kernel of the user's own overflows
         return None
     return make_novelty(prior_variances(model, rows), var, np.ones(len(rows)))
-
-
-def find_twins(table: Facts) -> Numbers | None:
-    """Return a number for each row, the same for rows with equal features; None if every row leaves alone.
-
-    Twins may be one case that was entered twice, so a row says nothing new about its twin. In a table of cells they are different
-    cases, and a new row will meet its cell again: there every row leaves alone.
-    """
-    if not isinstance(table, Table) or table.n_rows > CANDIDATES:
-        return None
-    distinct, place = table.distinct
-    return None if len(distinct) == table.n_rows or has_cells(table) else place
-
-
-def has_cells(table: Table) -> bool:
-    """Return whether a table has few distinct rows, each with many cases: few values per column, or cases of different labels."""
-    if table.lightest != table.heaviest:
-        table = replace(table, weight=np.ones(table.n_rows))
-    first, place = table.equal_rows
-    if table.n_rows <= MOST_REPEATS * len(first):
-        return False
-    if max(len(np.unique(column)) for column in table.X.T) ** 2 <= table.n_rows:
-        return True
-    cell = table.merged.distinct[1]
-    count = np.zeros((cell.max() + 1, table.n_classes), dtype=np.int64)
-    count[cell, table.merged.y] = np.bincount(place)
-    rows, labels = count.sum(1), np.count_nonzero(count, axis=1)
-    return bool(rows[labels > 1].sum() > MIXED * rows[rows > 1].sum())
 
 
 def effective_share(weight: Array, twins: Numbers | None = None) -> float:

@@ -1,18 +1,20 @@
-"""The members of a pool, those of the plan or classifiers of the user's own, and their fits: after training or beside it."""
+"""The members of a pool beside the Gaussian process: class frequencies, logistic regression, boosting, extra trees.
+
+Or classifiers of the user's own. A member is fitted to rows and becomes arrays; `prediction.pool` weighs them.
+"""
 
 from __future__ import annotations
 
-import math
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.fitting.networks import Networks
+from cavity.fitting.networks import train_networks
 from cavity.fitting.sklearn_trees import (
     ExtraTrees,
     bin_without_weights,
@@ -21,197 +23,296 @@ from cavity.fitting.sklearn_trees import (
     make_forest,
 )
 from cavity.options.plan import CalibrationPlan
-from cavity.options.policy import (
-    BOOSTING_L2,
-    LEAST_BOOSTING,
-    LEAST_NETWORKS,
-    THREADS_ROWS,
-    TRIAL_TREES,
-    merge_rows,
-)
+from cavity.prediction.linear_model import FARTHEST, LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import Member
+from cavity.prediction.tree_ensembles import Forest
 from cavity.rows.tables import Table
 from cavity.training.threads import limit_openmp
 
-STEP = 10  # trees per core that grow between two looks at the clock
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+IsOver = Callable[[], bool]
+
+ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
+FIRST_ROUNDS, MOST_ROUNDS = 50, 400  # of boosting
+ROWS_PER_ROUND = 4  # at least
+LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
+LINEAR_ROWS = 20_000  # that logistic regression is fitted to: more say the same
+LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
+LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count half
+HALF_ROW = 0.5  # added to the count of each class
+BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge
 
 
-class Fitted(NamedTuple):
-    """Members that are fitted, and the columns that they take."""
+class Codes(NamedTuple):
+    """Codes of the levels of categories, [D] each: see `Forest`."""
 
-    models: list[Any]
-    columns: NDArray[np.int64]
+    block: Labels
+    code: Array
+
+    def add_to(self, forest: Forest) -> Forest:
+        return forest._replace(block=self.block.astype(np.int32), code=self.code)
 
 
-def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
-    """Return unfitted classifiers to pool with: those of the plan, or copies of the user's own."""
+def make_codes(rows: Rows, blocks: Sequence[slice]) -> Codes | None:
+    """Number the levels of categories by what they say of the labels; None without categories of three levels or more.
+
+    The shares of the classes at each level, shrunk towards those of all rows, are ordered along their first principal axis. Codes
+    are centred, so that a level which no training row has is in the middle.
+    """
+    block, code = np.arange(rows.X.shape[1]), np.ones(rows.X.shape[1])
+    weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
+    labels = np.eye(rows.n_classes)[rows.y] * weight[:, None]
+    prior = labels.sum(0) / weight.sum()
+    wide = [of for of in blocks if of.stop - of.start > 2]
+    for of in wide:
+        count = rows.X[:, of].T @ labels  # [levels C]
+        total = count.sum(1, keepdims=True)
+        off = (count - total * prior) / (total + LEVEL_ROWS)
+        axis = np.linalg.svd(np.sqrt(total) * off, full_matrices=False)[2][0]
+        rank = np.argsort(np.argsort(off @ axis * np.sign(axis[np.abs(axis).argmax()]), kind="stable"))
+        block[of], code[of] = of.start, rank - (len(rank) - 1) / 2
+    return Codes(block, code) if wide else None
+
+
+class Rows(NamedTuple):
+    """Rows that a member is fitted to, or judged by."""
+
+    X: Array  # [n D]
+    y: Labels
+    weight: Array | None  # None: all weigh the same
+    n_classes: int
+    codes: Codes | None = None  # for trees
+
+    @classmethod
+    def of(cls, table: Table) -> Rows:
+        # equal weights are left out: scikit-learn is faster without
+        weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
+        return cls(limit_cells(table.X), table.y, weight, table.n_classes)
+
+    def for_trees(self, columns: Labels) -> tuple[Rows, Labels]:
+        """Return the rows with a code in place of the levels of a category, and their columns."""
+        if self.codes is None:
+            return self._replace(X=self.X[:, columns]), columns
+        kept = columns[np.isin(columns, self.codes.block)]
+        kept = np.union1d(kept, self.codes.block[columns])
+        empty, _ = Frequencies().fit(self, columns, None, lambda: False)
+        return self._replace(X=self.codes.add_to(empty).add_codes(self.X)[:, kept]), kept
+
+    def make_member(self, model: Any, columns: Labels, rounds: int | None = None) -> Forest:
+        """Return the arrays of trees that are fitted to these columns."""
+        forest = make_forest(model, columns, rounds)
+        return forest if self.codes is None else self.codes.add_to(forest)
+
+
+class Recipe(Protocol):
+    """An unfitted member."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in plans and messages."""
+
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Member, Recipe]:
+        """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
+
+        `is_over` says that time is up.
+        """
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Class frequencies: a table without signal ends there."""
+
+    name: ClassVar[str] = "class frequencies"
+
+    def fit(
+        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
+    ) -> tuple[Forest, Frequencies]:
+        weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
+        count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
+        zero = np.zeros(1, np.int32)
+        leaf = (count / count.sum())[None].astype(np.float32)
+        never, start = np.full(1, np.inf, np.float32), np.zeros(rows.n_classes)
+        return Forest(zero, never, zero, zero, leaf, zero, zero, start, boosted=False), self
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Multinomial logistic regression."""
+
+    name: ClassVar[str] = "logistic regression"
+
+    def fit(
+        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
+    ) -> tuple[LinearModel, Linear]:
+        from sklearn.linear_model import LogisticRegression
+
+        X, y, weight, C = rows.X[:, columns], rows.y, rows.weight, rows.n_classes
+        if len(y) > LINEAR_ROWS:
+            kept = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
+            kept = np.union1d(kept, np.unique(y, return_index=True)[1])
+            X, y, weight = X[kept], y[kept], None if weight is None else weight[kept]
+        shift = np.average(X, 0, weight)
+        spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
+        scale = 1 / np.where(spread > 0, spread, 1.0)
+        Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST)
+        model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3).fit(Z, y, weight)
+        slope, bias = model.coef_.T, model.intercept_[None]
+        if C == 2:  # one score, of the second class
+            slope, bias = (np.hstack([np.zeros_like(part), part]) for part in (slope, bias))
+        return LinearModel(columns, shift, scale, slope, bias), self
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Small neural networks."""
+
+    count: int
+    seed: int
+
+    name: ClassVar[str] = "networks"
+
+    def fit(
+        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
+    ) -> tuple[Network, Networks]:
+        X = rows.X[:, columns]
+        found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
+        return found._replace(used=columns), self
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """Gradient boosting; held-out rows choose the number of rounds."""
+
+    rate: float
+    seed: int
+    rounds: int | None = None  # None: held-out rows will choose
+
+    name: ClassVar[str] = "boosting"
+
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Forest, Boosting]:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        (X, y, weight, *_), columns = rows.for_trees(columns)
+        model = bin_without_weights(
+            HistGradientBoostingClassifier(
+                learning_rate=self.rate,
+                max_iter=self.rounds or FIRST_ROUNDS,
+                l2_regularization=BOOSTING_L2,
+                early_stopping=False,
+                warm_start=True,
+                random_state=self.seed,
+            )
+        )
+        model.fit(X, y, weight)
+        if self.rounds is not None or held is None:
+            return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
+        known = held._replace(codes=rows.codes).for_trees(columns)[0]
+        loss = _find_losses(model, known)
+        least = LEAST_GAIN * _find_entropy(rows)
+        most = min(MOST_ROUNDS, len(y) // ROWS_PER_ROUND)
+        while _pays(loss, least) and model.max_iter < most and not is_over():
+            model.set_params(max_iter=2 * model.max_iter).fit(X, y, weight)
+            loss = _find_losses(model, known)
+        best = 1 + int(np.argmin(loss))
+        return rows.make_member(model, columns, best), replace(self, rounds=best)
+
+
+def _find_entropy(rows: Rows) -> float:
+    """Return the log loss of class frequencies."""
+    share = np.bincount(rows.y, rows.weight) / (len(rows.y) if rows.weight is None else rows.weight.sum())
+    return float(-(share[share > 0] * np.log(share[share > 0])).sum())
+
+
+def _pays(loss: Array, least: float) -> bool:
+    """Return whether the last third of the rounds paid, so that twice as many may."""
+    return bool(loss[: 2 * len(loss) // 3].min() - loss.min() > least)
+
+
+def _find_losses(model: Any, held: Rows) -> Array:
+    """Return the log loss of held-out rows after each round."""
+    own = np.arange(len(held.y)), held.y
+    loss = [
+        -np.average(np.log(np.maximum(P[own], 1e-9)), weights=held.weight)
+        for P in model.staged_predict_proba(held.X)
+    ]
+    return np.array(loss)
+
+
+@dataclass(frozen=True)
+class Forests:
+    """Extremely randomised trees."""
+
+    trees: int
+    leaves: int  # most of a tree; 0: any number
+    seed: int
+
+    name: ClassVar[str] = "extra trees"
+
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Forest, Forests]:
+        (X, y, weight, *_), columns = rows.for_trees(columns)
+        if not self.leaves:
+            return rows.make_member(ExtraTrees(self.trees, self.seed).fit(X, y, weight), columns), self
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        one = len(y) <= ONE_THREAD_ROWS
+        model = ExtraTreesClassifier(
+            self.trees, max_leaf_nodes=self.leaves, n_jobs=1 if one else -1, random_state=self.seed
+        )
+        return rows.make_member(model.fit(X, y, weight), columns), self
+
+
+@dataclass(frozen=True)
+class Given:
+    """A classifier of the user's own."""
+
+    classifier: Any
+
+    @property
+    def name(self) -> str:
+        return type(self.classifier).__name__
+
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Member, Given]:
+        from sklearn.base import clone
+
+        model = bin_without_weights(clone(self.classifier))
+        return make_forest(model.fit(rows.X[:, columns], rows.y, rows.weight), columns), self
+
+
+def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe]:
+    """Return the recipes of a plan, those that give most per second first, or the user's own classifiers."""
     if not plan.pools:
         return []
     if not isinstance(ensemble, str):
-        from sklearn.base import clone
-
-        return [clone(member) for member in ensemble]
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-
-    forest: Any = ExtraTrees(plan.trees, seed)
-    if plan.leaves:
-        forest = ExtraTreesClassifier(
-            plan.trees,
-            max_leaf_nodes=plan.leaves,
-            bootstrap=plan.bootstrap,
-            oob_score=plan.bootstrap,
-            n_jobs=plan.threads,
-            random_state=seed,
-        )
-    networks = [Networks(plan.networks, seed)] if plan.networks else []
-    if not plan.rounds:
-        return [forest, *networks]
-    boosting = HistGradientBoostingClassifier(
-        max_iter=plan.rounds, l2_regularization=BOOSTING_L2, early_stopping=False, random_state=seed
-    )
-    return [boosting, forest, *networks]
+        return [Given(classifier) for classifier in ensemble]
+    found: list[Recipe] = [Frequencies(), Linear(), Networks(plan.networks, seed)]
+    if plan.rate:
+        found.append(Boosting(plan.rate, seed))
+    if plan.trees:
+        found.append(Forests(plan.trees, plan.leaves, seed))
+    return found
 
 
-def make_member(model: Any, columns: NDArray[np.int64]) -> Member:
-    """Return the arrays of a classifier that is fitted to these columns; raises BadOption if they are not known."""
-    return model._replace(used=columns) if isinstance(model, Network) else make_forest(model, columns)
+def fit_members(
+    recipes: list[Recipe], table: Table, held: Table | None, blocks: Sequence[slice], is_over: IsOver
+) -> tuple[list[Member], list[Recipe]]:
+    """Fit the members in their order until time is up; return them with the recipes for other fits.
 
-
-def predicts_own_rows(member: Any, table: Table) -> bool:
-    """Return whether a forest predicts each of its rows by the trees that did not draw it.
-
-    Not rows with weights: scikit-learn 1.9 draws heavy ones into nearly every tree.
+    `blocks`: the features of each category.
     """
-    return bool(getattr(member, "oob_score", False)) and table.lightest == table.heaviest
-
-
-def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
-    """Fit a copy of a member to these columns of a table; up to THREADS_ROWS rows, more threads gain nothing."""
-    with warnings.catch_warnings(), nullcontext() if table.n_rows > THREADS_ROWS else limit_openmp():
+    given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
+    columns, rows = choose_columns(table.X, given), Rows.of(table)
+    rows = rows._replace(codes=make_codes(rows, blocks))
+    judges = None if held is None else Rows.of(held)
+    fitted: list[Member] = []
+    known: list[Recipe] = []
+    with warnings.catch_warnings(), limit_openmp() if table.n_rows <= ONE_THREAD_ROWS else nullcontext():
         warnings.simplefilter("ignore")
-        return _fit(member, table, columns)
-
-
-def _fit(
-    member: Any, table: Table, columns: NDArray[np.int64], is_over: Callable[[], bool] | None = None
-) -> Any:
-    """Fit a copy of a member; `is_over`: grow a forest in steps, and return None as soon as it says so."""
-    from sklearn.base import clone
-
-    model = bin_without_weights(clone(member))
-    if isinstance(model, ExtraTrees):  # the same trees in less time
-        table = merge_rows(table)
-    X = limit_cells(table.X)[:, columns]
-    # equal weights are left out: scikit-learn is faster without
-    weight = None if table.lightest == table.heaviest else table.weight
-    if is_over is None or not hasattr(model, "n_estimators"):
-        return model.fit(X, table.y, weight)
-    trees, oob, step = model.n_estimators, model.oob_score, STEP * (model.n_jobs or 1)
-    for grown in range(step, trees + step, step):  # the same trees as of one call
-        if is_over():
-            return None
-        last = grown >= trees
-        model.set_params(n_estimators=min(grown, trees), warm_start=True, oob_score=oob and last)
-        model.fit(X, table.y, weight)
-    return model
-
-
-class FoldMembers:
-    """Members of a pool during the folds of a table, by their places 1, 2, …; place 0 is the Gaussian process."""
-
-    def __init__(self, members: Sequence[Any], table: Table) -> None:
-        places = dict(enumerate(members, 1))
-        self.table, self.members = table, members
-        self.own = {j: m for j, m in places.items() if predicts_own_rows(m, table)}  # fitted to all rows only
-        self.folded = {j: m for j, m in places.items() if j not in self.own}  # fitted without each fold
-        self.forests: dict[int, Member] = {}
-
-    def predict(self, rest: Table, X: NDArray[np.float64]) -> dict[int, NDArray[np.float64]]:
-        """Fit to the rest of the rows, and return log-probabilities of the rows X."""
-        columns = choose_columns(rest.X, self.members)
-        for j, member in self.folded.items():
-            self.forests[j] = make_member(fit_member(member, rest, columns), columns)
-        return {j: self.forests[j].log_proba(X) for j in self.folded}
-
-    def select(self, weights: NDArray[np.float64]) -> None:
-        """Fit boosting or networks no more if they count little; a forest of a small table takes too little time to save it."""
-        least = {ExtraTrees: 0.0, Networks: LEAST_NETWORKS}
-        self.folded = {
-            j: m for j, m in self.folded.items() if weights[j] >= least.get(type(m), LEAST_BOOSTING)
-        }
-
-    def make_forests(self, fitted: dict[int, Any]) -> tuple[Member, ...]:
-        """Return the forests of all members, fitted to all rows; of those left out, that of the first fold."""
-        columns = choose_columns(self.table.X, self.members)
-        found = self.forests | {j: make_member(model, columns) for j, model in fitted.items()}
-        return tuple(found[j] for j in sorted(found))
-
-
-def deepen(members: Sequence[Any], table: Table, columns: NDArray[np.int64], held: Table | None) -> list[Any]:
-    """Return the members, forests without a limit of their leaves if the first trees then err less on held-out rows. [decision 53]
-
-    On tables of little noise a limit costs a third of the log loss; on others it saves most of the file and some log loss.
-    """
-    return [
-        member.set_params(max_leaf_nodes=None)
-        if held is not None and _is_better_deep(member, table, columns, held)
-        else member
-        for member in members
-    ]
-
-
-def _is_better_deep(member: Any, table: Table, columns: NDArray[np.int64], held: Table) -> bool:
-    from sklearn.base import clone
-
-    limit = getattr(member, "max_leaf_nodes", None)
-    if not hasattr(member, "n_estimators") or limit is None or table.n_rows <= limit:
-        return False
-    X, weight = limit_cells(held.X)[:, columns], held.weight / held.weight.mean()
-    few = (clone(member).set_params(n_estimators=TRIAL_TREES, max_leaf_nodes=most) for most in (limit, None))
-    wrong = [float(weight @ (_fit(forest, table, columns).predict(X) != held.y)) for forest in few]
-    return wrong[1] + math.sqrt(wrong[1]) < wrong[0]
-
-
-class TreesBeside:
-    """Fits of a pool's trees in a thread beside training: they release Python's lock, and a GPU leaves the CPU idle.
-
-    Within the block the thread runs, and at its end it stops. scikit-learn sets the warning filters of the whole process for every
-    tree, so the block restores those of its start.
-    """
-
-    def __init__(self, members: Sequence[Any], table: Table, held: Table | None) -> None:
-        self.members, self.table, self.held = members, table, held
-        self.columns = np.empty(0, np.int64)
-        self.models: list[Any] = []
-        self.error: BaseException | None = None
-        self._over, self._filters = threading.Event(), warnings.catch_warnings()
-        self._thread = threading.Thread(target=self._work, name="cavity-trees", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._filters.__enter__()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._filters.__exit__(None, None, None)
-
-    def wait(self, seconds: float | None) -> Fitted:
-        """Return the members that are fitted within the seconds, in their order."""
-        self._thread.join(None if seconds is None else max(0.0, seconds))
-        self._over.set()
-        if self.error is not None:
-            raise self.error
-        return Fitted(list(self.models), self.columns)
-
-    def _work(self) -> None:
-        try:
-            self.columns = choose_columns(self.table.X, self.members)
-            for member in deepen(self.members, self.table, self.columns, self.held):
-                found = _fit(member, self.table, self.columns, self._over.is_set)
-                if found is None:
-                    return
-                self.models.append(found)
-        except BaseException as error:
-            self.error = error
+        for recipe in recipes:
+            if fitted and is_over():
+                break
+            member, again = recipe.fit(rows, columns, judges, is_over)
+            fitted.append(member)
+            known.append(again)
+    return fitted, known

@@ -1,11 +1,10 @@
-"""The networks of a pool: a few hundred steps of AdamW in NumPy, a quarter of the time of autograd. [decision 63]"""
+"""The networks of a pool: a few hundred steps of AdamW in NumPy, a quarter of the time of autograd."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,30 +23,26 @@ AVERAGED = 0.25  # of the steps, the last ones: the mean of their weights counts
 Array = NDArray[np.float32]
 
 
-class Networks(NamedTuple):
-    """A classifier of several networks that differ in their starting values and in the order of their rows."""
-
-    n_networks: int
-    seed: int
-
-    def __sklearn_clone__(self) -> Networks:
-        return self
-
-    def fit(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], weight: NDArray[np.float64] | None = None
-    ) -> Network:
-        """Train the networks, all at a time."""
-        omega = np.ones(len(y)) if weight is None else weight / weight.mean()
-        shift = np.average(X, 0, omega)
-        spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
-        scale = 1 / np.where(spread > 0, spread, 1.0)
-        Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
-        labels = np.eye(1 + y.max(), dtype=np.float32)[y]
-        rng = np.random.default_rng(self.seed)
-        layers = _draw_layers(self.n_networks, (Z.shape[1], *UNITS, labels.shape[1]), rng)
-        batches = list(_draw_batches(len(y), self.n_networks, rng))
-        found = _train(layers, Z, labels, omega.astype(np.float32), batches)
-        return Network(np.arange(X.shape[1]), shift, scale, *found)
+def train_networks(
+    X: NDArray[np.float64],
+    y: NDArray[np.int64],
+    weight: NDArray[np.float64] | None,
+    n_classes: int,
+    count: int,
+    seed: int,
+) -> Network:
+    """Train networks that differ in their starting values and in the order of their rows, all at a time."""
+    omega = np.ones(len(y)) if weight is None else weight / weight.mean()
+    shift = np.average(X, 0, omega)
+    spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
+    scale = 1 / np.where(spread > 0, spread, 1.0)
+    Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
+    labels = np.eye(n_classes, dtype=np.float32)[y]
+    rng = np.random.default_rng(seed)
+    layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
+    batches = list(_draw_batches(len(y), count, rng))
+    found = _train(layers, Z, labels, omega.astype(np.float32), batches)
+    return Network(np.arange(X.shape[1]), shift, scale, *found)
 
 
 def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> list[Array]:

@@ -29,6 +29,9 @@ from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS
 
+# Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
+GROWING_ROWS, GROWING_RATE = 50, 0.03
+
 
 def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Growing | None:
     """Return the state to which `partial_fit` adds rows after a fit. If "auto" stored sites per row, they are tied."""
@@ -158,7 +161,7 @@ def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, op
 
 
 def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
-    rate = policy.GROWING_RATE if options.config.learning_rate is None else options.plan.rate
+    rate = GROWING_RATE if options.config.learning_rate is None else options.plan.rate
     optimiser = OPTIMISERS["sign" if options.config.optimizer == "sign" else "adam"]
     plan = RunSettings(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
@@ -203,7 +206,7 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
 
 def _batches(run: Run, batch_size: int | str | None) -> list[Batch]:
     """Return the call's rows in small batches, in a random order that depends on the number of the call."""
-    size = policy.GROWING_ROWS if batch_size == "auto" else int(batch_size or run.rows.n_rows)
+    size = GROWING_ROWS if batch_size == "auto" else int(batch_size or run.rows.n_rows)
     return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
 
 

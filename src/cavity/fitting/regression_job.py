@@ -36,15 +36,15 @@ from cavity.rows.targets import read_eval_targets, read_target_source, read_targ
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
+TRAINING = 0.9  # share of a time limit
 PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
 Keep = Callable[[FittedModel], TrainingRows | None]  # returns what predictions need of the training rows
 
 
 def prepare_regression(session: Session[RegressorConfig], request: Request) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    seconds = policy.share_time(request.time_limit, session.config.max_seconds, False)
-    config = replace(session.config, max_seconds=seconds)
-    session = session._replace(config=config)
+    session = session.limit_training(TRAINING)
+    config = session.config
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     given: Facts

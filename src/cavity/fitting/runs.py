@@ -27,6 +27,8 @@ from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
 
+EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
+
 LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
@@ -113,6 +115,17 @@ def sweep_part(run: Run, rest: Rest) -> Run:
         raise factorisation_error(state, 0)
     run.state = found
     return run
+
+
+def extend(run: Run, options: Options, table: Facts, kept: Kept) -> Run:
+    """Return the run with the sites of more rows, swept at its hyper-parameters."""
+    found = begin_part(run, run.state, options, table, kept, None)
+    tol = run.plan.tol or EXTEND_TOL
+    found = sweep_part(found, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS))
+    found.history, found.converged, found.stopped = run.history, run.converged, run.stopped
+    found.plan, found.started, found.callbacks = run.plan, run.started, run.callbacks
+    found.guard.repairs, found.pace = run.guard.repairs, run.pace
+    return found
 
 
 def final_evidence(run: Run) -> float:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import distinct_rows, order_columns
+from cavity.common.column_statistics import hash_rows, order_columns
 from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest, Nodes
 
@@ -85,18 +85,21 @@ def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
         return np.arange(X.shape[1])
-    found = order_columns(distinct_rows(X)[0])
+    found = order_columns(X[np.unique(hash_rows(X), return_index=True)[1]])
     return found if len(found) else np.arange(X.shape[1])
 
 
-def make_forest(model: Any, columns: NDArray[np.int64] | None = None) -> Forest:
-    """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees."""
+def make_forest(model: Any, columns: NDArray[np.int64] | None = None, rounds: int | None = None) -> Forest:
+    """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees.
+
+    `rounds`: of boosting that count; None for all.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if columns is None:
         columns = np.arange(model.n_features_in_)
     if isinstance(model, HistGradientBoostingClassifier):
-        return _read_boosting(model, columns)
+        return _read_boosting(model, columns, rounds)
     if isinstance(model, GrownTrees):
         return _from_forest(model.trees, columns, model.n_classes)
     trees = getattr(model, "estimators_", [model] if hasattr(model, "tree_") else None)
@@ -129,16 +132,16 @@ def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64
     return Nodes(columns[np.where(is_leaf, 0, feature)], threshold, left, right, value, root[:-1])
 
 
-def _read_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
+def _read_boosting(model: Any, columns: NDArray[np.int64], rounds: int | None) -> Forest:
     """Read the trees of boosting, which scikit-learn keeps in private attributes, and check one prediction."""
     if np.any(model.is_categorical_):  # None without categories
         raise BadOption(
             "HistGradientBoostingClassifier with categorical_features cannot be stored as arrays: leave categorical_features out."
         )
     try:
-        forest = _from_boosting(model, columns)
-        row = np.zeros((1, 1 + columns.max()))
-        same = np.allclose(np.exp(forest.log_proba(row)), model.predict_proba(row[:, columns]), atol=1e-4)
+        whole, row = _from_boosting(model, columns, None), np.zeros((1, 1 + columns.max()))
+        same = np.allclose(np.exp(whole.log_proba(row)), model.predict_proba(row[:, columns]), atol=1e-4)
+        forest = whole if rounds is None else _from_boosting(model, columns, rounds)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
     if not same:
@@ -149,8 +152,8 @@ def _read_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
     return forest
 
 
-def _from_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
-    predictors = [(k, tree.nodes) for stage in model._predictors for k, tree in enumerate(stage)]
+def _from_boosting(model: Any, columns: NDArray[np.int64], rounds: int | None) -> Forest:
+    predictors = [(k, tree.nodes) for stage in model._predictors[:rounds] for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
     value = np.concatenate([nodes["value"][nodes["is_leaf"].astype(bool), None] for _, nodes in predictors])

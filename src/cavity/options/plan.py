@@ -58,7 +58,6 @@ class TrainingPlan(Steps):
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
     distinct: int | None = None  # rows to train on, if equal ones are merged
-    inducing_share: float = 1.0  # of an annealed rate, that inducing inputs take
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
@@ -80,51 +79,41 @@ class TrainingPlan(Steps):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationPlan:
-    """Which rows calibrate the model, and which trees are pooled with it."""
+    """Which rows judge the model, and which classifiers are pooled with it."""
 
-    how: str  # "none", "leave-one-out", "folds", "held out", "eval_set"
+    how: str  # "none", "leave-one-out", "folds", "part", "eval_set"
     temperature: bool  # a temperature is fitted, also without a pool
-    refits: bool  # more fits are worth their time, also without a pool
-    relearns: bool  # these learn hyper-parameters again
     parts: int = 0  # of the rows
-    fits: int = 0  # each without one of the parts
-    sweeps: int = 0  # of the sites, in fits at the learnt hyper-parameters
-    tol: float = 0.0  # the same
+    seen: int = 0  # rows that the Gaussian process sees; 0: all of them
     pools: bool = False
-    trees: int = 0  # of the forest; 0 with classifiers of the user's own
-    selects: bool = False  # boosting and networks that count little in the first fold are not fitted again
-    leaves: int = 0  # most of a tree; 0: any number
-    threads: int = 1  # that grow the forest
-    beside: bool = False  # the trees grow while the Gaussian process trains
-    rounds: int = 0  # of boosting
-    networks: int = 0  # that differ in their starting values
-    bootstrap: bool = False  # the forest predicts the rows that its trees did not draw, so it needs no folds
+    linear: bool = False  # class frequencies and logistic regression are members
+    networks: int = 0  # small ones that differ in their starting values
+    trees: int = 0  # of the forest
+    rate: float = 0.0  # of boosting; 0: it is not a member
+    leaves: int = 0  # most of a tree of the forest; 0: any number
+    refits: bool = True  # members are fitted again to all rows
     why: dict[str, str] = field(default_factory=dict)
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         return [
-            Choice("rows to calibrate with", self._describe_rows(), self.why.get("how", "")),
+            Choice("rows to judge by", self._describe_rows(), self.why.get("how", "")),
             Choice("pool", self._describe_pool(), self.why.get("pools", "")),
         ]
 
     def _describe_rows(self) -> str:
-        known = "" if self.relearns else " at the learnt hyper-parameters"
         words = {
-            "folds": f"{self.fits} folds{known}" if self.fits > 1 else f"1 of {self.parts} parts{known}",
-            "held out": "rows that are not trained on",
+            "folds": f"{self.parts} folds, each trained without its rows",
+            "part": f"1 of {self.parts} parts of the rows, held out of training",
             "eval_set": "rows of eval_set",
         }
         return words.get(self.how, self.how)
 
     def _describe_pool(self) -> str:
-        drawn = "bootstrapped " if self.bootstrap else ""
-        forest = f"{self.trees} {drawn}extra trees{' during training' if self.beside else ''}"
-        if self.networks:
-            forest += f", {self.networks} networks"
-        if self.rounds:
-            return f"boosting ({self.rounds} rounds), {forest}"
-        return forest if self.trees else "given classifiers" if self.pools else "none"
+        if not self.linear:
+            return "given classifiers" if self.pools else "none"
+        others = ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(self.trees)
+        return ", ".join(["class frequencies", "logistic regression", f"{self.networks} networks", *others])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,9 @@
-"""How long a plan will take, before it is executed: counts of its work times the speed of this machine. [decision 40]
+"""How long a plan will take, before it is executed: counts of its work times the speed of this machine.
 
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
-    fold      two steps on its rows, or the whole training again
-    trees     by leaves, rows and columns; boosting and networks are fitted to every fold and to all rows if the first fold asks
-              for it, a forest takes all threads
+    folds     the training again, on their rows
+    pool      by leaves, rows and columns: boosting and the forest are fitted to every part and to all rows
 
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
 """
@@ -22,13 +21,12 @@ from cavity.options.plan import CalibrationPlan, Plan, TrainingPlan
 STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
 VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
 LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
-FOLD_STEPS = 2  # of a fit at known hyper-parameters
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
-# of a network, and per row; half as much again with 100 columns
-NETWORK_SECONDS, NETWORK_ROW_SECONDS = 0.04, 1e-5
+ROUNDS = 80  # of boosting at rate .1; held-out rows choose
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
+MOST_FEW = 200  # rows that every plan has time for
 REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
 REPEATS = 5
 
@@ -61,12 +59,11 @@ def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
         return {}
     training = replace(given, rows=given.distinct or given.rows)
     found = {"training": _train(training)}
-    if calibration is not None and calibration.fits:
+    if calibration is not None and calibration.how == "folds":
         part = replace(training, rows=round(training.rows * (1 - 1 / calibration.parts)))
-        each = _train(part) if calibration.relearns else FOLD_STEPS * _step(part, part.rows)
-        found["folds"] = calibration.fits * each
-    if calibration is not None and calibration.trees:
-        found["trees"] = _grow_trees(given, calibration)
+        found["folds"] = calibration.parts * _train(part)
+    if calibration is not None and calibration.linear:
+        found["pool"] = _fit_members(given, calibration)
     return {stage: slowness * seconds for stage, seconds in found.items()}
 
 
@@ -87,14 +84,23 @@ def _step(plan: TrainingPlan, rows: int) -> float:
     return STEP_SECONDS + plan.latent * M * values
 
 
-def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:
+def _fit_members(training: TrainingPlan, plan: CalibrationPlan) -> float:
     rows, columns = training.rows, training.columns
     leaves = min(LEAVES, max(2, rows // LEAST_LEAF))
     boosted = leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns) + CELL_SECONDS * rows * columns
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
-    fits = plan.fits + 1
-    forest = plan.trees * tree * (1 if plan.bootstrap else fits) / plan.threads
-    others = plan.rounds * training.latent * boosted
-    others += plan.networks * (NETWORK_SECONDS + NETWORK_ROW_SECONDS * rows) * (1 + columns / 200)
-    # one fit of these or all: the first fold decides
-    return WEIGHING_SECONDS + (math.sqrt(fits) if plan.selects else fits) * others + forest
+    fits = plan.parts + 1 if plan.how == "folds" else 2 if plan.refits else 1
+    rounds = ROUNDS if plan.rate else 0
+    return WEIGHING_SECONDS + fits * (plan.trees * tree + rounds * training.latent * boosted)
+
+
+def fits_in(plan: Plan, seconds: float) -> bool:
+    """Return whether a plan is known to take at most so many seconds."""
+    known = estimate_seconds(plan, measure_slowness())
+    return bool(known) and sum(known.values()) <= seconds
+
+
+def count_rows_in(plan: TrainingPlan, seconds: float) -> int:
+    """Return how many rows one pass of steps can visit within the seconds."""
+    rows = plan.batch_size or plan.rows
+    return max(MOST_FEW, int(rows * seconds / (measure_slowness() * _step(plan, rows))))

@@ -1,12 +1,9 @@
-"""How good a classifier is on new rows: an estimate from the rows of its own fit. [METHOD 13]
+"""How good a classifier is on new rows: an estimate from rows that neither its hyper-parameters nor its pool's weights saw.
 
-Hyper-parameters that saw the rows make their log loss too small. The estimate therefore adds an allowance a, and its error covers
-what the allowance leaves, and that another draw of the training rows makes another model: [decision 48]
+Folds share most of their training rows, and another draw of these makes another model; the standard error s of their mean loss does
+not know it. The error of a small table is therefore wider: [decision 48]
 
-    log loss = L + a        error = √((1 + m)² s² + a²)        a = 0.18 m min(L, max(B − L, B/5))        m = min(1, 2000/n)
-
-with L the log loss of rows, s its standard error, B that of class frequencies, and n the rows of the table. Folds that learn
-hyper-parameters again have a = 0, rows held out of the only fit also m = 0.
+    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows, 0 for rows held out of the only fit
 """
 
 from __future__ import annotations
@@ -22,12 +19,10 @@ from cavity.common.scoring import average, score_rows
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
 
-OPTIMISM = 0.18  # share of what is left to lose, or was gained over class frequencies, that rows may hide
-LEAST_GAIN = 0.2  # of the log loss of class frequencies: the gain counts as at least this
 WIDER = 1.0  # share by which the standard error grows
-FULL_ROWS = 2000  # above, hyper-parameters know less of each row
+FULL_ROWS = 2000  # above, another draw of the rows makes nearly the same model
 
-SEEN = "Hyper-parameters saw these rows: the log loss includes {optimism} for that, and the error covers it."
+SEEN = "From leave-one-out: hyper-parameters saw these rows, so the log loss of a small table is too small."
 UNSEEN = "From rows that the models did not see."
 ABSENT = " No row of {n} class{es} is among them: their loss is not known."
 
@@ -48,7 +43,7 @@ class Estimate(NamedTuple):
     rows : int
         Number of rows.
     log_loss : float
-        Mean negative log-probability of the true class, in nats, `optimism` included.
+        Mean negative log-probability of the true class, in nats.
     standard_error : float
         Standard error of `log_loss`. New rows of classes that are not `absent` are within two of them in 19 of 20 tables.
     accuracy : float
@@ -57,8 +52,8 @@ class Estimate(NamedTuple):
         The same for a model that predicts the class frequencies of the training rows for every row.
     true, predicted : tuple of float
         Sums of the weights of the rows of each class, and of those predicted to be.
-    optimism : float
-        What was added to the log loss of the rows because hyper-parameters saw them; 0 if they did not.
+    seen : bool
+        Whether hyper-parameters saw the rows.
     """
 
     how: str
@@ -70,7 +65,7 @@ class Estimate(NamedTuple):
     baseline_accuracy: float
     true: tuple[float, ...]
     predicted: tuple[float, ...]
-    optimism: float = 0.0
+    seen: bool = False
 
     @property
     def origin(self) -> str:
@@ -80,7 +75,7 @@ class Estimate(NamedTuple):
     @property
     def trust(self) -> str:
         """Return how far to trust the estimate, in a sentence or two."""
-        seen = SEEN.format(optimism=format_loss(self.optimism)) if self.optimism else UNSEEN
+        seen = SEEN if self.seen else UNSEEN
         n = len(self.absent)
         return seen + (ABSENT.format(n=n, es="es" * (n > 1)) if n else "")
 
@@ -120,30 +115,27 @@ def estimate_quality(
     prior: Array,
     how: str,
     rows: Rows = "held out",
-    of: int | None = None,
+    unit: NDArray[np.int64] | None = None,
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
-    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit; `of` how many
-    rows of the table.
+    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit; `unit`: the same number for
+    rows that belong together.
     """
     scores, predicted = score_rows(log_p, y), log_p.argmax(1)
-    loss = average(scores["nll"], weight)
+    loss = average(scores["nll"], weight, unit)
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
-    base = average(frequencies[y], weight).value
-    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / (of or len(y)))
-    room = min(loss.value, max(base - loss.value, LEAST_GAIN * base))
-    optimism = OPTIMISM * share * room if rows == "seen" else 0.0
+    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / len(y))
     return Estimate(
         how=how,
         rows=len(y),
-        log_loss=loss.value + optimism,
-        standard_error=math.hypot((1 + WIDER * share) * loss.error, optimism),
+        log_loss=loss.value,
+        standard_error=(1 + WIDER * share) * loss.error,
         accuracy=average(predicted == y, weight).value,
-        baseline_log_loss=base,
+        baseline_log_loss=average(frequencies[y], weight).value,
         baseline_accuracy=average(y == prior.argmax(), weight).value,
         true=tuple(np.bincount(y, weight, len(prior)).tolist()),
         predicted=tuple(np.bincount(predicted, weight, len(prior)).tolist()),
-        optimism=optimism,
+        seen=rows == "seen",
     )

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, namespace
+from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
-Member = Forest | Network
+Member = Forest | LinearModel | Network
 # on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
 TEMPERATURE_PENALTY = 5.0
 WEIGHT_BOUNDS = 0.05, 20.0  # of a temperature's weight

@@ -24,6 +24,9 @@ MOST_NODES = 1 << 18  # of all small trees: a block of FEW rows then takes 50 MB
 FEW = 64  # rows up to which walking down is faster than looking at all nodes
 
 
+NO_CODES: Any = np.empty(0)
+
+
 class Forest(NamedTuple):
     """Trees with K numbers at each leaf. The children of a node are neighbours with larger numbers; a leaf is its own child."""
 
@@ -36,16 +39,35 @@ class Forest(NamedTuple):
     column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 if K = C
     start: Array  # [C], or [1] for two classes with one score
     boosted: bool  # scores of a softmax; otherwise frequencies, whose mean over the trees counts
+    # [D] or empty: the levels of a category are features of their own, but trees split one column with a code for each level,
+    # which is the first of these features
+    block: Index = NO_CODES  # the first feature of each feature's category, or the feature itself
+    code: Array = NO_CODES  # 1 for other features
+
+    def add_codes(self, X: Any) -> Any:
+        """Return rows, an array or a value of an ONNX graph, with the codes of categories."""
+        if not len(self.code):
+            return X
+        codes = np.zeros((len(self.code), len(self.code)))
+        codes[np.arange(len(self.code)), self.block] = self.code
+        if not isinstance(X, np.ndarray):
+            return X @ codes
+        found = X.copy()
+        for first in np.unique(self.block[self.block != np.arange(len(self.block))]):
+            of = np.flatnonzero(self.block == first)
+            found[:, first] = X[:, of] @ self.code[of]
+        return found
 
     def emptied(self) -> Forest:
         """Return a single leaf, for a member that does not count: files need not hold the others."""
         names = ("feature", "child", "leaf", "root", "column")
         zeros: dict[str, Any] = {name: np.zeros(1, np.int32) for name in names}
         never = np.full(1, np.inf, self.threshold.dtype)
-        return self._replace(threshold=never, value=self.value[:1], **zeros)
+        return self._replace(threshold=never, value=self.value[:1], block=NO_CODES, code=NO_CODES, **zeros)
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
+        X = self.add_codes(X)
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)

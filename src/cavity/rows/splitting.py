@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import distinct_rows, hash_rows, order_columns
+from cavity.common.column_statistics import hash_rows, order_columns
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-
-SORTED_ROWS = 10_000  # equal rows of longer tables are found by hashes: sorting rows takes time
 
 
 def choose_folds(X: Array, y: Labels | None, k: int, seed: Any, *, weight: Array | None = None) -> Labels:
@@ -51,7 +49,7 @@ def _split(
     kept = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
     if not len(kept):
         return found
-    unit = _number_units(X if len(kept) == len(X) else X[kept])
+    unit = number_units(X if len(kept) == len(X) else X[kept])
     codes = np.zeros(len(kept), dtype=np.int64) if y is None else np.asarray(y)[kept]
     classes = codes[np.unique(unit, return_index=True)[1]]
     part, n_classes = np.full(len(classes), -1), int(codes.max()) + 1
@@ -69,9 +67,7 @@ def _split(
     return found
 
 
-def _number_units(X: Array) -> Labels:
-    """Return the number of each row's unit; equal rows have the same."""
-    if len(X) > SORTED_ROWS:
-        words = hash_rows(X[:, order_columns(X)] + 0.0)  # minus zero is zero
-        return np.unique(words, return_inverse=True)[1].reshape(-1)
-    return distinct_rows(X)[1]
+def number_units(X: Array) -> Labels:
+    """Return the number of each row's unit: equal rows have the same, whatever their order and that of columns."""
+    words = hash_rows(X[:, order_columns(X)] + 0.0)  # minus zero is zero
+    return np.unique(words, return_inverse=True)[1].reshape(-1)

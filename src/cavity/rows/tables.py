@@ -14,7 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import Columns, distinct_rows, from_moments, share_units, summarize
+from cavity.common.column_statistics import (
+    Columns,
+    distinct_rows,
+    from_moments,
+    hash_rows,
+    share_units,
+    summarize,
+)
 from cavity.errors import BadInput
 from cavity.kernels import inducing
 from cavity.rows.arrow_tables import to_plain
@@ -118,18 +125,20 @@ class Table:
         return distinct_rows(self.X)
 
     @cached_property
-    def equal_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each distinct row with its label and weight first occurs, and each row's index in them."""
-        cells = np.column_stack([self.X, self.y, self.weight]) + 0.0  # minus zero is zero
-        rows = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).reshape(-1)
-        _, first, place = np.unique(rows, return_index=True, return_inverse=True)
-        return first, place.reshape(-1)
-
-    @cached_property
     def merged(self) -> Table:
-        """The table with equal rows of equal labels and weights as one row that weighs as much as all of them."""
-        first, place = self.equal_rows
-        weight = np.bincount(place) * self.weight[first]
+        """The table with equal rows of equal labels as one row that weighs as much as all of them, in the order of the first ones.
+
+        Two equal rows and one row of weight 2 make the same table.
+        """
+        words = hash_rows(np.column_stack([self.X, self.y]) + 0.0)  # minus zero is zero
+        _, first, place = np.unique(words, return_index=True, return_inverse=True)
+        if len(first) == self.n_rows:
+            return self
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        first, place = first[order], rank[place.reshape(-1)]
+        weight = np.bincount(place, self.weight).astype(np.float64)
         return replace(self, X=self.X[first], y=self.y[first], weight=weight, given=None, place=place)
 
     @property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.common import tensor_files
 from cavity.errors import BadFile
-from cavity.saving import schema
+from cavity.saving import ranges, schema
 from cavity.saving.json_checks import unpack_labels
 from cavity.saving.ranges import FINITE, Sizes
 from cavity.saving.schema import Tensor
@@ -146,13 +146,18 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
         groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
     for i, boosted in enumerate(_list_members(meta)):
         n = sizes["classes"]
-        of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
-        groups.append((f"pool.{i}.", schema.NETWORK if boosted is None else schema.TREES, sizes | of))
+        of = {
+            "boosted": boosted is True,
+            "leaf": 1 if boosted is True else n,
+            "scores": 1 if boosted is True and n == 2 else n,
+        }
+        members = {None: schema.NETWORK, ranges.LINEAR: schema.LINEAR_MODEL}
+        groups.append((f"pool.{i}.", members.get(boosted, schema.TREES), sizes | of))
     return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
 
 
 def _list_members(meta: Meta) -> list[Any]:
-    """Return of each member of the pool whether its trees are boosted; None for networks."""
+    """Return of each member of the pool whether its trees are boosted; None for networks, or "linear"."""
     return list((meta.get("pool") or {"boosted": ()})["boosted"])
 
 

@@ -8,19 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadFile
+from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.tree_ensembles import Forest
-from cavity.saving.schema import NETWORK, TREES
+from cavity.saving.ranges import LINEAR
+from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
 
 Arrays = dict[str, NDArray[Any]]
+
+
+DECLARED: dict[type, tuple[Any, ...]] = {Forest: TREES, LinearModel: LINEAR_MODEL, Network: NETWORK}
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
     """Return the part of a pool that is JSON, next to its arrays; None without a pool."""
     if pool.is_trivial:
         return None
-    boosted = [None if isinstance(member, Network) else member.boosted for member in pool.members]
+    boosted = [
+        member.boosted if isinstance(member, Forest) else LINEAR if isinstance(member, LinearModel) else None
+        for member in pool.members
+    ]
     gate = None if pool.gate is None else {"scale": pool.gate.scale.tolist(), "usual": pool.gate.usual}
     return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
 
@@ -31,8 +39,9 @@ def list_arrays(pool: Pool) -> Arrays:
     for i, member in enumerate(pool.members):
         if isinstance(member, Forest):
             member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
-        names = (tensor.name for tensor in (TREES if isinstance(member, Forest) else NETWORK))
-        found |= {f"pool.{i}.{name}": np.ascontiguousarray(getattr(member, name)) for name in names}
+        names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
+        own = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
+        found |= {f"pool.{i}.{name}": a for name, a in own.items() if a.size or name not in ("block", "code")}
     return found
 
 
@@ -49,11 +58,13 @@ def restore_pool(arrays: Arrays, about: Any) -> Pool:
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
 
-def _restore_member(arrays: Arrays, prefix: str, boosted: bool | None) -> Member:
+def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:
     of = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
     if boosted is None:
         return Network(**of)
-    forest = Forest(**of, boosted=boosted)
+    if boosted == LINEAR:
+        return LinearModel(**of)
+    forest = Forest(**of, boosted=boosted is True)
     threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
     forest = forest._replace(threshold=threshold)
     if not _are_apart(forest):

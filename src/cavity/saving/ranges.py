@@ -83,6 +83,7 @@ LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
 PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
+LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
 PAIR = Range("two nodes after their parent", _is_pair)
 
@@ -131,9 +132,9 @@ def flag(value: Any, name: str, _: Sizes) -> None:
         raise BadFile(f"{name}: {value!r:.40} is neither true nor false.")
 
 
-def flag_or_null(value: Any, name: str, sizes: Sizes) -> None:
-    if value is not None:
-        flag(value, name, sizes)
+def kind_of_member(value: Any, name: str, _: Sizes) -> None:
+    if value is not None and not isinstance(value, bool) and value != LINEAR:
+        raise BadFile(f"{name}: {value!r:.40} is none of true, false, null and {LINEAR!r}.")
 
 
 def text(value: Any, name: str, _: Sizes) -> None:

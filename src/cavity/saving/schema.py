@@ -120,6 +120,8 @@ TREES = (  # below pool., of each member
     Tensor("root",      "trees",       INT, r.index("nodes")),
     Tensor("column",    "trees",       INT, r.index("scores")),
     Tensor("start",     "scores",      FLOAT, r.BOUNDED),
+    Tensor("block?",    "D",           SMALL, r.index("D")),
+    Tensor("code?",     "D",           F64, r.BOUNDED),
 )
 NETWORK = (  # the same of networks
     Tensor("used",        "used",             SMALL, r.index("D")),
@@ -132,6 +134,14 @@ NETWORK = (  # the same of networks
     Tensor("last",        "nets two classes", FLOAT, r.BOUNDED),
     Tensor("last_bias",   "nets 1 classes",   FLOAT, r.BOUNDED),
 )
+LINEAR_MODEL = (  # the same of logistic regression
+    Tensor("used",  "used",         SMALL, r.index("D")),
+    Tensor("shift", "used",         F64, r.WIDE),
+    Tensor("scale", "used",         F64, r.NOT_NEGATIVE),
+    Tensor("slope", "used classes", FLOAT, r.BOUNDED),
+    Tensor("bias",  "1 classes",    FLOAT, r.BOUNDED),
+)
+
 # fmt: on
 
 FREE = ("arguments.", "likelihood.")  # arrays that a user gave, of any shape and type
@@ -163,13 +173,11 @@ FACTS = (
     Fact("importance?", r.many(r.number(0), "columns")),
     Fact("pool?.weight", r.number(0, 1000, above=True)),
     Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
-    Fact("pool?.boosted", r.many(r.flag_or_null, "pool members")),
+    Fact("pool?.boosted", r.many(r.kind_of_member, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
-    Fact("predicts?.residual", r.flag),  # variances have the residual
-    Fact(
-        "predicts?.tolerance", r.number(0, 1)
-    ),  # of conjugate gradients, if predictions read the training rows
+    Fact("predicts?.residual", r.flag),  # variances have it
+    Fact("predicts?.tolerance", r.number(0, 1)),  # of conjugate gradients at training rows
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("novelty?.quantiles", r.quantiles),
     Fact("growing?.sites.weighted", r.flag),
@@ -191,7 +199,7 @@ FACTS = (
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
-    Fact("estimate?.optimism?", r.number(0, 1e300)),
+    Fact("estimate?.seen?", r.flag),
 )
 
 SUMMARY = (  # what `cavity info` prints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ class Adam(Optimiser):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    share: Tensor | None = field(default=None, compare=False)  # [P], of the rate that each parameter takes
 
     def init(self, theta: Tensor) -> Slots:
         count = torch.zeros((), dtype=torch.float64, device=theta.device)
@@ -31,7 +30,6 @@ class Adam(Optimiser):
         square = (self.beta2 * square).addcmul_(gradient, gradient, value=1 - self.beta2)
         correction = (1 - self.beta2**count).sqrt()
         size = (rate * correction / (1 - self.beta1**count)).to(theta.dtype)
-        size = size if self.share is None else size * self.share
         root = square.sqrt().add_((self.eps * correction).to(theta.dtype))
         return torch.addcdiv(theta, size * mean, root), (mean, square, count)
 

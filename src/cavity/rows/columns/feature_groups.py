@@ -38,6 +38,13 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
 
 
+def find_categories(columns: Sequence[Column]) -> list[slice]:
+    """Return where the features of each category are: one per level."""
+    ends = np.cumsum([len(column.features) for column in columns])
+    pairs = zip(columns, ends.tolist(), strict=True)
+    return [slice(end - len(c.features), end) for c, end in pairs if isinstance(c, Category)]
+
+
 def _count_parts(column: Column) -> list[int]:
     """Return the number of each feature's lengthscale within its column."""
     if not isinstance(column, Date):

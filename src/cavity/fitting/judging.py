@@ -1,0 +1,113 @@
+"""Judge a model by rows that it did not see: the weights of a pool, and an estimate of its quality. [METHOD 13, 14, 18]
+
+The weights are fitted to all of these rows. The estimate scores each of them with weights that were fitted to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.distributed import Local
+from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
+from cavity.prediction.estimate import Estimate, Rows, estimate_quality
+from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.pool import Gate, Member, Pool, fit_temperature, fit_weights, make_gate, normalised
+from cavity.rows.tables import Table
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out, which is too confident [METHOD 13]
+GATE_ROWS = 500  # training rows that say how well f is known near them
+NESTED = 5  # parts of the rows whose weights are fitted to the others
+
+
+class Held(NamedTuple):
+    """Rows with log-probabilities of models that did not see them."""
+
+    logs: Array  # [1 + J, n, C]: of the Gaussian process, and of the members
+    y: Labels
+    weight: Array
+    unit: Labels  # the same number for rows that belong together
+    part: Labels  # parts for nested weights: folds, or random ones
+    var: Array  # [n L], of the latent functions
+
+
+class Judged(NamedTuple):
+    """What held-out rows say."""
+
+    weights: tuple[float, ...]  # of the Gaussian process, and of the members
+    how: str
+    estimate: Estimate | None = None  # None: there are no such rows, or they are on several ranks
+
+
+def predict_rows(
+    model: FittedModel, members: Sequence[Member], held: Table, unit: Labels, part: Labels | None = None
+) -> Held:
+    """Predict rows that the models did not see."""
+    f = predict_latent(model, as_tensor(held.X))
+    logs = [log_probabilities(model, f), *(member.log_proba(held.X) for member in members)]
+    if part is None:
+        _, place = np.unique(unit, return_inverse=True)
+        part = (np.random.default_rng(0).permutation(place.max() + 1) % NESTED)[place.reshape(-1)]
+    return Held(np.stack(logs), held.y, held.weight, unit, part, as_array(f.var))
+
+
+def join(found: Sequence[Held]) -> Held:
+    """Join the rows of several folds."""
+    logs = np.concatenate([held.logs for held in found], axis=1)
+    return Held(logs, *(np.concatenate([held[i] for held in found]) for i in range(1, len(Held._fields))))
+
+
+def judge_rows(held: Held, gate: Gate | None, prior: Array, how: str, kind: Rows) -> Judged:
+    """Fit the weights of a pool to held-out rows, and estimate how good it is."""
+    found = _weigh(held, np.ones(len(held.y), bool))
+    log_p = np.empty_like(held.logs[0])
+    for i in np.unique(held.part):
+        of = held.part == i
+        own, *weights = found if of.all() else _weigh(held, ~of)
+        pool = Pool(own, (), tuple(weights), gate if len(held.logs) > 1 else None)
+        logs = [partial(held.logs.__getitem__, (j, of)) for j in range(1, len(held.logs))]
+        log_p[of] = normalised(pool.add_members(held.logs[0][of], held.var[of], logs))
+    estimate = estimate_quality(log_p, held.y, held.weight, prior, how, kind, held.unit)
+    return Judged(tuple(found.tolist()), how, estimate)
+
+
+def _weigh(held: Held, kept: NDArray[np.bool_]) -> Array:
+    """Fit the weights to some of the rows; weights of rows count as those of as many rows as they are worth."""
+    weight, unit = held.weight[kept], held.unit[kept]
+    return fit_weights(list(held.logs[:, kept]), held.y[kept], effective_share(weight, unit) * weight)
+
+
+def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, reduce: Local, of: int) -> Judged:
+    """Find a temperature from leave-one-out.
+
+    Hyper-parameters saw the row, so it is too confident: if it asks for w > 1, w^¾ is used.
+    """
+    used = loo.sample()
+
+    def add(sums: Array) -> Array:
+        return np.asarray(np.sum(reduce.gather(sums), axis=0))
+
+    log_p = used.log_proba(model)
+    total, squares = add(np.array([used.weight.sum(), np.square(used.weight).sum()]))
+    w = fit_temperature(log_p, used.y, float(total / squares) * used.weight, add)
+    w = w**LOO_EXPONENT if w > 1 else w
+    alone = reduce.world == 1
+    how = f"leave-one-out of {len(used.y)} rows" if alone and len(used.y) < of else "leave-one-out"
+    estimate = used.estimate(model, normalised(w * log_p), prior, how) if alone else None
+    return Judged((w,), how, estimate)
+
+
+@torch.no_grad()
+def find_gate(model: FittedModel, table: Table) -> Gate | None:
+    """Return how much the members of a pool count at a row, by the variances of f at some training rows."""
+    rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
+    rows = table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)]
+    return make_gate(prior_variances(model, rows), as_array(predict_latent(model, as_tensor(rows)).var))
