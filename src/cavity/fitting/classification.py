@@ -16,7 +16,16 @@ from cavity.distributed import run_together
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.job import Begun, Session, begin_run, check_rows, describe_plan
-from cavity.fitting.judging import Held, Judged, find_gate, join, judge_left_out, judge_rows, predict_rows
+from cavity.fitting.judging import (
+    Held,
+    Judged,
+    find_gate,
+    join,
+    judge_left_out,
+    judge_rows,
+    predict_rows,
+    weigh,
+)
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.members import Recipe, fit_members, make_members
 from cavity.fitting.partial_fit import keep_growing
@@ -113,7 +122,10 @@ def fit_classifier(
                 fits = split.held is None or (plan.refits and split.rest is not split.table)
                 if fits and session.clock.has(member_seconds):
                     members = refit_members(session, split, split.table, recipes, judged)
-            notes += note_left_out(session, wanted[len(recipes) :])
+                else:
+                    members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
+            if split.held is not None:
+                notes += note_left_out(session, wanted[len(members) :])
             result = record(session, split, begun, begun.run, whole, judged, members)
             store(result)
         except KeyboardInterrupt:
@@ -290,6 +302,10 @@ def judge_folds(
             continue
         members, recipes = fit_members(recipes, rest, held, split.blocks, clock.share(MEMBERS))
         found.append(predict_rows(model, members, held, unit[fold == i], np.full(held.n_rows, i)))
+        if len(found) == 1:  # members that do not count are not fitted again
+            kept = np.flatnonzero(weigh(found[0])[1:])
+            recipes = [recipes[j] for j in kept]
+            found = [found[0]._replace(logs=found[0].logs[[0, *(kept + 1)]])]
     if not found:
         return None, [], notes
     logs = min(len(held.logs) for held in found)  # members that all folds have
@@ -308,7 +324,10 @@ def fit_fold(
         inner = session.for_fold(seconds)
         part = split._replace(given=split.given._replace(table=rest), table=rest, rest=rest, stopping=())
         fold = start(inner, part, rest)
-        fold.run.plan = replace(fold.run.plan, settle=False)
+        epochs = -(
+            -fold.run.plan.max_epochs // 2
+        )  # the rest gains little for a model that only predicts other rows
+        fold.run.plan = replace(fold.run.plan, settle=False, max_epochs=epochs)
         run = runs.train(fold.run, fold.options)
     else:
         run = train_lbfgs(runs.begin_part(begun.run, early, begun.options, trained, None, seconds))
@@ -346,15 +365,12 @@ def pass_seconds(run: Run) -> float:
 def refit_members(
     session: Session[ClassifierConfig], split: Split, table: Table, recipes: list[Recipe], judged: Judged
 ) -> list[Member]:
-    """Fit the members that count to all rows; the others need few."""
-    counts = [weight > 0 for weight in judged.weights[1:]]
-    used = [recipe for recipe, count in zip(recipes, counts, strict=True) if count]
+    """Fit the members that count to all rows."""
+    used = [recipe for recipe, weight in zip(recipes, judged.weights[1:], strict=True) if weight]
     verbose = session.config.verbose if session.reduce.rank == 0 else 0
     if used:
         announce(f"  pool: {', '.join(recipe.name for recipe in used)}", verbose)
-    fitted = iter(fit_members(used, table, None, split.blocks, lambda: False)[0])
-    empty = fit_members(recipes[:1], table, None, (), lambda: False)[0]
-    return [next(fitted) if count else empty[0].emptied() for count in counts]
+    return fit_members(used, table, None, split.blocks, lambda: False)[0]
 
 
 def record(
@@ -384,9 +400,8 @@ def record(
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights
-        kept = tuple(m if w else m.emptied() for m, w in zip(members or (), weights, strict=True))
-        gate = _find_gate(found.model, list(kept), split.table)
-        pool = Pool(own, kept, tuple(weights), gate)
+        gate = _find_gate(found.model, members or [], split.table)
+        pool = Pool(own, tuple(members or ()), tuple(w for w in weights if w), gate)
     return found._replace(
         model=found.model._replace(pool=pool),
         classes=rows.classes,

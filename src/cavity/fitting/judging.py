@@ -25,6 +25,7 @@ Labels = NDArray[np.int64]
 
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out, which is too confident [METHOD 13]
 GATE_ROWS = 500  # training rows that say how well f is known near them
+LEAST_WEIGHT = 0.05  # of a member that counts
 NESTED = 5  # parts of the rows whose weights are fitted to the others
 
 
@@ -67,11 +68,11 @@ def join(found: Sequence[Held]) -> Held:
 
 def judge_rows(held: Held, gate: Gate | None, prior: Array, how: str, kind: Rows) -> Judged:
     """Fit the weights of a pool to held-out rows, and estimate how good it is."""
-    found = _weigh(held, np.ones(len(held.y), bool))
+    found = weigh(held)
     log_p = np.empty_like(held.logs[0])
     for i in np.unique(held.part):
         of = held.part == i
-        own, *weights = found if of.all() else _weigh(held, ~of)
+        own, *weights = found if of.all() else weigh(held, ~of)
         pool = Pool(own, (), tuple(weights), gate if len(held.logs) > 1 else None)
         logs = [partial(held.logs.__getitem__, (j, of)) for j in range(1, len(held.logs))]
         log_p[of] = normalised(pool.add_members(held.logs[0][of], held.var[of], logs))
@@ -79,10 +80,20 @@ def judge_rows(held: Held, gate: Gate | None, prior: Array, how: str, kind: Rows
     return Judged(tuple(found.tolist()), how, estimate)
 
 
-def _weigh(held: Held, kept: NDArray[np.bool_]) -> Array:
-    """Fit the weights to some of the rows; weights of rows count as those of as many rows as they are worth."""
+def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
+    """Fit the weights to some of the rows; members that count little get 0, and save their fit to all rows.
+
+    Weights of rows count as those of as many rows as they are worth.
+    """
     weight, unit = held.weight[kept], held.unit[kept]
-    return fit_weights(list(held.logs[:, kept]), held.y[kept], effective_share(weight, unit) * weight)
+    logs, y, omega = held.logs[:, kept], held.y[kept], effective_share(weight, unit) * weight
+    found = fit_weights(list(logs), y, omega)
+    counts = np.flatnonzero((found >= LEAST_WEIGHT) | (np.arange(len(found)) == 0))
+    if len(counts) < np.count_nonzero(found):
+        again = fit_weights(list(logs[counts]), y, omega)
+        found = np.zeros(len(found))
+        found[counts] = again
+    return found
 
 
 def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, reduce: Local, of: int) -> Judged:

@@ -22,7 +22,7 @@ from cavity.options.value_checks import inducing_count, is_whole
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 # The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [33, 65]
-BUDGET = {"fast": 5e9, "balanced": 1.2e10, "best": 4.8e10}
+BUDGET = {"fast": 4e9, "balanced": 1e10, "best": 4e10}
 MOST_BUDGETS = 10
 GPU_BUDGET = 300  # times that of a CPU
 STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²

@@ -24,11 +24,6 @@ class LinearModel(NamedTuple):
     slope: Array  # [U C]
     bias: Array  # [1 C]
 
-    def emptied(self) -> LinearModel:
-        """Return a model of one column, for a member that does not count: files need not hold the others."""
-        few = {name: getattr(self, name)[:1] for name in ("used", "shift", "scale", "slope")}
-        return self._replace(**few)
-
     def log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
         xp = namespace(X)

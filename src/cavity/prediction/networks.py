@@ -31,12 +31,6 @@ class Network(NamedTuple):
     last: Array  # [K B C]
     last_bias: Array  # [K 1 C]
 
-    def emptied(self) -> Network:
-        """Return a network of one unit per layer, for a member that does not count: files need not hold the others."""
-        kept: dict[str, Any] = {name: getattr(self, name)[:1, :1, :1] for name in self._fields[3:7]}
-        kept |= {name: getattr(self, name)[:1] for name in ("used", "shift", "scale", "last_bias")}
-        return self._replace(last=self.last[:1, :1], **kept)
-
     def log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
         xp = namespace(X)

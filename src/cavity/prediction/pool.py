@@ -68,6 +68,14 @@ def make_gate(prior_var: Array, var: Array) -> Gate | None:
     return Gate(scale, usual) if usual < MOST_USUAL else None
 
 
+def name_member(member: Member) -> str:
+    """Return what a member is called in plans, messages and files' summaries."""
+    if isinstance(member, Forest):
+        alone = len(member.child) == 1
+        return "boosting" if member.boosted else "class frequencies" if alone else "extra trees"
+    return "networks" if isinstance(member, Network) else "logistic regression"
+
+
 class Pool(NamedTuple):
     """How predictions are made of the Gaussian process and other classifiers."""
 
@@ -75,6 +83,12 @@ class Pool(NamedTuple):
     members: tuple[Member, ...] = ()
     weights: tuple[float, ...] = ()  # of the members
     gate: Gate | None = None  # None: the members count everywhere
+
+    @property
+    def named_weights(self) -> dict[str, float]:
+        """The weights by the names of the classifiers."""
+        names = ["Gaussian process", *(name_member(member) for member in self.members)]
+        return dict(zip(names, (self.weight, *self.weights), strict=True))
 
     @property
     def is_trivial(self) -> bool:

@@ -58,13 +58,6 @@ class Forest(NamedTuple):
             found[:, first] = X[:, of] @ self.code[of]
         return found
 
-    def emptied(self) -> Forest:
-        """Return a single leaf, for a member that does not count: files need not hold the others."""
-        names = ("feature", "child", "leaf", "root", "column")
-        zeros: dict[str, Any] = {name: np.zeros(1, np.int32) for name in names}
-        never = np.full(1, np.inf, self.threshold.dtype)
-        return self._replace(threshold=never, value=self.value[:1], block=NO_CODES, code=NO_CODES, **zeros)
-
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
         X = self.add_codes(X)
