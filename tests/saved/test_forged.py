@@ -16,7 +16,7 @@ import cavity
 from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
-from cavity.fitting.networks import Networks
+from cavity.fitting.networks import train_networks
 from cavity.kernels import RBF, Linear, RationalQuadratic
 from cavity.options import nest
 from cavity.prediction.pool import Pool
@@ -52,7 +52,7 @@ def fitted(kind: str, path) -> Sample:
         warnings.simplefilter("ignore")
         model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y)
         if kind == "networks":
-            pool = Pool(0.5, (Networks(2, 0).fit(X, y),), (0.5,))
+            pool = Pool(0.5, (train_networks(X, y, None, 3, 2, 0),), (0.5,))
             model._result = model._result._replace(model=model._fitted._replace(pool=pool))
         model.save(path)
     return Sample(path.read_bytes())

@@ -93,8 +93,14 @@ class Predictor:
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
         """Return mean and standard deviation of new values, each [n]."""
         result = self.result
-        about = {"rows": result.rows, "with_residual": result.predicts_residual, "units": result.units}
-        mean, std = self._predict(X, partial(predict_targets, **about, noise=target_noise(result.model)))
+        predict = partial(
+            predict_targets,
+            rows=result.rows,
+            with_residual=result.predicts_residual,
+            units=result.units,
+            noise=target_noise(result.model),
+        )
+        mean, std = self._predict(X, predict)
         return mean, std
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:

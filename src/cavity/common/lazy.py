@@ -41,6 +41,6 @@ class Later(Generic[T]):
         return resolve, (self.get(),)
 
 
-def resolve(value: T | Later[T]) -> T:
+def resolve(value: Any) -> Any:
     """Return a value that may be one that is made later."""
     return value.get() if isinstance(value, Later) else value

@@ -200,7 +200,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _partial_fit_problem(self) -> str | None:
         """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
         from cavity.fitting import partial_fit
-        from cavity.options.method import read_method
+        from cavity.options.library import read_method
 
         try:
             method, training = read_method(self.method, "classification"), read_training(self.training)

@@ -172,8 +172,6 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
-    from cavity.options import library  # noqa: F401  registers the methods
-
     return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
 
 

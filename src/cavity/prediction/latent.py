@@ -94,4 +94,5 @@ def make_form(prior_lower: Array, mean: Array, lower: Array, noise: Array) -> Fo
 
 def _make_lower(B: Array) -> Array:
     """Return the lower triangular T with |Tk| = |Bk| for every k, [C M M]."""
-    return np.linalg.qr(B[..., ::-1], mode="r")[..., ::-1, ::-1]
+    R: Array = np.linalg.qr(B[..., ::-1], mode="r")
+    return R[..., ::-1, ::-1]

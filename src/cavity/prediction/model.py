@@ -186,8 +186,10 @@ class FittedModel(_Arrays):
         if torch.empty(0, device=device).device == self.device:
             return self
         prior, likelihood = copy.deepcopy(self.modules.get())
-        tensors = (torch.as_tensor(t).to(device) for t in (self.prior_lower, self.mean, self.lower))
-        return record_model(prior.to(device), *tensors, likelihood.to(device), self.pool)
+        prior_lower, mean, lower = (
+            torch.as_tensor(t).to(device) for t in (self.prior_lower, self.mean, self.lower)
+        )
+        return record_model(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
 
     def __reduce__(self) -> Any:
         """Leave what follows from the modules out of pickles and copies."""
@@ -212,12 +214,24 @@ def record_model(
     with torch.no_grad():
         formula = SpectrumFormula(kernel._scale(xp)) if spectrum else formula_of(kernel, xp)
     learnt = prior.log_noise if prior.learn_noise else prior.fixed_noise
-    inducing, noise, *arrays = (
-        _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread, prior_lower, mean, lower)
+    inducing, noise, center, spread = (
+        _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread)
     )
-    Z, noise = unscale(inducing, noise, *arrays[:2], prior.learn_inducing and not spectrum, prior.learn_noise)
-    modules = Later(lambda: Modules(prior, likelihood))
-    return FittedModel(formula, Z, noise, *arrays, prior.n_latent, outcome_of(likelihood), modules, pool)
+    moves = prior.learn_inducing and not spectrum
+    return FittedModel(
+        formula=formula,
+        Z=center + spread * inducing if moves else inducing,
+        noise=xp.exp(noise) if prior.learn_noise else noise,
+        center=center,
+        spread=spread,
+        prior_lower=_take(xp, prior_lower),
+        mean=_take(xp, mean),
+        lower=_take(xp, lower),
+        n_latent=prior.n_latent,
+        outcome=outcome_of(likelihood),
+        modules=Later(lambda: Modules(prior, likelihood)),
+        pool=pool,
+    )
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
@@ -230,15 +244,6 @@ def outcome_of(likelihood: Likelihood) -> Any:
     return (
         known and make_outcome(type(likelihood).__name__, likelihood.get_params(deep=False), state, n_classes)
     ) or likelihood
-
-
-def unscale(
-    inducing: Array, noise: Array, center: Array, spread: Array, in_spreads: bool, in_logs: bool
-) -> tuple[Array, Array]:
-    """Return inducing inputs and noise as predictions take them, from how they are stepped."""
-    return center + spread * inducing if in_spreads else inducing, namespace(noise).exp(
-        noise
-    ) if in_logs else noise
 
 
 def _take(xp: Any, x: Any) -> Array:

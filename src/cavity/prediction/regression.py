@@ -31,7 +31,7 @@ class TrainingRows(NamedTuple):
         """Return the rows as the arrays of a model on that device."""
         import torch
 
-        moved = {name: torch.as_tensor(getattr(self, name)).to(device) for name in ARRAYS}
+        moved: Any = {name: torch.as_tensor(getattr(self, name)).to(device) for name in ARRAYS}
         return self._replace(**{name: t if t.is_cuda else t.numpy() for name, t in moved.items()})
 
 

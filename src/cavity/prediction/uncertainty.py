@@ -58,7 +58,9 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Arra
         noise, outcome = model.noises, copy.deepcopy(model.outcome)
         outcome = outcome if not hasattr(outcome, "to") else outcome.to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
-            parts = [_ask(outcome, *map(model.xp.host, part), noise) for part in split_rows(model, f)]
+            parts = [
+                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_rows(model, f)
+            ]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
 

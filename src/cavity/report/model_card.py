@@ -15,7 +15,7 @@ from cavity._version import __version__
 from cavity.estimators.base import GPEstimator
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
-from cavity.options.method import read_method
+from cavity.options.library import read_method
 
 Facts = list[tuple[str, str]]
 

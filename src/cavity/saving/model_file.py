@@ -268,7 +268,7 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     if meta["kind"] == "model":
         return True, None
     # a regressor without noise, or of a file that does not say
-    from cavity.options.method import read_method
+    from cavity.options.library import read_method
 
     _, task, default = KINDS[meta["kind"]]
     method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", default)), task)

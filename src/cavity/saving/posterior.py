@@ -19,7 +19,7 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.model import FittedModel, Modules, as_rows, record_model, unscale
+from cavity.prediction.model import FittedModel, Modules, as_rows, record_model
 from cavity.prediction.pool import Pool
 from cavity.prediction.regression import TrainingRows
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cavity.kernels.prior import Prior
     from cavity.likelihoods import Likelihood
 
+PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
 PAIRS = {"Sum": np.add, "Product": np.multiply}
 SPECTRA = ("RBF", "Matern12", "Matern32", "Matern52")  # kernels of a known spectral density
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
@@ -54,22 +55,19 @@ def restore_model(
         _check_factors(made)
         return made
     learn, spectrum = meta["prior"]["learn"], bool(meta["prior"].get("spectrum"))
-    names = "inducing", "log_noise" if "noise" in learn else "fixed_noise", "center", "spread"
-    stepped = (arrays[f"prior.{part}"] for part in names)
-    Z, noise = unscale(*stepped, "inducing" in learn and not spectrum, "noise" in learn)
-    formula = _make_formula(contents.kernel, arrays)
-    lower = arrays["prior_lower"]
+    inducing, center, spread, lower = (arrays[name] for name in PRIOR)
+    formula: Any = _make_formula(contents.kernel, arrays)
     if spectrum:
         formula, lower = (
             formulas.SpectrumFormula(formula.scale),
-            np.eye(contents.sizes["M"])[None].astype(lower.dtype),
-        )  # type: ignore[attr-defined]
+            np.eye(contents.sizes["M"], dtype=lower.dtype)[None],
+        )
     made = FittedModel(
         formula=formula,
-        Z=Z,
-        noise=noise,
-        center=arrays["prior.center"],
-        spread=arrays["prior.spread"],
+        Z=center + spread * inducing if "inducing" in learn and not spectrum else inducing,
+        noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
+        center=center,
+        spread=spread,
         prior_lower=lower,
         mean=arrays["mean"],
         lower=arrays["lower"],

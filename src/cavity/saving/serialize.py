@@ -25,7 +25,8 @@ def find_registry(kind: str) -> Registry[Any]:
     from cavity.likelihoods import LIKELIHOODS
     from cavity.options import METHODS
 
-    return {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}[kind]
+    found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
+    return found[kind]
 
 
 class Omitted:
