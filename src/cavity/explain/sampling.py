@@ -212,9 +212,9 @@ def _load(engine: Engine, kept: FittedModel) -> None:
 def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
     """Start from the fitted q for methods that store nothing else; sites per row are found again."""
     if options.method.site_store == "averaged":
-        lower = kept.lower.double()
+        lower, mean = (torch.as_tensor(x).double() for x in (kept.lower, kept.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
-        h = (lower @ (lower.mT @ kept.mean.double()[..., None]))[..., 0]
+        h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
         run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
     return run
 

@@ -282,6 +282,8 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
+    if hasattr(values.get("method"), "check"):
+        values["method"].check()
     cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:

@@ -22,6 +22,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
     n = result.features.n if prepare is None else prepare.n_features_in_
     names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
+    plan = resolve(result.plan)
     importance = None if result.importance is None else result.importance.tolist()
     return {
         "method": str(arguments["method"]),
@@ -38,7 +39,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
-        "plan": None if result.plan is None else resolve(result.plan).summarise(),
+        "plan": None if plan is None else plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
         "columns": None if prepare is None else dict(prepare.describe()),
