@@ -14,9 +14,12 @@ from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Matern32
 from cavity.kernels.base import formula_of
+from cavity.kernels.formulas import SpectrumFormula
 from cavity.options import nest
 from cavity.prediction.latent import make_form
-from cavity.prediction.model import FittedModel, predict_latent
+from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
+from cavity.prediction.regression import ARRAYS, predict_joint, predict_moments
+from cavity.prediction.uncertainty import predict_uncertainty
 
 X, y = load_iris(return_X_y=True)
 QUICK = {"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0, "device": "cpu"}
@@ -134,10 +137,31 @@ def test_the_formulas_in_torch_and_one_row_at_a_time_give_the_same_marginals(opt
 def in_torch(model):
     """The same model with tensors on the CPU, as a GPU has them."""
     names = ("Z", "noise", "center", "spread", "prior_lower", "mean", "lower")
-    tensors = {name: torch.tensor(getattr(model, name)) for name in names}
-    return model._replace(
-        formula=formula_of(copy.deepcopy(model.prior.kernel).requires_grad_(False), TORCH), **tensors
-    )
+    kernel = copy.deepcopy(model.prior.kernel).requires_grad_(False)
+    formula = SpectrumFormula(kernel._scale(TORCH)) if model.is_spectrum else formula_of(kernel, TORCH)
+    return model._replace(formula=formula, **{name: torch.tensor(getattr(model, name)) for name in names})
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "rep"}, {"method": "laplace"}, {"inducing": "spectrum"}, {}], ids=str
+)
+def test_tensors_predict_what_arrays_do(options):
+    model = fitted(**{"method": "ep"} | options)._fitted
+    for predict in (predict_log_proba, predict_uncertainty):
+        for found, expected in zip(predict(in_torch(model), X), predict(model, X), strict=True):
+            np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fitc", "pp", "nystrom", "cg", "bcm"])
+def test_tensors_predict_targets_as_arrays_do(method):
+    gp = GPRegressor(method, **nest(**QUICK)).fit(X[:, :3], X[:, 3])
+    result, model = gp._result, gp._fitted
+    rows = result.rows and result.rows._replace(**{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS})
+    for ask in (predict_moments, predict_joint):
+        expected = ask(model, result.rows, result.predicts_residual, X[:20, :3])
+        found = ask(in_torch(model), rows, result.predicts_residual, X[:20, :3])
+        for x, value in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, value, rtol=1e-7, atol=1e-9)
 
 
 def test_badly_conditioned_factors_are_solved():
