@@ -49,9 +49,9 @@ help:                   ## list the targets
 	@echo "  The first run creates $(VENV) and installs torch, which takes a few minutes."
 	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
 
-demo: $(VENV)/.demo     ## train on digits and on a toy set, print a table, draw a figure
+demo: $(VENV)/.demo     ## train three classifiers on digits, print a table, draw a figure
 	@echo "==> Running the demo"
-	@$(PY) -m cavity demo
+	@$(PY) examples/demo.py
 
 quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (1 minute on two cores)
 	@echo "==> Quick tests ($(WORKERS) processes)"
@@ -143,10 +143,8 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/results (DATA=folder)
 	@echo "==> Fits of small tables, many classes, a loaded machine"
 	@$(PY) benchmarks/small_fits.py $(if $(DATA),--data "$(DATA)")
-	@echo "==> Predictions"
+	@echo "==> Predictions, the command line, sampling"
 	@$(PY) benchmarks/predict.py
-	@echo "==> Class weights, sampling, the command line"
-	@$(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) benchmarks/waiting.py
 	@echo "==> Time of one step, next to GPyTorch"
 	@$(PY) benchmarks/step_time.py --csv benchmarks/results/step_time.csv
 	@$(PY) -m experiments page

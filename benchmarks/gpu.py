@@ -1,36 +1,31 @@
-"""MNIST on one GPU: time per step, seconds to levels of test NLL, the same for GPyTorch's SVGP, and agreement with the CPU.
+"""MNIST on one GPU: time per step, seconds to levels of test NLL, and the same for GPyTorch's SVGP.
 
-"deep" fits a convolutional kernel; "devices" times fits of small tables on the CPU and on the GPU, for `device="auto"`.
+"devices" times fits of small tables on the CPU and on the GPU, for `device="auto"`.
 
 All 784 features, 60,000 training rows, 10,000 test rows. Seconds include everything in a fit (starting values, recording of
 graphs, training), but not the evaluation on test rows.
 
-    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer agree stream deep devices] [--seconds 60] [--csv FILE]
+    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer devices] [--seconds 60] [--csv FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_batches, time_steps
-from torch import nn
 
-from cavity import GPClassifier, Training
+from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.common.scoring import score_log_proba
 from cavity.distributed import Local
 from cavity.fitting import monitoring, runs
-from cavity.kernels import RBF, Deep
 from cavity.options import nest
 from cavity.rows import tables
 from cavity.training.guard import Guard
@@ -51,13 +46,6 @@ DEVICE_SIZES = [
     for name in ("magic", "waveform", "satellite", "pendigits")
     for rows in (200, 400, 700, 1000, 1500)
 ]
-
-
-def load_mnist(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and test rows; pixels are in [0, 1]."""
-    data = np.load(Path(folder or os.environ["CAVITY_DATA"]) / "mnist.npz")
-    X, X_test = (data[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
-    return X, data["y_train"].astype(np.int64), X_test, data["y_test"].astype(np.int64)
 
 
 class Evaluation(Callback):
@@ -93,18 +81,9 @@ def train(
 ) -> list[dict[str, Any]]:
     X, y, X_test, y_test = data
     evaluation = Evaluation(X_test, y_test, 0.5, seconds)
+    size = {"n_inducing": M, "batch_size": batch, "max_epochs": epochs, "dtype": dtype}
     clf = GPClassifier(
-        method,
-        **nest(
-            n_inducing=M,
-            batch_size=batch,
-            max_epochs=epochs,
-            dtype=dtype,
-            device="cuda",
-            random_state=0,
-            callbacks=[evaluation],
-            **options,
-        ),
+        method, **nest(device="cuda", random_state=0, callbacks=[evaluation], **size, **options)
     )
     clf.fit(X, y)
     total = time.perf_counter() - evaluation.begun - evaluation.evaluating
@@ -177,7 +156,7 @@ def make_recorded_step(
 ) -> Callable[[], None]:
     """A step as in a fit: fetch a batch, replay the recorded step, check every few steps whether one failed."""
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
-    replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state, batch)
+    replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
     replay.load(state)
     batches = repeat_batches(rows, batch)
 
@@ -207,99 +186,6 @@ def time_all_steps(rounds: int) -> list[dict[str, Any]]:
             names = ("ep_ms", "sep_ms", "ep_eager_ms", "sep_eager_ms", "gpytorch_ms")
             records.append({"M": M, "batch": batch, "dtype": dtype, **dict(zip(names, ms, strict=True))})
     return records
-
-
-def compare_devices() -> None:
-    """The same fit on both devices in float64."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 5))
-    y = (X[:, :3] + 0.3 * rng.standard_normal((600, 3))).argmax(1)
-    for method in ("ep", "sep", "rep", "vi", "gfitc"):
-        batch = None if method == "gfitc" else 100
-        p = [
-            GPClassifier(
-                method,
-                n_inducing=20,
-                batch_size=batch,
-                max_epochs=15,
-                training=Training(tol=0.0),
-                random_state=0,
-                device=d,
-            )
-            .fit(X, y)
-            .predict_proba(X)
-            for d in ("cpu", "cuda")
-        ]
-        print(
-            f"CPU and GPU, {method}: probabilities differ by at most {np.abs(p[0] - p[1]).max():.1e}",
-            flush=True,
-        )
-
-
-def compare_streaming(data: Any) -> None:
-    """Time rows from a file, through pinned memory, against the same rows on the GPU."""
-    X, y, X_test, y_test = data
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/X.npy", X)
-        np.save(f"{folder}/y.npy", y)
-        options = dict(n_inducing=100, batch_size=1000, max_epochs=3, tol=0.0, random_state=0, device="cuda")
-        seconds, models = [], []
-        for given in ((X, y), (f"{folder}/X.npy", f"{folder}/y.npy")):
-            begin = time.perf_counter()
-            models.append(GPClassifier("sep", **nest(dtype="float32", **options)).fit(*given))
-            seconds.append(time.perf_counter() - begin)
-    nll = [-np.log(m.predict_proba(X_test)[np.arange(len(y_test)), y_test]).mean() for m in models]
-    print(
-        f"three passes from memory {seconds[0]:.1f} s, test NLL {nll[0]:.4f}; from a file {seconds[1]:.1f} s, {nll[1]:.4f}",
-        flush=True,
-    )
-
-
-class Convolutions(nn.Module):
-    """Two convolutions and two dense layers, for rows of 28 x 28 pixels; `spread` undoes the division by each column's spread."""
-
-    def __init__(self, spread: np.ndarray) -> None:
-        super().__init__()
-        self.register_buffer("spread", torch.tensor(2 * np.where(spread > 0, spread, 1.0)))
-        self.layers = nn.Sequential(
-            *(
-                nn.Conv2d(1, 32, 5),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(32, 64, 5),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-            ),
-            *(nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 30)),
-        )
-
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
-        images = (X * self.spread.to(X)).reshape(-1, 1, 28, 28)
-        return self.layers(images).reshape(*X.shape[:-1], -1)
-
-
-def train_deep(data: Any) -> list[dict[str, Any]]:
-    """A GP whose kernel has learnt features of images: seconds of `fit`, with its temperature, and test NLL."""
-    X, y, X_test, y_test = data
-    torch.manual_seed(0)
-    clf = GPClassifier(
-        kernel=Deep(Convolutions(X.std(0)), RBF()),
-        training=Training(share="prior", dtype="float32"),
-        n_inducing=300,
-        batch_size=500,
-        max_epochs=40,
-        learning_rate=0.001,
-        ensemble=None,
-        device="cuda",
-        random_state=0,
-    )
-    begin = time.perf_counter()
-    clf.fit(X, y)
-    seconds = time.perf_counter() - begin
-    found = score_log_proba(clf.predict_log_proba(X_test), y_test)
-    nll, error = found["nll"], found["error"]
-    print(f"convolutional kernel: test NLL {nll:.4f}, error {error:.2%} after {seconds:.0f} s", flush=True)
-    return [{"kernel": "Deep(convolutions, RBF)", "M": 300, "seconds": seconds, "nll": nll, "error": error}]
 
 
 def time_devices(folder: str | None) -> list[dict[str, Any]]:
@@ -337,9 +223,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data")
-    parser.add_argument(
-        "--parts", nargs="+", default=["step", "train", "peer", "agree", "stream", "deep", "devices"]
-    )
+    parser.add_argument("--parts", nargs="+", default=["step", "train", "peer", "devices"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--eager", action="store_true", help="do not record the steps as CUDA graphs")
     parser.add_argument("--csv")
@@ -348,15 +232,9 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {not args.eager}")
     if args.eager:
         runs.records_steps = lambda *_: False  # type: ignore[assignment]
-    if "agree" in args.parts:
-        compare_devices()
     if "step" in args.parts:
         write_csv(args.csv and args.csv.replace(".csv", "_steps.csv"), time_all_steps(9))
-    data = load_mnist(args.data)
-    if "stream" in args.parts:
-        compare_streaming(data)
-    if "deep" in args.parts:
-        write_csv(args.csv and args.csv.replace(".csv", "_deep.csv"), train_deep(data))
+    data = sets.standardize("mnist", sets.split("mnist", 0, args.data))
     if "devices" in args.parts:
         write_csv(args.csv and args.csv.replace(".csv", "_devices.csv"), time_devices(args.data))
     records: list[dict[str, Any]] = []

@@ -283,10 +283,7 @@ def main() -> None:
                 for seconds, r2 in found:
                     figures = {"seconds": f"{seconds:.4f}", "r2": f"{r2:.5f}"}
                     writer.writerow(facts | {"method": method} | figures | {"versions": versions()})
-                print(
-                    f"{data:18} {method:15} R² {found[-1][1]:.4f} after {found[-1][0]:6.2f} s",
-                    flush=True,
-                )
+                print(f"{data:18} {method:15} R² {found[-1][1]:.4f} after {found[-1][0]:6.2f} s", flush=True)
     draw(read(args.csv), args.png)
     print(f"{args.csv} and {args.png} written")
 

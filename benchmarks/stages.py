@@ -127,10 +127,7 @@ def make_parts(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, far: np.ndarray
     fixed = Training(learn=(), noise=gp.noise_, tol=1e-2)
     options = {"kernel": gp.kernel_, "inducing": gp.inducing_points_, "max_epochs": 5, "training": fixed}
     again, seconds = hold_out(partial(GPClassifier, calibration=None, random_state=0, **options), X, y, fold)
-    found = {
-        "leave-one-out": (gp.loo_log_proba_, *new, first),
-        "fixed folds": (again, *new, first + seconds),
-    }
+    found = {"leave-one-out": (gp.loo_log_proba_, *new, first), "fixed folds": (again, *new, first + seconds)}
     for name, make in TREES.items():
         begin = time.process_time()
         trees = make().fit(X, y)

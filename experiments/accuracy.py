@@ -13,16 +13,7 @@ import numpy as np
 
 from experiments.tables import markdown
 
-METHODS = (
-    "EP",
-    "SEP",
-    "PowerEP",
-    "REP(epsilon=0)",
-    "GFITC",
-    "VI, robust-max",
-    "VI, softmax",
-    "Laplace",
-)
+METHODS = ("EP", "SEP", "PowerEP", "REP(epsilon=0)", "GFITC", "VI, robust-max", "VI, softmax", "Laplace")
 EXACT = "exact on these points"  # a Gibbs run of the sparse (FITC) model
 KINDS = {"C": int, "N": int, "M": int, "problem": int, "noise": float, "judge": float, "kl": float}
 Case = tuple[int, int, int, float]  # C, N, M, noise

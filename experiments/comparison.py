@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,11 +31,6 @@ NAMES = {
 }
 RANKED = ("auto", *PEERS)
 SCORES = {"nll": "NLL", "error": "error", "ece": "calibration error", "brier": "Brier score"}
-COSTS = {
-    "predict_rows_per_second": "rows predicted per second",
-    "peak_mb": "memory of the fit, MB",
-    "model_kb": "size of the model, kB",
-}
 GPU_LEVELS = (0.104, 0.08, 0.0725, 0.069)  # test NLL on MNIST
 GPU_NAMES = {"ep": "EP", "sep": "SEP"}
 
@@ -103,60 +97,6 @@ def _completeness(rows: list[Row]) -> str:
     return f"{len(jobs) - len(missing)} of {len(jobs)} fits are done; missing: {names}."
 
 
-def level_times(rows: list[Row]) -> list[tuple[str, float, float, float]]:
-    """(data set, final NLL of GPyTorch, its seconds, our seconds to this NLL): medians over splits, ∞ if never reached."""
-    found = []
-    for dataset in COMPARED_SETS:
-        each = {
-            m: {r["split"]: r for r in rows if r["dataset"] == dataset and r["method"] == m}
-            for m in ("auto", "gpytorch")
-        }
-        both = [(each["auto"][s], peer) for s, peer in each["gpytorch"].items() if s in each["auto"]]
-        if both:
-            reached = [_seconds_to_level(json.loads(a["curve"] or "[]"), g["nll"]) for a, g in both]
-            level, theirs = np.median([g["nll"] for _, g in both]), np.median([g["seconds"] for _, g in both])
-            found.append((dataset, float(level), float(theirs), float(np.median(reached))))
-    return found
-
-
-def _seconds_to_level(curve: list[list[float]], level: float) -> float:
-    return next((seconds for seconds, nll in curve if nll <= level), math.inf)
-
-
-def _level_table(rows: list[Row]) -> str:
-    lines, faster = [], 0
-    for dataset, level, theirs, ours in level_times(rows):
-        faster += theirs >= 10 * ours
-        shown = ["not reached", "–"] if math.isinf(ours) else [f"{ours:.2f}", f"{theirs / ours:.1f}"]
-        lines.append([dataset, f"{level:.4f}", f"{theirs:.2f}", *shown])
-    head = ["data set", "test NLL of GPyTorch", "its seconds", "seconds of cavity", "times faster"]
-    return (
-        markdown(head, lines)
-        + f"\n\nAt least ten times faster on {faster} of {len(lines)} sets (medians over splits)."
-    )
-
-
-def winner_table(rows: list[Row]) -> str:
-    """The lowest NLL on each set, and how far `auto` is above it."""
-    table = means(keep_shared_splits(rows, RANKED), "nll")
-    lines = []
-    for dataset in COMPARED_SETS:
-        here = {m: table[dataset, m] for m in RANKED if (dataset, m) in table}
-        if "auto" in here and len(here) > 1:
-            best = min(here, key=lambda m: here[m].mean)
-            gap = here["auto"].mean - here[best].mean
-            lines.append(
-                [
-                    dataset,
-                    str(here[best].n),
-                    NAMES[best],
-                    here[best].text(),
-                    "" if best == "auto" else f"{gap:+.3f}",
-                ]
-            )
-    return markdown(["data set", "splits", "lowest NLL", "", "`auto` is above by"], lines)
-
-
 def _score_table(rows: list[Row], score: str) -> str:
     table, names = means(rows, score), present_methods(rows)
     lines = []
@@ -184,22 +124,6 @@ def _seconds_table(rows: list[Row]) -> str:
     return markdown(["data set", *(NAMES[m] for m in names)], lines)
 
 
-def _cost_table(rows: list[Row]) -> str:
-    """Median over the data sets, then MNIST."""
-    lines = []
-    for method in present_methods(rows):
-        line = [NAMES[method]]
-        for cost in COSTS:
-            table = means([r for r in rows if r["method"] == method], cost)
-            usual = [value.mean for (dataset, _), value in table.items() if dataset != "mnist"]
-            large = table.get(("mnist", method))
-            line.append(
-                f"{np.median(usual):,.0f}; {f'{large.mean:,.0f}' if large else '–'}" if usual else "–"
-            )
-        lines.append(line)
-    return markdown(["method", *COSTS.values()], lines)
-
-
 def write_page(rows: list[Row], texts: dict[str, str], further: str = "") -> str:
     """The whole page; `further`: sections with rows of other targets."""
     title = "# Comparison with other libraries"
@@ -210,16 +134,12 @@ def write_page(rows: list[Row], texts: dict[str, str], further: str = "") -> str
         texts["comparison"],
         *([further] if further else []),
         f"## Ranks\n\n{texts['comparison-ranks']}\n\n{rank_table(rows)}",
-        winner_table(rows),
-        f"## Time to the NLL of GPyTorch\n\n{texts['comparison-levels']}\n\n{_level_table(rows)}",
-        "![Test NLL against seconds](../figures/compare.png)",
         f"## Setup\n\n{texts['comparison-setup']}",
         *(
             f"## {name[0].upper() + name[1:]}\n\n{_score_table(rows, score)}"
             for score, name in SCORES.items()
         ),
         f"## Seconds to fit\n\n{texts['comparison-seconds']}\n\n{_seconds_table(rows)}",
-        f"## Predictions, memory and size\n\n{texts['comparison-costs']}\n\n{_cost_table(rows)}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -283,15 +203,6 @@ def gpu_device_table(results: Path) -> str:
             for row in read_csv(results / "gpu_devices.csv")
             if (seconds := [f"{float(row[name]):.2f}" for name in ("cpu", "cuda")])
         ),
-    )
-
-
-def gpu_deep_sentence(results: Path) -> str:
-    """The fit with a convolutional kernel."""
-    (row,) = read_csv(results / "gpu_deep.csv")
-    return (
-        f"With a convolutional kernel (`--parts deep`), M = {row['M']}, the test NLL is {float(row['nll']):.4f} and the error "
-        f"{float(row['error']):.2%} after {float(row['seconds']):.0f} seconds of `fit`."
     )
 
 

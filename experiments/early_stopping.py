@@ -26,10 +26,9 @@ class Fitted(NamedTuple):
 
     log_proba: Callable[[Array], Array]
     classes: NDArray[Any]
-    model: Any  # pickled to measure its size
+    model: Any
     seconds: float
     note: str = ""
-    curve: tuple[tuple[float, float], ...] = ()  # seconds and test NLL (for peers: validation NLL)
     M: int | None = None
 
 
@@ -128,4 +127,4 @@ def choose_best(runs: list[Trained], classes: NDArray[Any]) -> Fitted:
     tried = ", ".join(f"{run.rate:g}: {run.validation_nll:.4f} after {run.steps} steps" for run in runs)
     note = f"rate {best.rate:g} (validation NLL {tried})"
     model = best.model
-    return Fitted(model.log_proba, classes, model, best.seconds, note, tuple(best.curve), model.M)
+    return Fitted(model.log_proba, classes, model, best.seconds, note, model.M)

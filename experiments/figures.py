@@ -10,21 +10,12 @@ from typing import Any
 import numpy as np
 
 from cavity.report.colours import COLOURS, GREY
-from cavity.report.demo import BOX
 from experiments import sets
-from experiments.comparison import NAMES, means, present_methods
 from experiments.jobs import Row, key_of
-from experiments.methods import PEERS, title
+from experiments.methods import title
 from experiments.scores import published
-from experiments.targets import (
-    COMPARED_SETS,
-    COMPARED_SPLITS,
-    OURS,
-    SCHEDULES,
-    TOY_METHODS,
-    TOY_SIZES,
-    Target,
-)
+from experiments.sets import BOX
+from experiments.targets import SCHEDULES, TOY_METHODS, TOY_SIZES, Target
 from experiments.toy import GRID, unpack
 
 LINES = dict(zip(("ep", "sep", "rep", "vi", "gfitc", "vi_natural", "logistic"), COLOURS, strict=False))
@@ -225,39 +216,3 @@ def expected(figure: Any, rows: list[Row]) -> None:
         axis.plot(x, bound, color=COLOURS[1], label="E log p")
         axis.set(xscale="log", xlabel="seconds", ylabel="mean over test rows", title=f"{dataset}, VI")
         axis.legend()
-
-
-def pareto(figure: Any, rows: list[Row]) -> None:
-    """NLL against seconds, one panel per data set, for methods with all splits. The line is the Pareto front."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    nll, time = means(rows, "nll"), means(rows, "seconds")
-    nll = {(d, m): value for (d, m), value in nll.items() if value.n == COMPARED_SPLITS[d]}
-    shown = [d for d in COMPARED_SETS if any(key[0] == d for key in nll)]
-    names = [m for m in present_methods(rows) if any(key[1] == m for key in nll)]
-    palette = dict(zip((*OURS, *PEERS), (*COLOURS, "black", "#f26b6b"), strict=False))
-    across = min(5, len(shown))
-    down = -(-len(shown) // across)
-    figure.set_size_inches(3.2 * across + 1.5, 3.0 * down)
-    panels = np.atleast_1d(figure.subplots(down, across, squeeze=False)).ravel()
-    for axis in panels[len(shown) :]:
-        axis.axis("off")
-    for axis, dataset in zip(panels, shown, strict=False):
-        points = {m: (time[dataset, m].mean, nll[dataset, m].mean) for m in names if (dataset, m) in nll}
-        for method, (x, y) in points.items():
-            marker = "o" if method in OURS else "s"
-            axis.scatter(x, y, color=palette[method], marker=marker, label=NAMES[method], zorder=3)
-        front = [
-            p
-            for p in points.values()
-            if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points.values())
-        ]
-        axis.plot(*zip(*sorted(front), strict=True), color="0.6", lw=1, zorder=1)
-        axis.set(xscale="log", xlabel="seconds", ylabel="test NLL", title=dataset)
-        low, high = axis.get_xlim()
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.xaxis.set_minor_formatter(NullFormatter())
-    artists = [artist for axis in panels for artist in axis.collections]
-    handles = {a.get_label(): a for a in artists if not str(a.get_label()).startswith("_")}
-    figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import math
-import pickle
-import resource
 import time
 import warnings
 from collections.abc import Callable
@@ -14,19 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 
 from cavity.kernels import RBF
 from experiments import sets
 from experiments.curves import ScoreCurve
 from experiments.early_stopping import Fitted
 from experiments.jobs import Context, Job, Row, identify, stamp
-from experiments.methods import ALL_PEERS, default_sizes, make_classifier
+from experiments.methods import ALL_PEERS, make_classifier
 from experiments.peers import FITS
-from experiments.scores import chance_calibration_error, score_predictions
+from experiments.scores import score_predictions
 from experiments.toy import make_grid, pack
-
-PREDICT_SECONDS = 0.5  # shortest time over which the rate of predictions is measured
 
 
 def run_job(job: Job, context: Context) -> list[Row]:
@@ -74,18 +67,6 @@ def score(job: Job, context: Context) -> list[Row]:
     data, clf = _load(job, context), _classifier(job, context)
     seconds = _timed_fit(clf, data)
     return [stamp(job, context) | _outcome(clf, seconds, data)]
-
-
-def temperature(job: Job, context: Context) -> list[Row]:
-    """One row: the scores with the temperature, and those of the same fit without it."""
-    data, clf = _load(job, context), _classifier(job, context)
-    seconds = _timed_fit(clf, data)
-    plain = clf.temperature_ * clf.predict_log_proba(data.X_test)
-    plain = plain - logsumexp(plain, axis=1, keepdims=True)
-    before = score_predictions(plain, clf.classes_, data.y_test)
-    found = {"temperature": clf.temperature_, "nll_before": before["nll"], "ece_before": before["ece"]}
-    found["ece_chance"] = chance_calibration_error(clf.predict_proba(data.X_test), job.split)
-    return [stamp(job, context) | _outcome(clf, seconds, data) | found]
 
 
 def history(job: Job, context: Context) -> list[Row]:
@@ -142,100 +123,27 @@ def points(job: Job, context: Context) -> list[Row]:
 
 # ---------------------------------------------------------------- the comparison with other libraries
 def compared(job: Job, context: Context) -> list[Row]:
-    """One fit of ours or of a peer: scores, seconds, rate of predictions, memory, size of the model."""
+    """One fit of ours or of a peer: scores and seconds."""
     data = sets.standardize(job.dataset, sets.split(job.dataset, job.split, context.data_home))
-    _import_library(job.method)
-    before = _resident_mb()
     if job.method in ALL_PEERS:
         model = FITS[job.method](data, job.split, context.device)
     else:
         model = _fit_ours(job, context, data)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     found = score_predictions(model.log_proba(data.X_test), model.classes, data.y_test)
-    path = json.dumps([[round(s, 4), round(v, 6)] for s, v in model.curve]) if model.curve else ""
-    row = {
-        **found,
-        "M": model.M,
-        "seconds": model.seconds,
-        "predict_rows_per_second": _prediction_rate(model, data.X_test),
-        "peak_mb": max(0.0, peak),
-        "model_kb": _size_in_bytes(model.model) / 1024,
-        "curve": path,
-        "note": model.note,
-    }
+    row = found | {"M": model.M, "seconds": model.seconds, "note": model.note}
     return [stamp(job, context) | row]
 
 
 def _fit_ours(job: Job, context: Context, data: sets.Split) -> Fitted:
-    """Time the default fit without callbacks; then, for "auto", fit again and record the test NLL."""
+    """Time the fit, without callbacks."""
     clf = _classifier(job, context)
     seconds = _timed_fit(clf, data)
-    path = _record_path(job, context, data, clf.n_epochs_) if job.method == "auto" else ()
     note, M = f"{clf.n_epochs_} epochs", clf.inducing_points_.shape[1]
-    return Fitted(clf.predict_log_proba, clf.classes_, clf, seconds, note, path, M)
-
-
-def _record_path(
-    job: Job, context: Context, data: sets.Split, epochs: int
-) -> tuple[tuple[float, float], ...]:
-    """Seconds and test NLL during the same fit."""
-    _, batch = default_sizes(len(data.y), len(np.unique(data.y)))
-    recorded = ScoreCurve(data, {"batch_size": batch, "max_epochs": epochs})
-    clf = _classifier(job, context, callbacks=[recorded]).fit(data.X, data.y)
-    total = recorded.seconds()
-    last = score_predictions(clf.predict_log_proba(data.X_test), clf.classes_, data.y_test)["nll"]
-    return (*((row["seconds"], row["nll"]) for row in recorded.rows), (total, last))
-
-
-def _prediction_rate(model: Fitted, X: sets.Array) -> float:
-    """Rows per second, after a first call that warms up."""
-    model.log_proba(X[:10])
-    begin, rows = time.perf_counter(), 0
-    while time.perf_counter() - begin < PREDICT_SECONDS:
-        model.log_proba(X)
-        rows += len(X)
-    return rows / (time.perf_counter() - begin)
-
-
-def _import_library(method: str) -> None:
-    """Import what the fit will import, so that only the memory of the fit itself counts."""
-    own_module = {
-        "gpytorch": ["experiments.peer_gpytorch"],
-        "gpflow": ["experiments.peer_gpflow"],
-        "lightgbm": ["lightgbm"],
-        "lightgbm_tuned": ["lightgbm"],
-        "catboost": ["catboost"],
-        "xgboost": ["xgboost"],
-        "realmlp": ["pytabkit"],
-        "xrfm": ["xrfm"],
-    }
-    sklearn = ["linear_model", "model_selection", "ensemble", "gaussian_process"]
-    names = [f"sklearn.{name}" for name in sklearn] if method in ALL_PEERS else ["cavity.estimators"]
-    for name in own_module.get(method, names):
-        importlib.import_module(name)
-
-
-def _size_in_bytes(model: Any) -> int:
-    """Bytes of the pickled model, or of its `weights()` if it has them."""
-    weights = getattr(model, "weights", None)
-    try:
-        return len(pickle.dumps(model if weights is None else weights()))
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return 0  # not measured
-
-
-def _resident_mb() -> float:
-    """Resident memory of this process."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-    except OSError:  # outside Linux: the peak so far
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Fitted(clf.predict_log_proba, clf.classes_, clf, seconds, note, M)
 
 
 KINDS: dict[str, Callable[[Job, Context], list[Row]]] = {
     "score": score,
-    "temperature": temperature,
     "history": history,
     "curve": curve,
     "points": points,

@@ -39,8 +39,14 @@ COLUMNS = (
 )  # fmt: skip
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")
 POINTS_COLUMNS = (*COLUMNS, "points", "regions")
-TEMPERATURE_COLUMNS = (*COLUMNS, "temperature", "nll_before", "ece_before", "ece_chance")
-COMPARED_COLUMNS = (*COLUMNS, "predict_rows_per_second", "peak_mb", "model_kb", "curve", "note")
+COMPARED_COLUMNS = (
+    *COLUMNS,
+    "predict_rows_per_second",
+    "peak_mb",
+    "model_kb",
+    "curve",
+    "note",
+)  # the costs are of older rows
 
 
 @dataclass(frozen=True)

@@ -58,28 +58,14 @@ METHODS: dict[str, Method] = {
 
 # Other libraries, and the package that each needs in addition to ours.
 PEERS = {
-    "sklearn_gp": "",
-    "gpytorch": "gpytorch",
-    "gpflow": "gpflow",
-    "logistic": "",
-    "lightgbm": "lightgbm",
-    "hist_boosting": "",
-}
+    "sklearn_gp": "", "gpytorch": "gpytorch", "gpflow": "gpflow", "logistic": "", "lightgbm": "lightgbm", "hist_boosting": "",
+}  # fmt: skip
 
 # Further peers of the comparison on more sets.
 WIDE_PEERS = {
-    "logistic": "",
-    "hist_boosting": "",
-    "extra_trees": "",
-    "svm": "",
-    "lightgbm": "lightgbm",
-    "lightgbm_tuned": "lightgbm",
-    "catboost": "catboost",
-    "xgboost": "xgboost",
-    "gpflow": "gpflow",
-    "realmlp": "pytabkit",
-    "xrfm": "xrfm",
-}
+    "logistic": "", "hist_boosting": "", "extra_trees": "", "svm": "", "lightgbm": "lightgbm", "lightgbm_tuned": "lightgbm",
+    "catboost": "catboost", "xgboost": "xgboost", "gpflow": "gpflow", "realmlp": "pytabkit", "xrfm": "xrfm",
+}  # fmt: skip
 ALL_PEERS = PEERS | WIDE_PEERS
 
 TITLES = {

@@ -14,12 +14,10 @@ from experiments import (
     accuracy,
     comparison,
     figures,
-    leave_one_out,
     performance,
     references,
     scale,
     tables,
-    temperature,
     text_tables,
     toy,
     wide,
@@ -188,20 +186,12 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
     "small-fits": lambda rows: performance.fits(rows.folder),
     "predictions": lambda rows: performance.predictions(rows.folder),
-    "waiting": lambda rows: performance.waiting(rows.folder),
     "steps": lambda rows: performance.steps(rows.folder),
     "serving": lambda rows: performance.serving(rows.folder),
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
     "gpu-devices": lambda rows: comparison.gpu_device_table(rows.folder),
-    "gpu-deep": lambda rows: comparison.gpu_deep_sentence(rows.folder),
-    "temperature": lambda rows: temperature.table(rows.select("temperature")),
-    "leave-one-out": lambda rows: leave_one_out.table(rows.folder),
-    "exchange": lambda rows: scale.exchange_table(rows.folder),
-    "exchange-nll": lambda rows: scale.nll_table(rows.folder),
     "many-rows": lambda rows: scale.rows_table(rows.folder),
-    "forecast": lambda rows: scale.forecast_table(rows.folder),
-    "forecast-facts": lambda rows: scale.forecast_facts(rows.folder),
 }
 
 
@@ -224,7 +214,6 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
         wide.write_section(rows.select("wide"), texts["comparison-wide"]),
         text_tables.write_section(results, texts["comparison-text"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
-        references.write_ensembles(results, texts["comparison-autogluon"]),
     )
     compared = comparison.write_page(
         rows.select("compare"), texts, "\n\n".join(part for part in further if part)
@@ -238,11 +227,8 @@ def figure_digests(results: Path) -> dict[str, str]:
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
-    made = {
-        "accuracy": accuracy.digest(accuracy.read(results)),
-        "performance": performance.digest(results),
-    }
-    return digests | made | scale.digests(results)
+    made = {"accuracy": accuracy.digest(accuracy.read(results)), "performance": performance.digest(results)}
+    return digests | made
 
 
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
@@ -265,8 +251,6 @@ def write_all(results: Path, root: Path = ROOT) -> int:
             accuracy.draw(accuracy.read(results), path)
         elif path in stale and name == "performance":
             performance.draw(results, path)
-        elif path in stale and name in scale.FILES:
-            scale.draw(results, name, path)
         elif path in stale:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():

@@ -8,15 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from experiments.early_stopping import (
-    RATES,
-    Fitted,
-    Trained,
-    choose_best,
-    hold_out,
-    median_distance,
-    train,
-)
+from experiments.early_stopping import RATES, Fitted, Trained, choose_best, hold_out, median_distance, train
 from experiments.sets import Array, Split
 
 BLOCK = 1000  # rows per block of predictions

@@ -224,11 +224,7 @@ def fit_xrfm(data: Split, seed: int, device: str) -> Fitted:
         P = np.clip(np.asarray(model.predict_proba(to(X)), dtype=np.float64), 1e-3, None)
         return np.asarray(np.log(P / P.sum(1, keepdims=True)))
 
-    return Fitted(log_proba, classes, _NoSize(), seconds, "defaults")
-
-
-class _NoSize:
-    """Stands for a model whose size is not measured."""
+    return Fitted(log_proba, classes, None, seconds, "defaults")
 
 
 def fit_gpytorch(data: Split, seed: int, device: str) -> Fitted:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 from pathlib import Path
 
+from experiments.comparison import read_csv
 from experiments.tables import markdown
 
 Row = dict[str, str]
@@ -15,18 +15,9 @@ CLIENTS = {"none": "none", "slow": "100 slow ones", "large": "2 with 10,000 rows
 PEERS = {"peer": "HistGradientBoosting", "lightgbm": "LightGBM"}  # prefix of the columns → name
 
 
-def read(results: Path, name: str) -> list[Row]:
-    """The rows of a benchmark, none if it has not run."""
-    path = results / f"{name}.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def fits(results: Path) -> str:
     """Seconds and NLL of fits, next to boosting in the same run."""
-    rows = read(results, "small_fits")
+    rows = read_csv(results / "small_fits.csv")
     peers = {p: name for p, name in PEERS.items() if any(_number(row, f"{p}_seconds") for row in rows)}
     head = ["", "rows", "seconds", *(f"{n}, seconds" for n in peers.values()), "ratio", "test NLL"]
     head += [f"{name}, test NLL" for name in peers.values()]
@@ -46,33 +37,22 @@ def fits(results: Path) -> str:
 
 
 def predictions(results: Path) -> str:
-    """Rows per second and latency."""
-    rows = read(results, "predict")
-    head = ["", "unit", "now", "earlier", "goal", "threads", "machine"]
-    names = ("what", "unit", "now", "earlier", "goal", "threads", "machine")
-    return markdown(head, [[row[name] for name in names] for row in rows]) if rows else NOT_MEASURED
-
-
-def waiting(results: Path) -> str:
-    """Weights, sampling, start of the command line."""
-    rows = read(results, "waiting")
-    head, names = ["", "now", "earlier", "goal"], ("what", "today", "earlier", "wanted")
-    lines = [["" if row[name] == "nan" else row[name] for name in names] for row in rows]
-    return markdown(head, lines) if rows else NOT_MEASURED
+    """Predictions, commands, sampling."""
+    rows = read_csv(results / "predict.csv")
+    head = ["", "unit", "now", "goal", "threads", "machine"]
+    return markdown(head, [list(row.values()) for row in rows]) if rows else NOT_MEASURED
 
 
 def steps(results: Path) -> str:
     """Milliseconds of a mini-batch step."""
-    rows = read(results, "step_time")
+    rows = read_csv(results / "step_time.csv")
     head = [
         "C",
         "M",
         "batch",
         "features",
         "precision",
-        "EP, ms",
-        "SEP, ms",
-        "GPyTorch, ms",
+        *(f"{n}, ms" for n in ("EP", "SEP", "GPyTorch")),
         "EP is faster by",
     ]
     lines = [
@@ -88,7 +68,7 @@ def steps(results: Path) -> str:
 
 def serving(results: Path) -> str:
     """Requests that `cavity serve` answers; rows with errors or wrong answers raise ValueError."""
-    rows = read(results, "serving")
+    rows = read_csv(results / "serving.csv")
     if any(row["errors"] != "0" or row["wrong"] != "0" for row in rows):
         raise ValueError("serving.csv has requests that failed or were answered wrongly.")
     head = [
@@ -139,7 +119,7 @@ def _points(results: Path) -> dict[str, dict[str, tuple[float, float]]]:
     """Data set → library → (seconds, NLL), for the rows that compare libraries."""
     prefixes = {"": "cavity"} | {f"{p}_": name for p, name in PEERS.items()}
     found: dict[str, dict[str, tuple[float, float]]] = {}
-    for row in read(results, "small_fits"):
+    for row in read_csv(results / "small_fits.csv"):
         if "/" in row["what"]:  # the loaded machine against the quiet one
             continue
         each = {name: (_number(row, f"{p}seconds"), _number(row, f"{p}nll")) for p, name in prefixes.items()}

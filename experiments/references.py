@@ -1,12 +1,9 @@
-"""AutoML libraries: their published results next to ours, and what a Gaussian process adds to an ensemble of AutoGluon."""
+"""Published results of AutoML libraries next to ours."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from experiments.comparison import read_csv
 from experiments.jobs import Row
 from experiments.sets import FOLDS
 from experiments.tables import markdown
@@ -31,25 +28,6 @@ def write_section(rows: list[Row], text: str) -> str:
     lines += [[library, f"{nll:.3f}", "", "", "3,600 on 8 cores"] for library, nll in VEHICLE.items()]
     head = ["vehicle, ten folds", "log loss", "of each shuffle", "error", "seconds per fit"]
     return f"## Published references\n\n{text}\n\n{markdown(head, lines)}"
-
-
-def write_ensembles(results: Path, text: str) -> str:
-    """Return the section on AutoGluon's ensembles (benchmarks/autogluon_ensemble.py); an empty string without rows."""
-    sets: dict[str, list[dict[str, str]]] = {}
-    for row in read_csv(results / "autogluon.csv"):
-        sets.setdefault(row["set"], []).append(row)
-    lines = []
-    for dataset, rows in sets.items():
-        without, both, weight, alone, peer = (
-            np.array([float(row[c]) for row in rows])
-            for c in ("without", "with_cavity", "weight", "cavity", "peer")
-        )
-        scores = [f"{without.mean():.3f}", f"{both.mean():.3f}", str((both < without).sum())]
-        others = [f"{weight.mean():.2f}", f"{alone.mean():.3f}", f"{peer.mean():.3f}"]
-        lines.append([dataset, str(len(rows)), rows[0]["rows"], *scores, *others])
-    head = ["set", "splits", "training rows", "log loss without", "with CavityModel", "splits where it helps"]
-    head += ["weight of CavityModel", "CavityModel alone", "best other member alone"]
-    return f"## Ensembles of AutoGluon\n\n{text}\n\n{markdown(head, lines)}" if lines else ""
 
 
 def _ours(method: str, rows: list[Row]) -> list[str]:

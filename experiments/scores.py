@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.scoring import bin_rows, score_log_proba
+from cavity.common.scoring import score_log_proba
 from experiments.jobs import Row
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -30,13 +30,6 @@ def score_predictions(log_p: Any, classes: NDArray[Any], y: NDArray[Any]) -> dic
     known = np.isin(y, classes)
     found = score_log_proba(log_p[known], np.searchsorted(classes, y[known]))
     return found | {"error": float((classes[log_p.argmax(1)] != y).mean()), "unseen": int((~known).sum())}
-
-
-def chance_calibration_error(P: NDArray[np.float64], seed: int, draws: int = 100) -> float:
-    """Return the mean calibration error of labels that are drawn from P: what perfect probabilities get on so few rows."""
-    rng, below = np.random.default_rng(seed), P.cumsum(1)[:, :-1]
-    drawn = [(below < rng.random((len(P), 1))).sum(1) for _ in range(draws)]
-    return float(np.mean([bin_rows(P, y).error for y in drawn]))
 
 
 class Cell(NamedTuple):

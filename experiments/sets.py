@@ -32,6 +32,7 @@ FURTHER_FRACTION, FURTHER_ROWS = (
     4000,
 )  # training share of the further sets, and most training and test rows
 TOY_ROWS, TOY_SEED = 1000, 7
+BOX = 2.5  # rows of the toy problem are uniform in [−BOX, BOX]²
 TEST_FLIGHTS = 10_000
 
 # training rows, features, classes: enough to estimate the time of a fit before the table is read
@@ -88,7 +89,7 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
     if name == "mnist":
         return _mnist(data_home)
     if name == "toy":
-        return _toy()
+        return make_toy()
     if name in FLIGHTS:
         return _flights(name, seed, data_home)
     if name in FURTHER:
@@ -160,12 +161,23 @@ def _digits() -> tuple[Array, NDArray[Any]]:
     return np.asarray(X, dtype=np.float64), np.asarray(y)
 
 
-def _toy() -> Split:
-    """The papers' synthetic problem; the rows are the same for every split."""
-    from cavity.report.demo import make_toy
+def make_toy(rows: int = TOY_ROWS, seed: int = TOY_SEED) -> Split:
+    r"""The papers' synthetic problem: y = argmax_c f_c(x), with three draws f_c from a GP prior; the same for every split.
 
-    problem = make_toy(TOY_ROWS, TOY_SEED)
-    return Split(problem.X, problem.y, problem.X_test, problem.y_test)
+        f(x) = α(x₁)ᵀ W α(x₂),   α(s) = L⁻¹ k(g, s),   W_ij ~ N(0, 1)
+
+    This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the kernel is a product over the two
+    columns, and the grid g of each is much finer than a lengthscale. Half of the rows are test rows.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-BOX, BOX, (2 * rows, 2))
+    g = np.linspace(-BOX, BOX, 25)
+    k, *columns = (np.exp(-0.5 * (g[:, None] - s) ** 2) for s in (g, *X.T))
+    L = np.linalg.cholesky(k + 1e-10 * np.eye(len(g)))
+    a1, a2 = (np.linalg.solve(L, column) for column in columns)
+    W = rng.standard_normal((3, len(g), len(g)))
+    y = np.einsum("in,cij,jn->nc", a1, W, a2, optimize=True).argmax(1)
+    return Split(X[:rows], y[:rows], X[rows:], y[rows:])
 
 
 def _mnist(data_home: str | None) -> Split:

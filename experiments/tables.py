@@ -89,15 +89,7 @@ def counts(rows: list[Row]) -> str:
                 _requirement(method, pairs),
             ]
         )
-    head = [
-        "method",
-        f"cells (of {N_CELLS})",
-        "splits",
-        "✓",
-        "✓ or ≈",
-        "better by two se",
-        "required",
-    ]
+    head = ["method", f"cells (of {N_CELLS})", "splits", "✓", "✓ or ≈", "better by two se", "required"]
     return markdown(head, lines)
 
 

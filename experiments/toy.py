@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.report.demo import BOX
 from experiments.jobs import Row
-from experiments.sets import split
+from experiments.sets import BOX, split
 
 GRID = 64  # points per side of the grid on which predicted classes are kept
 CLOSE = 0.1  # lengthscales

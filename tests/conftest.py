@@ -61,12 +61,14 @@ def axes(item: pytest.Item) -> set[tuple]:
 
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools of a few small trees, and folds that do not learn again, where any pool will do."""
+    """Pools of a few small trees, where any pool will do."""
+    from cavity.fitting import members, networks
     from cavity.options import policy
 
-    monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 30))
-    monkeypatch.setattr(policy, "BOOSTING_ROUNDS", 5)
-    monkeypatch.setattr(policy, "RELEARN_ROWS", dict.fromkeys(policy.TREES, 0))
+    monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
+    monkeypatch.setattr(members, "FIRST_ROUNDS", 5)
+    monkeypatch.setattr(members, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(networks, "STEPS", 20)
 
 
 def measure_cpu(children: bool) -> float:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
-from cavity import BadInput, GPClassifier
+from cavity import BadInput, BadOption, GPClassifier
 from cavity.options import nest
 from support import toy
 
@@ -58,6 +58,17 @@ def check_error_of_one_process(fit, rows, fault):
     assert str(two.value) == str(one.value)
 
 
+def check_refused(fit, rows, *cases):
+    """Each pair has arguments and the word of the error; what is neither an estimator nor a table is refused, too."""
+    for estimator, data, more, word in (
+        ({}, rows, {}, "dict"),
+        (make(), [1, 2], {}, "list"),
+        *((make(), rows, *case) for case in cases),
+    ):
+        with pytest.raises((BadOption, BadInput), match=word):
+            fit(estimator, data, target="kind", **more)
+
+
 class Older(GPClassifier):
     """Of an older version on rank 1."""
 
@@ -69,4 +80,4 @@ class Older(GPClassifier):
         return super().fit(*args, **kwargs)
 
 
-VERSIONS_DIFFER = r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "
+VERSIONS_DIFFER = r"version of cavity: 0\.0\.1"

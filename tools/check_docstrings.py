@@ -41,14 +41,12 @@ MODULES = (
     "cavity.distributed",
     "cavity.distributed.ray",
     "cavity.distributed.spark",
-    "cavity.export.mlflow",
 )
 HOOKS = (
     "KernelLike",
     "Kernel",
     "Scaled",
     "Stationary",
-    "Deep",
     "Likelihood",
     "Method",
     "RegressionMethod",

@@ -88,15 +88,12 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ("tests/distributed/test_quarrels.py::test_ranks_that_differ_say_so_before_the_first_step",),
     ),
     (
-        "A rank that is killed or stopped is named by the others within a minute; one that is stuck, after the timeout of `join`.",
+        "A rank that is killed ends the others within a minute; one that is stopped or stuck, after the timeout of `join`.",
         ("silent-rank",),
-        (
-            "tests/distributed/test_quarrels.py::test_a_silent_rank_is_named_by_all_others_within_a_minute",
-            "tests/distributed/test_heartbeat.py::test_the_others_name_a_silent_rank_once",
-        ),
+        ("tests/distributed/test_quarrels.py::test_a_lost_rank_ends_the_others_within_a_minute",),
     ),
     (
-        "A damaged table (CSV, npy, npz, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
+        "A damaged table (CSV, npy, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
         ("damaged-input",),
         (
             "tests/unit/test_sources.py::test_a_npy_file_with_a_damaged_header_is_refused",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from cavity import callbacks, distributed, export, kernels, likelihoods, methods, report
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.export import autogluon as autogluon
-    from cavity.export import mlflow as mlflow
     from cavity.options.training import Training
     from cavity.report import plots
     from cavity.rows.columns.preparation import Preparation
@@ -51,7 +50,6 @@ _MODULES = {  # modules that are attributes of `cavity`
     "kernels": "cavity.kernels",
     "likelihoods": "cavity.likelihoods",
     "methods": "cavity.methods",
-    "mlflow": "cavity.export.mlflow",
     "plots": "cavity.report.plots",
     "report": "cavity.report",
 }

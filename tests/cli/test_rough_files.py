@@ -8,28 +8,22 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 import cavity
 from cavity import BadInput, Preparation
-from cavity.cli.app import app
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table
+from cli.running import run
 
 JSON = {"content-type": "application/json"}
 RNG = np.random.default_rng(0)
+MEANS = {"height": (160, 185), "weight": (55, 90)}
 SIZES = pd.DataFrame(
-    {
-        "height": np.r_[RNG.normal(160, 4, 20), RNG.normal(185, 4, 20)],
-        "weight": np.r_[RNG.normal(55, 4, 20), RNG.normal(90, 4, 20)],
-    }
+    {name: np.r_[RNG.normal(a, 4, 20), RNG.normal(b, 4, 20)] for name, (a, b) in MEANS.items()}
 )
-
-
-def run(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+LABELS = np.repeat(["small", "tall"], 20)
 
 
 def fitted(path: Path, frame: pd.DataFrame, *words: str) -> Path:
@@ -44,8 +38,7 @@ def fitted(path: Path, frame: pd.DataFrame, *words: str) -> Path:
 
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory):
-    labelled = SIZES.assign(k=["small"] * 20 + ["tall"] * 20)
-    return fitted(tmp_path_factory.mktemp("sizes"), labelled)
+    return fitted(tmp_path_factory.mktemp("sizes"), SIZES.assign(k=LABELS))
 
 
 def asked(model: Path, rows: list) -> dict:
@@ -86,15 +79,6 @@ def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
     assert not (tmp_path / "o.csv").exists()
 
 
-@pytest.mark.parametrize(
-    "arrays", [{"X0": np.ones(3)}, {"E": np.ones((3, 2)), "feature_names": np.array(["a", "b"])}]
-)
-def test_columns_of_an_archive_do_not_hide_each_other(tmp_path, arrays):
-    np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), **arrays)
-    with pytest.raises(BadInput, match="two columns with the name"):
-        open_table(tmp_path / "t.npz")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
     parts = tmp_path / "parts"
@@ -104,19 +88,15 @@ def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
     out = tmp_path / f"o{suffix}"
     assert run("predict", sizes, parts, "--keep", "note", "--keep", "n", "--out", out).exit_code == 0
     read = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
-    assert read["note"].fillna("").tolist() == ["", "", "x, y", "x, y"] and read["n"].tolist() == [
-        1,
-        1,
-        2**40,
-        2**40,
-    ]
+    assert read["note"].fillna("").tolist() == ["", "", "x, y", "x, y"]
+    assert read["n"].tolist() == [1, 1, 2**40, 2**40]
 
 
 @pytest.mark.parametrize("second", [1.5, "7", None])
 def test_commands_that_join_rows_read_files_of_different_types(sizes, tmp_path, second):
     parts = tmp_path / "parts"
     parts.mkdir()
-    frame = SIZES.assign(k=np.repeat(["small", "tall"], 20), weight=SIZES["weight"].round().astype(int))
+    frame = SIZES.assign(k=LABELS, weight=SIZES["weight"].round().astype(int))
     frame[:20].to_parquet(parts / "a.parquet")
     frame[20:].assign(weight=second).to_parquet(parts / "b.parquet")
     for words in (["report", "--out", tmp_path / "r.html"], ["explain", "--row", 3, "--row", 30]):
@@ -132,10 +112,8 @@ def test_files_of_different_types_and_missing_labels_are_copied_in_pieces(tmp_pa
     frame.loc[0, "k"] = None
     frame[:30].to_parquet(parts / "a.parquet")
     frame[30:].assign(k=1, c=pd.Categorical(["u", "v"] * 5)).to_parquet(parts / "b.parquet")
-    result = run(
-        "fit", parts, "--target", "k", "--out", tmp_path / "m", "--effort", "fast", "--max-epochs", 2
-    )
-    assert result.exit_code == 0, result.output
+    quick = "--effort fast --max-epochs 2".split()
+    assert run("fit", parts, "--target", "k", "--out", tmp_path / "m", *quick).exit_code == 0
 
 
 def test_a_kept_column_is_never_replaced_by_a_prediction(sizes, tmp_path):
@@ -169,7 +147,7 @@ def test_numbers_with_and_without_a_point_are_one_class(tmp_path):
 def test_one_slip_makes_no_category_of_a_column_of_numbers(tmp_path):
     frame = SIZES.assign(k=np.repeat(["a", "b"], 20), height=[f"{h:.3f}" for h in SIZES["height"]])
     frame.loc[5, "height"] = "abc"
-    with pytest.raises(BadInput, match="numbers in most rows, but 'abc' in row 6"):
+    with pytest.raises(BadInput, match="'abc' in row 6"):
         Preparation(target="k").fit(frame)
     assert Preparation(target="k", kinds={"height": "category"}).fit(frame).columns_[0].levels
 
@@ -179,7 +157,7 @@ def test_a_column_of_huge_numbers_is_refused_with_its_name(tmp_path):
     frame = SIZES.assign(k=np.repeat(["a", "b"], 20))
     frame.assign(height=frame["height"] * 1e300).to_csv(tmp_path / "t.csv", index=False)
     result = run("fit", tmp_path / "t.csv", "--target", "k", "--out", tmp_path / "m")
-    assert result.exit_code == 1 and "column 'height' cannot be standardised" in result.stderr, result.output
+    assert result.exit_code == 1 and "'height'" in result.stderr
     frame.loc[3, "height"] = 1e300
     assert fitted(tmp_path, frame).exists()
 
@@ -189,7 +167,7 @@ def test_a_missing_weight_is_named(tmp_path):
     SIZES.assign(k=np.repeat(["a", "b"], 20), w=[1.0] * 39 + [None]).to_csv(table, index=False)
     (tmp_path / "s.toml").write_text('weight = "w"\n')
     result = run("fit", table, "--target", "k", "--out", tmp_path / "m", "--config", tmp_path / "s.toml")
-    assert result.exit_code == 1 and "the weight (column 'w') is missing in row 40" in result.output
+    assert result.exit_code == 1 and "'w'" in result.output and "row 40" in result.output
 
 
 def test_a_category_that_is_missing_for_the_first_time_is_noted(tmp_path):
@@ -197,7 +175,7 @@ def test_a_category_that_is_missing_for_the_first_time_is_noted(tmp_path):
     model = fitted(tmp_path, frame)
     frame.assign(c=[None] + ["x"] * 39).to_csv(tmp_path / "new.csv", index=False)
     result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "o.csv")
-    assert "column 'c' has missing cells, which the training rows did not have" in result.output
+    assert "'c' has missing cells" in result.output
 
 
 def test_settings_and_headers_of_other_editors(tmp_path):
@@ -222,17 +200,13 @@ def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
     refused = run(*words, "--strict")
     assert refused.exit_code == 1 and "UTF-8" in refused.output and not model.exists()
     said = " ".join(run(*words).output.split())
-    for word in (
-        "Kennung ignored (60 different texts in 60 rows: names, identifiers or free text)",
-        "Tag date, 2020-01-01 to 2020-10-22, as days, season, weekday",
-        "Länge number, mean 3.4", "written as 1.250,5", "is not UTF-8: read as Windows-1252", "rows without a label are not used",
-    ):  # fmt: skip
-        assert word in said, said
-    assert "rows without a label were not used" in run("info", model).output
-    done = run("report", model, table, "--out", tmp_path / "r.html")
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "How it is used" in page and "names, identifiers or free text" in page
+    words = (
+        "Kennung ignored|Tag date, 2020-01-01 to 2020-10-22|Länge number|1.250,5|Windows-1252|without a label"
+    )
+    assert all(word in said for word in words.split("|")), said
+    assert "without a label" in run("info", model).output
+    assert run("report", model, table, "--out", tmp_path / "r.html").exit_code == 0
+    assert "identifiers" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert run("evaluate", model, table).exit_code == 0
     assert run("predict", model, table, "--out", tmp_path / "p.csv").exit_code == 0
     frame = pd.read_csv(table, sep=";", encoding="latin-1", dtype=str).drop(columns="k")
@@ -244,10 +218,10 @@ def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
 def test_a_model_that_python_fitted_on_a_frame_predicts_raw_files(tmp_path):
     frame = SIZES.assign(c=np.tile(["x", "y", None, "z"], 10), day=pd.date_range("2020-01-01", periods=40))
     clf = cavity.GPClassifier("sep", n_inducing=5, max_epochs=2, random_state=0)
-    clf.fit(frame, np.repeat(["small", "tall"], 20)).save(tmp_path / "m.cavity")
+    clf.fit(frame, LABELS).save(tmp_path / "m.cavity")
     frame.assign(new=1).to_csv(tmp_path / "t.csv", index=False)
     done = run("predict", tmp_path / "m.cavity", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
-    assert done.exit_code == 0 and "did not have are ignored: 'new' (40 cells)" in done.output
+    assert done.exit_code == 0 and "'new' (40 cells)" in done.output
     found = pd.read_csv(tmp_path / "p.csv")[["p_small", "p_tall"]].to_numpy()
     np.testing.assert_allclose(found, clf.predict_proba(frame), rtol=1e-9)
     one = asked(tmp_path / "m.cavity", [{"height": 160, "weight": 55, "c": "x", "day": "2020-01-03"}])

@@ -1,4 +1,4 @@
-"""Several nodes: torchrun as docs/scale.md starts it, in network namespaces with a slow link between them."""
+"""Several nodes: torchrun as docs/scale.md starts it, in network namespaces."""
 
 import os
 import shlex
@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from cluster import network
 from pages import read_commands
-from support import ROOT, load_script
+from support import ROOT
 
-network = load_script("benchmarks/network.py")
 OBSTACLE = network.find_obstacle()
 pytestmark = [
     pytest.mark.slow,
@@ -68,10 +68,9 @@ def check_equal(path, alone):
         np.testing.assert_allclose(found[name], alone[name], rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("delay_ms, mbit", [(1, 1000), (10, 100)])
-def test_two_nodes_give_the_model_of_one_process(alone, tmp_path, delay_ms, mbit):
+def test_two_nodes_give_the_model_of_one_process(alone, tmp_path):
     arguments = [tmp_path / "out.npz", "--checkpoint", tmp_path / "run"]
-    with network.Nodes(delay_ms, mbit) as nodes:
+    with network.Nodes() as nodes:
         check_ended_well([start(nodes, i, arguments, tmp_path) for i in (0, 1)], tmp_path)
     check_equal(tmp_path / "out.npz", alone)
 
@@ -79,7 +78,7 @@ def test_two_nodes_give_the_model_of_one_process(alone, tmp_path, delay_ms, mbit
 def test_a_node_that_dies_rejoins_and_the_model_is_the_same(alone, tmp_path):
     """The second node loses all its processes; the same command, started again there, joins the first one."""
     arguments = [tmp_path / "out.npz", "--checkpoint", tmp_path / "run"]
-    with network.Nodes(10, 100) as nodes:
+    with network.Nodes() as nodes:
         first, second = (start(nodes, i, arguments, tmp_path) for i in (0, 1))
         until = time.monotonic() + 120
         while not (tmp_path / "run.ep.2-of-2").exists() and time.monotonic() < until:

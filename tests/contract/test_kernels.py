@@ -1,4 +1,4 @@
-"""What every registered kernel promises, sums, products and deep kernels included."""
+"""What every registered kernel promises, sums and products included."""
 
 import copy
 import operator
@@ -19,7 +19,6 @@ from cavity.kernels import (
     KERNELS,
     RBF,
     Constant,
-    Deep,
     Kernel,
     KernelLike,
     Linear,
@@ -29,7 +28,7 @@ from cavity.kernels import (
 from cavity.kernels.base import formula_of
 from cavity.kernels.formulas import SHAPES, PairFormula
 from reference import kernels as written_out
-from registered import REGISTERED_KERNELS, make_kernel, net
+from registered import REGISTERED_KERNELS, make_kernel
 from support import toy
 
 C, M, N, D = 2, 4, 5, 3
@@ -40,7 +39,7 @@ ALPHA = np.array([0.7, 2.5])
 
 
 def example(kind: type[Kernel]) -> Kernel:
-    return make_kernel(kind, D, lengthscale=LENGTHSCALE, variance=VARIANCE, alpha=ALPHA)
+    return make_kernel(kind, lengthscale=LENGTHSCALE, variance=VARIANCE, alpha=ALPHA)
 
 
 EXAMPLES = {name: partial(example, kind) for name, kind in REGISTERED_KERNELS.items()}
@@ -137,7 +136,7 @@ def test_gradients_of_full_cross_and_diag(name, classes, sets):
         return kernel.full(Z), kernel.cross(Z, X), kernel.diag(X)
 
     inputs = (Z.requires_grad_(), X.requires_grad_(), *parameters)
-    assert torch.autograd.gradcheck(values, inputs, eps=1e-6, atol=1e-6, rtol=1e-5, fast_mode=name == "Deep")
+    assert torch.autograd.gradcheck(values, inputs, eps=1e-6, atol=1e-6, rtol=1e-5)
 
 
 def test_gradients_are_finite_where_points_coincide(name):
@@ -317,15 +316,14 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
     onnxruntime = pytest.importorskip("onnxruntime")
     X, y = toy(60, classes, D)
-    kernel = make_kernel(REGISTERED_KERNELS[name], D)
+    kernel = make_kernel(REGISTERED_KERNELS[name])
     clf = cavity.GPClassifier(kernel=kernel, effort="fast", n_inducing=6, max_epochs=3, random_state=0).fit(
         X, y
     )
     P = clf.predict_proba(X)
     assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
     clf.save(path := tmp_path / "model.cavity")
-    hidden = {"kernel": Deep(net(D), RBF())} if name == "Deep" else {}
-    assert np.array_equal(cavity.load(path, **hidden).predict_proba(X), P)
+    assert np.array_equal(cavity.load(path).predict_proba(X), P)
     session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
     label, exported = session.run(["label", "probabilities"], {"X": X})
     np.testing.assert_allclose(exported, P, rtol=0, atol=1e-7)
@@ -377,14 +375,6 @@ def test_sums_and_products_are_sums_and_products():
     for call in (lambda k: k.full(Z), lambda k: k.cross(Z, X), lambda k: k.diag(X)):
         torch.testing.assert_close(call(a + b), call(a) + call(b))
         torch.testing.assert_close(call(a * b), call(a) * call(b))
-
-
-def test_deep_is_its_base_on_features():
-    Z, X = points()
-    kernel = bound("Deep")
-    features = lambda A: kernel.net((A - torch.tensor(COLUMNS.center)) / torch.tensor(COLUMNS.spread))
-    torch.testing.assert_close(kernel.cross(Z, X), kernel.base.cross(features(Z), features(X)))
-    torch.testing.assert_close(kernel.full(Z), kernel.base.full(features(Z)))
 
 
 def test_rational_quadratic_tends_to_rbf():

@@ -227,9 +227,15 @@ def no_values(monkeypatch):
         monkeypatch.setattr(torch.Tensor, name, refuse)
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Python does not read the flag of failure either."""
+    monkeypatch.setattr("cavity.inference.engine.is_readable", lambda flag: False)
+
+
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("full", [False, True])
-def test_a_step_reads_no_value(run, full, learn, no_values):
+def test_a_step_reads_no_value(run, full, learn, no_values, as_on_a_gpu):
     optimiser = (SIGN if full else ADAM) if learn else None
     state = run.state._replace(optimiser=optimiser.init(run.state.theta) if learn else ())
     batch = run.rows.whole() if full else a_batch_unseen(run)
@@ -260,7 +266,7 @@ def hollow(run: Machine, mode: FakeTensorMode) -> Machine:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_step_runs_on_tensors_without_values(run, full):
+def test_a_step_runs_on_tensors_without_values(run, full, as_on_a_gpu):
     """Fake tensors know shapes only: whatever depended on data would raise, inside torch too."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         run = hollow(run, mode)
@@ -296,23 +302,18 @@ def test_a_step_is_a_function_of_its_state(run):
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
-def test_a_batch_writes_its_own_rows_and_can_be_undone(case, chunk):
+def test_a_batch_writes_its_own_rows(case, chunk):
     run = build_run(*case, chunk=chunk)
     state, _ = run.step(run.state)
     kept, kept_clock = [t.clone() for t in tensors(state)], state.sites.clock.clone()
     batch = a_batch(run)
-    after, info = run.step(state, batch, SIGN)
+    after, _ = run.step(state, batch, SIGN)
     if not run.engine.sites.tied:
         others = torch.ones(20, dtype=torch.bool)
         others[batch.index] = False
         moved = (after.sites.tau != kept[1]).any(1)
         assert moved[batch.index].all() and not moved[others].any()
         assert torch.equal(after.sites.clock[others], kept_clock[others]), "rows that were not visited"
-        assert info.undo is not None, "rows were written, and there is no way back"
-        index, rows = info.undo
-        for table, old in zip(state.sites, rows, strict=True):
-            table[index] = old
-    assert all(torch.equal(a, b) for a, b in zip(kept, tensors(state), strict=True))
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -328,7 +329,7 @@ def test_failure_is_a_flag(run, spoil, full):
     else:
         run = run._replace(rows=run.rows._replace(X=run.rows.X * nan))
     _, info = run.step(state, None if full else a_batch(run), SIGN)
-    assert info.failed.item() is True
+    assert info.failed.item() is True and (spoil == "rows" or info.broken.item() is True)
 
 
 def test_coinciding_inducing_points_without_jitter_are_a_flag():

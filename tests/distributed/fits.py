@@ -32,9 +32,6 @@ RUNS = {
     "vi": dict(method="vi", batch_size=25, max_epochs=2),
     "gfitc": dict(method="gfitc", max_epochs=2),
     "fixed": dict(method="ep", learn=(), max_epochs=4),
-    "ep alone": dict(method="ep", batch_size=10, max_epochs=6, exchange=3),
-    "sep alone": dict(method="sep", batch_size=10, max_epochs=6, exchange="auto"),
-    "tiny alone": dict(method="sep", batch_size=3, max_epochs=2, exchange=4),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
 }
 FROM_FILES = {  # each from Parquet and from .npy
@@ -45,15 +42,16 @@ FROM_FILES = {  # each from Parquet and from .npy
 
 
 class Kill(Callback):
-    """The last rank dies after so many steps of the first attempt."""
+    """The last rank dies after so many steps of the first attempt, and leaves a file."""
 
-    def __init__(self, steps):
-        self.steps = steps
+    def __init__(self, steps, sign):
+        self.steps, self.sign = steps, sign
 
     def step(self, run):
         self.steps -= 1
         first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
         if self.steps == 0 and first and run.reduce.rank == run.reduce.world - 1:
+            Path(self.sign).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -77,7 +75,7 @@ def from_memory(checkpoint=None, kill=None):
     for name in ("ep", "sep") if checkpoint else RUNS:
         extra = {}
         if checkpoint:
-            watch = [Kill(kill)] if kill and name == "ep" else []
+            watch = [Kill(kill, f"{checkpoint}.killed")] if kill and name == "ep" else []
             extra = dict(checkpoint=f"{checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch)
         yield name, GPClassifier(**nest(**{**COMMON, **RUNS[name]}, **extra)).fit(X, y)
 

@@ -1,24 +1,10 @@
-"""Fits of several ranks that cannot go well, and what each raised.
+"""Fits of several ranks that cannot go well, and what each raised."""
 
-python quarrels.py (stop | kill | busy | beat) RANK: one of the ranks falls silent; the others print what they raise as JSON
-"""
-
-import json
 import os
-import signal
-import sys
-import time
-import warnings
-from pathlib import Path
 
 import numpy as np
-import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cavity import CavityError, GPClassifier, GPRegressor, distributed
-from cavity.callbacks import Callback
-from cavity.distributed import heartbeat
+from cavity import CavityError, GPClassifier, GPRegressor
 from cavity.fitting import job
 from cavity.options import nest
 from support import toy
@@ -27,14 +13,12 @@ X, Y = toy(60, 3, seed=2)
 QUICK = dict(method="sep", n_inducing=4, max_epochs=2, batch_size=20, random_state=0, device="cpu")
 
 
-def outcome(name, work):
-    begun = time.monotonic()
+def outcome(work):
     try:
         work()
-        found = "no error"
     except CavityError as error:
-        found = f"{type(error).__name__}: {error}"
-    return name, found, time.monotonic() - begun
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
 def with_version(version, work):
@@ -64,7 +48,6 @@ def differ(folder):
         "labels": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y + odd),
         "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
         "version": lambda: with_version("0.0.1" if odd else job.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
-        "exchange": lambda: GPClassifier(**nest(**QUICK, exchange=2 if odd else "auto")).fit(X, Y),
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
         "missing value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),
@@ -73,49 +56,4 @@ def differ(folder):
         "batches": lambda: GPClassifier(**nest(**QUICK)).fit([(X + odd, Y)]),
         "nothing again": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
     }  # fmt: skip
-    return {name: outcome(name, work)[1] for name, work in cases.items()}
-
-
-class Fall(Callback):
-    """One rank falls silent in its third step."""
-
-    def __init__(self, how, rank):
-        self.how, self.rank, self.steps = how, rank, 0
-
-    def step(self, run):
-        self.steps += 1
-        if self.steps != 3 or run.reduce.rank != self.rank:
-            return
-        print(json.dumps("silent"), flush=True)
-        if self.how == "busy":
-            time.sleep(600)
-        os.kill(os.getpid(), signal.SIGSTOP if self.how == "stop" else signal.SIGKILL)
-
-
-def report_heartbeat():
-    """End this rank with the first thing that its heartbeat says, as one JSON line."""
-    begun = time.monotonic()
-
-    def say(text):
-        print(json.dumps(["beat", text, time.monotonic() - begun]), flush=True)
-        os._exit(0)
-
-    distributed.print_error = say
-    heartbeat.Heartbeat.__init__.__defaults__ = (0.5, 5.0)
-
-
-def main():
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    what, more = sys.argv[1:]
-    if what == "beat":
-        report_heartbeat()
-    distributed.join("gloo", timeout=600 if what == "beat" else 4)
-    how = "stop" if what == "beat" else what
-    options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(how, int(more))]}
-    print(json.dumps(outcome(what, lambda: GPClassifier(**nest(**options)).fit(X, Y))), flush=True)
-    distributed.leave()
-
-
-if __name__ == "__main__":
-    main()
+    return {name: outcome(work) for name, work in cases.items()}

@@ -51,10 +51,7 @@ def fit_under_torchrun(monkeypatch):
 
 def test_a_fit_that_joined_nobody_warns_once(fit_under_torchrun):
     (message,) = fit_under_torchrun("4")
-    assert (
-        "each of the 4 processes fits a model of its own" in message
-        and "cavity.distributed.join()" in message
-    )
+    assert "4 processes" in message and "cavity.distributed.join()" in message
 
 
 @pytest.mark.parametrize("world", ["1", "", "many"])

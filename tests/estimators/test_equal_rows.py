@@ -6,10 +6,8 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
-from cavity.fitting.classification_job import prepare_classification
-from cavity.fitting.job import open_session
-from cavity.options import policy
-from cavity.rows.tables import Request, Table
+from cavity.fitting import classification
+from cavity.rows.tables import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))
@@ -42,7 +40,8 @@ def unmerged(monkeypatch):
 
     def fit_every_row(*args, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(policy, "MERGED_SHARE", 0.0)
+            patch.setattr(classification, "find_cases", lambda session, table: table)
+            patch.setattr(classification, "merge_rows", lambda session, table: table)
             return fit(*args, **options)
 
     return fit_every_row
@@ -53,7 +52,6 @@ def unmerged(monkeypatch):
 def test_the_model_its_estimate_and_its_left_out_rows_are_those_of_every_row(
     make, effort, C, unmerged, monkeypatch
 ):
-    monkeypatch.setattr(policy, "FEW_CELLS", 0)
     X, y = make(120, C)
     merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
     assert merged.plan_.training.distinct == len(np.unique(np.column_stack([X, y]), axis=0)) < 96
@@ -97,13 +95,9 @@ def test_training_works_on_distinct_rows_and_says_how_many_were_given():
     assert clf.estimate_.rows == len(clf.loo_log_proba_) == 3000
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"method": "ep", "n_inducing": 8, "max_epochs": 3}], ids=["few equal rows", "method"]
-)
-def test_rows_stay_as_given_where_few_are_equal_and_for_methods_of_the_papers(options):
-    X, y = twins(60, 2) if options else cells(60, 2)
-    X = X if options else np.column_stack([X, np.arange(60) // 1.1])
-    assert fit(X, y, **options).plan_.training.distinct is None
+def test_rows_stay_as_given_for_methods_of_the_papers():
+    X, y = twins(60, 2)
+    assert fit(X, y, method="ep", n_inducing=8, max_epochs=3).plan_.training.distinct is None
 
 
 def test_merged_rows_give_back_the_table():
@@ -130,25 +124,10 @@ def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
         fit(X[:250], y[:250], max_epochs=3, training=kept)
 
 
-@pytest.mark.parametrize("effort, rounds", [("balanced", 0), ("best", 50)])
-def test_boosting_is_no_member_where_a_single_tree_has_a_leaf_for_every_distinct_row(effort, rounds):
-    rng = np.random.default_rng(0)
-    X = rng.integers(2, size=(300, 6)).astype(float)
-    y, plans = rng.integers(2, size=300), []
-    for columns in (4, 6):  # 16 and 64 distinct rows
-        clf = GPClassifier(effort=effort, max_epochs=1, n_inducing=5, random_state=0)
-        job = prepare_classification(open_session(clf._config(), None, None), Request(X[:, :columns], y))
-        plans.append(job.plan.calibration)
-    assert plans[0].trees and [plan.rounds for plan in plans] == [rounds, 50]
-
-
-@pytest.mark.parametrize(
-    "refit_rows, rows", [(50_000, 2020), (5_000, 3367)], ids=["a part", "held out of the only fit"]
-)
-def test_cells_of_large_tables_are_not_held_out_as_a_whole(refit_rows, rows, monkeypatch):
-    monkeypatch.setattr(policy, "REFIT_ROWS", refit_rows)
+@pytest.mark.usefixtures("few_trees")
+def test_cells_of_large_tables_are_not_held_out_as_a_whole():
     X, y = cells(14_100, 2, seed=3)
     train, new = slice(10_100), slice(10_100, None)
     clf = GPClassifier(random_state=0).fit(X[train], y[train])
     loss = log_loss(y[new], clf.predict_proba(X[new]))
-    assert abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - rows) < 3
+    assert abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - 2020) < 3

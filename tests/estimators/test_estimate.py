@@ -132,28 +132,23 @@ def test_small_losses_keep_two_digits(values, words):
     assert format_loss(*values) == words
 
 
-def test_seen_rows_get_an_allowance_that_vanishes_with_their_number():
+def test_errors_of_folds_are_wider_where_tables_are_small():
     rng = np.random.default_rng(0)
     P, y = rng.dirichlet([3.0, 1.0], 40_000), np.zeros(40_000, dtype=np.int64)
-    prior = np.array([0.5, 0.5])
-    small, large = (
-        [
-            estimate_quality(np.log(P[:n]), y[:n], np.ones(n), prior, "leave-one-out", kind)
-            for kind in ("held out", "seen")
-        ]
-        for n in (1000, 40_000)
-    )
-    part = estimate_quality(np.log(P[:500]), y[:500], np.ones(500), prior, "500 rows", "seen", of=40_000)
-    assert part.optimism < 0.1 * small[1].optimism  # a part of a large table
-    for (plain, seen), share in ((small, 1.0), (large, 0.05)):
-        assert plain.optimism == 0 and "did not see" in plain.trust
-        room = min(plain.log_loss, max(np.log(2) - plain.log_loss, 0.2 * np.log(2)))
-        assert seen.optimism == pytest.approx(0.18 * share * room)
-        assert seen.log_loss == pytest.approx(plain.log_loss + seen.optimism)
-        assert seen.standard_error == pytest.approx(
-            np.hypot((1 + share) * plain.standard_error, seen.optimism)
-        )
-    assert "includes 0.0" in small[1].trust
+    for n, wider in ((1000, 2.0), (40_000, 1.05)):
+        given = np.log(P[:n]), y[:n], np.ones(n), np.array([0.5, 0.5]), "folds"
+        held, folds = (estimate_quality(*given, kind) for kind in ("held out", "folds"))
+        assert folds.standard_error == pytest.approx(wider * held.standard_error)
+        assert folds.log_loss == held.log_loss and "did not see" in folds.trust
+
+
+def test_rows_that_belong_together_count_once_in_the_error():
+    rng = np.random.default_rng(0)
+    P, y, prior = rng.dirichlet([3.0, 1.0], 50), np.zeros(50, dtype=np.int64), np.array([0.5, 0.5])
+    one = estimate_quality(np.log(P), y, np.ones(50), prior, "rows")
+    units = np.arange(50).repeat(7)
+    many = estimate_quality(np.log(P.repeat(7, 0)), y.repeat(7), np.ones(350), prior, "rows", unit=units)
+    assert many.standard_error == pytest.approx(one.standard_error)
 
 
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])

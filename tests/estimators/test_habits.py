@@ -12,9 +12,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import time_budget
 from cavity.options import nest
-from cavity.rows.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -159,24 +157,6 @@ def test_the_whole_fit_keeps_the_limit():
     fitted = GPClassifier(effort="best", random_state=0, device="cpu").fit(X, y, time_limit=limit)
     assert time.process_time() - begun < 1.2 * limit + 2.0
     assert any("time_limit=1" in text for text in fitted.fit_warnings_)
-
-
-@pytest.mark.parametrize(
-    ("first", "seconds", "folds"),
-    [(1.0, 100.0, 5), (1.0, 4.1, 5), (1.0, 3.9, 1), (1.0, 0.6, 1), (1.0, 0.4, 0)],
-)
-def test_stages_that_fit_are_chosen(first, seconds, folds):
-    rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
-    assert time_budget.choose_stages([], rows, 5, 0.8, first, seconds).folds == folds
-
-
-def test_members_are_chosen_by_the_time_that_they_take(monkeypatch):
-    rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
-    monkeypatch.setattr(
-        time_budget, "predict_seconds", lambda member, *_: {"a": 1.0, "b": 9.0, "c": 2.0}[member]
-    )
-    found = time_budget.choose_members(["a", "b", "c"], rows, 6.5, 2.0)
-    assert found.members == ["a", "c"] and found.member_seconds == 3.0 and found.left_out == ("str",)
 
 
 def test_a_regressor_keeps_the_limit():

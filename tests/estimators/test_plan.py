@@ -109,7 +109,7 @@ def test_the_estimate_grows_with_the_work(fitted):
 
 
 def test_nothing_is_said_about_the_time_of_what_ends_by_its_tolerance(fitted):
-    plan = replace(fitted.plan_, training=replace(fitted.plan_.training, rough=False))
+    plan = replace(fitted.plan_, training=replace(fitted.plan_.training, loose=False))
     assert estimate_seconds(plan, 1.0) == {}
     assert "about" not in str(replace(plan, seconds={}))
 

@@ -19,17 +19,8 @@ def data() -> Split:
 
 def record(data: Split, batch: int | None, epochs: int) -> curves.ScoreCurve:
     curve = curves.ScoreCurve(data, {"batch_size": batch, "max_epochs": epochs}, 5)
-    clf = GPClassifier(
-        "sep",
-        n_inducing=5,
-        batch_size=batch,
-        max_epochs=epochs,
-        training=Training(tol=0),
-        random_state=0,
-        device="cpu",
-        callbacks=[curve],
-    )
-    clf.fit(data.X, data.y)
+    size = {"n_inducing": 5, "batch_size": batch, "max_epochs": epochs, "training": Training(tol=0)}
+    GPClassifier("sep", random_state=0, device="cpu", callbacks=[curve], **size).fit(data.X, data.y)
     return curve
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import fits, sets, temperature, toy
+from experiments import fits, sets, toy
 from experiments.jobs import Context, Job
-from experiments.scores import chance_calibration_error, score_predictions
+from experiments.scores import score_predictions
 
 BATCH = {"batch_size": None, "max_epochs": 3, "tol": 0.0}
 
@@ -81,33 +81,8 @@ def test_the_distance_to_a_straight_boundary_is_that_of_the_coordinate() -> None
     assert toy.boundary_distance(Z, toy.find_boundary(regions)) == pytest.approx(1, abs=0.1)
 
 
-def test_the_scores_without_a_temperature_are_those_of_a_fit_without_it() -> None:
-    options = {"n_inducing": 5, "max_epochs": 2, "ensemble": None}
-    (row,) = fits.run_job(Job("temperature", "toy", 0, "balanced", "", options=options), Context())
-    (plain,) = fits.run_job(
-        Job("score", "toy", 0, "balanced", "", options=options | {"calibration": None}), Context()
-    )
-    assert row["temperature"] != 1 and row["nll"] != plain["nll"]
-    assert row["nll_before"] == pytest.approx(plain["nll"], rel=1e-9)
-    assert row["ece_before"] == pytest.approx(plain["ece"], rel=1e-6)
-
-
-def test_the_table_of_the_temperature_names_sets_that_are_worse() -> None:
-    def row(dataset: str, before: float, after: float) -> dict[str, object]:
-        scores = {"nll_before": before, "nll": after, "ece_before": 0.1, "ece": 0.05, "temperature": 0.5}
-        return {"dataset": dataset, "method": "balanced", "split": 0, "ece_chance": 0.04} | scores
-
-    text = temperature.table([row("wine", 0.4, 0.1), row("glass", 0.5, 0.55), row("letter", 0.4, 0.2)])
-    assert "| wine | 160 | 0.4000 | 0.1000 | 0.250 | 2.00 | 0.100, 0.050 | 0.040 |" in text
-    assert "the largest 1.100 (glass); more than 3 % worse on 1 (glass)." in text
-    assert text.endswith(
-        "Of the 1 sets with 2,000 rows or more, the calibration error is above 0.02 on 1 (letter)."
-    )
-
-
-def test_drawn_labels_have_the_calibration_error_of_chance() -> None:
-    rng = np.random.default_rng(0)
-    P = rng.dirichlet(np.ones(3), 40_000)
-    assert chance_calibration_error(P, 0, 5) < 0.01 < chance_calibration_error(P[:200], 0, 20)
-    sure = np.tile([1.0, 0.0], (50, 1))
-    assert chance_calibration_error(sure, 0, 2) == 0
+def test_labels_of_the_toy_belong_to_smooth_functions_in_its_box() -> None:
+    data, other = sets.make_toy(1000, 0), sets.make_toy(1000, 1)
+    nearest = ((data.X_test[:, None] - data.X[None]) ** 2).sum(-1).argmin(1)
+    assert (data.y[nearest] == data.y_test).mean() > 0.9 and (data.X != other.X).any()
+    assert (np.abs(data.X) <= sets.BOX).all() and set(data.y) == {0, 1, 2}

@@ -175,17 +175,9 @@ def test_the_calendar_of_the_graph_is_that_of_numpy():
     season = (value - raw_columns._first_day(year)) / raw_columns.YEAR
     helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     outputs = [helper.make_tensor_value_info(v.name, kind, ["n"]) for v in (year, season)]
-    made = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "days",
-            [helper.make_tensor_value_info("days", kind, ["n"])],
-            outputs,
-            graph.constants,
-        ),
-        opset_imports=[helper.make_opsetid("", 18)],
-        ir_version=8,
-    )
+    inputs = [helper.make_tensor_value_info("days", kind, ["n"])]
+    body = helper.make_graph(graph.nodes, "days", inputs, outputs, graph.constants)
+    made = helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     found = run(made, [year.name, season.name], {"days": days.astype(np.float64)})
     np.testing.assert_array_equal(found[0], find_years(days))
     np.testing.assert_allclose(found[1], find_season(days), atol=1e-12)
@@ -195,10 +187,10 @@ def test_the_calendar_of_the_graph_is_that_of_numpy():
 def test_what_a_graph_cannot_do_is_refused():
     table = make_table().rename(columns={"v1": "label"})
     y = make_table()["v1"].to_numpy() > 0
-    with pytest.raises(BadOption, match="'label' has the name of an output"):
+    with pytest.raises(BadOption, match="'label'"):
         export.onnx_model(GPClassifier(calibration=None, **QUICK).fit(table, y))
     prepare = Preparation(unseen="error").fit(make_table())
     clf = GPClassifier(calibration=None, **QUICK).fit(Prepared(prepare.encode(make_table()), prepare), y)
-    with pytest.raises(BadOption, match="unseen='error'"):
+    with pytest.raises(BadOption, match="unseen"):
         export.onnx_model(clf)
     assert export.onnx_model(clf, prepared=True).graph.input[0].name == "X"

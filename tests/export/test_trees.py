@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity import GPClassifier, export
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.export import add_trees
-from cavity.fitting.networks import Networks
+from cavity.fitting.networks import train_networks
 from cavity.fitting.sklearn_trees import make_forest
 from cavity.prediction.networks import Network
 
@@ -107,7 +107,7 @@ def run_graph(add, member, X, C) -> np.ndarray:
 @pytest.mark.parametrize("C", [2, 3])
 def test_networks_agree_near_and_far(C) -> None:
     X, y = make_rows(150, C)
-    networks = Networks(2, 0).fit(X[:, 1:], y)._replace(used=np.arange(1, 4))
+    networks = train_networks(X[:, 1:], y, None, C, 2, 0)._replace(used=np.arange(1, 4))
     rows = np.concatenate([X, 1e4 * X[:5], [[1e300, -1e300, 0, 1]]])
     expected = networks.log_proba(rows)
     assert np.isfinite(expected).all() and np.ptp(expected) > 1

@@ -14,7 +14,6 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ with atheris.instrument_imports(include=["cavity"]):
 
 from fuzz.corpus import make_folder, start
 
-KINDS = ("t.csv", "t.parquet", "t.arrow", "t.npz", "t.tsv", "t.csv.gz")
+KINDS = ("t.csv", "t.parquet", "t.arrow", "t.tsv", "t.csv.gz")
 PLACE = Path(tempfile.mkdtemp(prefix="cavity-fuzz-"))
 COLUMNS = {
     "height": [1.5, None, 2.5, 4.0, 3.0, 2.0] * 3,
@@ -60,7 +59,6 @@ def seeds() -> dict[str, bytes]:
         stream.write(TEXT)
     pq.write_table(table, PLACE / "t.parquet", row_group_size=10)
     feather.write_feather(table, str(PLACE / "t.arrow"), compression="uncompressed")
-    np.savez(PLACE / "t.npz", x=np.arange(12.0).reshape(6, 2), kind=np.arange(6) % 2)
     return {name: bytes([i]) + (PLACE / name).read_bytes() for i, name in enumerate(KINDS)}
 
 

@@ -52,7 +52,7 @@ def fitted(kind: str, path) -> Sample:
         warnings.simplefilter("ignore")
         model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y)
         if kind == "networks":
-            pool = Pool(0.5, (train_networks(X, y, None, 3, 2, 0),), (0.5,))
+            pool = Pool(0.5, (train_networks(X, y, None, 1 + int(y.max()), 2, 0),), (0.5,))
             model._result = model._result._replace(model=model._fitted._replace(pool=pool))
         model.save(path)
     return Sample(path.read_bytes())

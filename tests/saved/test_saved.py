@@ -24,7 +24,6 @@ from cavity.common import tensor_files
 from cavity.kernels import (
     RBF,
     Constant,
-    Deep,
     Kernel,
     Linear,
     Matern12,
@@ -84,16 +83,10 @@ class Cosine(torch.nn.Module):
         return self.log_variance.exp().expand(1, len(X))
 
 
-def net():
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
-
-
 FOREIGN = {
     "a torch module": Cosine,
     "a stationary kernel of one's own": Cauchy,
     "a sum with one": lambda: RBF() + Cauchy(),
-    "a deep kernel": lambda: Deep(net(), RBF()),
 }
 
 

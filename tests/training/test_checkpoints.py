@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cavity import BadFile, BadOption, GPClassifier
-from cavity.callbacks import Callback, Memory, TimeBudget
+from cavity.callbacks import Callback, TimeBudget
 from cavity.common import tensor_files
 from cavity.options import nest
 from cavity.training import checkpoint
@@ -197,29 +197,6 @@ def test_a_held_out_share_stops_a_resumed_run_where_it_stops_another(tmp_path):
     same_model(fit(**options, checkpoint=tmp_path / "run.ckpt", resume=True), unbroken)
 
 
-class Remembers(Callback):
-    """Counts epochs over interruptions."""
-
-    count = 0
-
-    def epoch(self, run, row):
-        self.count += 1
-        return False
-
-    def memory(self):
-        return Memory({"count": self.count})
-
-    def recall(self, memory):
-        self.count = memory.facts["count"]
-
-
-def test_a_callback_of_the_user_may_remember(tmp_path):
-    first, second = Remembers(), Remembers()
-    interrupt(tmp_path / "run.ckpt", RUNS["sep"], watchers=[first], epochs=2)
-    fit(**RUNS["sep"], checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[StopAfter(), second])
-    assert (first.count, second.count) == (2, 4)
-
-
 def test_lbfgs_continues_from_its_best_point(tmp_path):
     path = tmp_path / "run.ckpt"
     options = FULL | {"method": "gfitc", "max_epochs": 4}
@@ -369,7 +346,6 @@ FORGED = {
     "no facts": lambda m, t: m.pop("facts"),
     "a moment in words": lambda m, t: m.update(moment="now"),
     "a guard of a list": lambda m, t: m.update(guard=[1, 2]),
-    "callbacks that are a number": lambda m, t: m.update(callbacks=3),
     "no theta": lambda m, t: t.pop("theta"),
     "another theta": lambda m, t: t.update(theta=torch.zeros(1)),
     "a huge tensor": lambda m, t: t.update(theta=torch.zeros(10**7)),

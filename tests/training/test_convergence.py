@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
 from cavity.options import nest
-from cavity.training.convergence import epochs_converged, rough_epochs_converged, rough_tol
+from cavity.training.convergence import find_loose_tol, have_epochs_converged, have_loose_epochs_converged
 from support import toy
 
 ROWS, TOL = 60.0, 1e-4
@@ -19,7 +19,7 @@ def first_stop(objectives, promises=None):
     """The number of epochs after which the rule stops, or None."""
     promises = [0.0] * len(objectives) if promises is None else promises
     counts = range(1, len(objectives) + 1)
-    return next((n for n in counts if epochs_converged(objectives[:n], promises[:n], TOL, ROWS)), None)
+    return next((n for n in counts if have_epochs_converged(objectives[:n], promises[:n], TOL, ROWS)), None)
 
 
 def test_a_first_epoch_that_no_later_one_reaches_does_not_stop_the_run():
@@ -68,21 +68,21 @@ def test_a_flat_objective_is_not_the_end_while_the_gradient_promises_more():
     assert 100 < first_stop(flat, [promise] * 100 + [0.0] * 100) < 110
 
 
-def test_a_rough_plan_ends_where_an_epoch_gains_less_than_its_sites_can_tell():
-    gain = ROWS * rough_tol(300)
-    assert gain == pytest.approx(5 * ROWS * rough_tol(60))
-    assert rough_epochs_converged([-400.0, -300.0, -300.0 + 0.9 * gain], 300, ROWS)
-    assert not rough_epochs_converged([-400.0, -300.0, -300.0 + 1.1 * gain], 300, ROWS)
-    assert rough_epochs_converged([-300.0, -300.0], 300, ROWS) and not rough_epochs_converged(
+def test_a_loose_plan_ends_where_an_epoch_gains_less_than_its_sites_can_tell():
+    gain = ROWS * find_loose_tol(300)
+    assert gain == pytest.approx(5 * ROWS * find_loose_tol(60))
+    assert have_loose_epochs_converged([-400.0, -300.0, -300.0 + 0.9 * gain], 300, ROWS)
+    assert not have_loose_epochs_converged([-400.0, -300.0, -300.0 + 1.1 * gain], 300, ROWS)
+    assert have_loose_epochs_converged([-300.0, -300.0], 300, ROWS) and not have_loose_epochs_converged(
         [-300.0], 300, ROWS
     )
 
 
-def test_a_rough_plan_of_few_classes_ends_after_three_epochs_that_gain_less_than_a_third():
-    third = ROWS * rough_tol(3) / 3
+def test_a_loose_plan_of_few_classes_ends_after_three_epochs_that_gain_less_than_a_third():
+    third = ROWS * find_loose_tol(3) / 3
 
     def ends(*gains):
-        return rough_epochs_converged([-400.0, *(-300.0 + third * np.cumsum([0, *gains]))], 3, ROWS)
+        return have_loose_epochs_converged([-400.0, *(-300.0 + third * np.cumsum([0, *gains]))], 3, ROWS)
 
     assert ends(0.9, 0.9, 0.9)
     assert not ends(0.1, 0.1, 1.2) and not ends(1.2, 0.1, 0.1)

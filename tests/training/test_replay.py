@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from cavity.callbacks import Callback
 from cavity.fitting import runs as module
@@ -22,13 +23,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 class Brittle(Engine):
     """Fails at some steps unless they are small: a function of the state alone."""
 
-    def step(self, state, batch, reduce, optimiser, full):
-        after, info = super().step(state, batch, reduce, optimiser, full)
-        if optimiser is None:
-            return after, info
-        steps = int(state.optimiser[2])
-        bad = (steps in (3, 11) and float(state.damping) > 0.3) or (steps == 0 and float(state.jitter) < 1e-7)
-        return after, info._replace(failed=info.failed | bad)
+    def step(self, state, batch, reduce, optimiser, full, factored=None, going=None):
+        going = torch.tensor(True) if going is None else going
+        broken = bad = False
+        if optimiser is not None:
+            steps = int(state.optimiser[2])
+            broken = steps == 0 and float(state.jitter) < 5e-6
+            bad = broken or (steps in (3, 11) and float(state.damping) > 0.2)
+        going = going & torch.tensor(not bad)
+        after, info = super().step(state, batch, reduce, optimiser, full, factored, going)
+        return after, info._replace(broken=info.broken | broken)
 
 
 def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):

@@ -11,8 +11,10 @@ from cavity.common.linalg import (
     inverse_lower,
     jittered_cholesky,
     log_det,
+    pack_symmetric,
     solve_lower,
     solve_lower_t,
+    unpack_symmetric,
     whiten,
 )
 from cavity.inference.posterior import Sums, marginals, posterior
@@ -148,3 +150,9 @@ def test_solves_by_the_inverse_are_solves_by_substitution(monkeypatch, dtype):
             rtol=1e-10 if dtype == torch.float64 else 1e-3,
             atol=1e-11 if dtype == torch.float64 else 1e-3,
         )
+
+
+def test_half_of_a_symmetric_matrix_is_all_of_it():
+    A = spd(3, 7)
+    packed = pack_symmetric(A)
+    assert packed.shape == (3, 28) and torch.equal(unpack_symmetric(packed, 7), A)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cavity.fitting import networks
-from cavity.fitting.networks import Networks
+from cavity.fitting.networks import train_networks
 
 
 def draw(n_classes):
@@ -56,7 +56,7 @@ def test_training_takes_the_steps_of_adamw(n_classes):
 
 def test_the_mean_of_the_scores_counts():
     X, y = draw(3)
-    found = Networks(2, 0).fit(X, y)
+    found = train_networks(X, y, None, 1 + y.max(), 2, 0)
     z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
     mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
     np.testing.assert_allclose(np.exp(found.log_proba(X)), mean.softmax(-1).numpy(), atol=2e-6)
@@ -72,13 +72,7 @@ def test_every_row_of_an_epoch_is_drawn_once_by_each_network():
 def test_rows_without_weight_teach_nothing():
     X, y = draw(3)
     weight = np.where(y == 2, 0.0, 1.0)
-    found = Networks(2, 0).fit(X, y, weight).log_proba(X)
+    found = train_networks(X, y, weight, 3, 2, 0).log_proba(X)
     moved = np.where((y == 2)[:, None], X - 3, X)
-    np.testing.assert_allclose(Networks(2, 0).fit(moved, y, weight).log_proba(X), found, atol=1e-6)
+    np.testing.assert_allclose(train_networks(moved, y, weight, 3, 2, 0).log_proba(X), found, atol=1e-6)
     assert np.exp(found[:, 2]).max() < 0.1
-
-
-def test_an_emptied_network_keeps_its_classes():
-    X, y = draw(3)
-    small = Networks(2, 0).fit(X, y).emptied()
-    assert small.log_proba(X).shape == (90, 3) and small.first.size == 1

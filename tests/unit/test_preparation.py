@@ -1,6 +1,7 @@
 """Mixed columns become numbers: the same ones however the rows come, and a column that cannot is named with what to do."""
 
 import functools
+import gzip
 import json
 from collections import Counter
 
@@ -30,16 +31,8 @@ FRAME = {
     "nothing": [None] * 6,
     "kind": ["a", "b", "a", "b", "a", "b"],
 }
-NAMES = (
-    "height",
-    "height missing",
-    "count",
-    "open",
-    "colour=blue",
-    "colour=green",
-    "colour=red",
-    "colour missing",
-)
+COLOURS = ("colour=blue", "colour=green", "colour=red", "colour missing")
+NAMES = ("height", "height missing", "count", "open", *COLOURS)
 
 
 @pytest.fixture
@@ -83,32 +76,22 @@ def test_one_pass_over_pieces_is_one_over_the_whole(learnt, cut):
 
 
 @pytest.mark.parametrize(
-    "kind", ["csv", "semicolons", "tabs", "gz", "parquet", "arrow", "folder", "npz", "pandas", "polars"]
+    "kind", ["csv", "semicolons", "tabs", "gz", "parquet", "arrow", "folder", "pandas", "polars"]
 )
 def test_every_container_gives_the_same_numbers(learnt, tmp_path, kind):
     table = pa.table({k: v for k, v in FRAME.items() if k != "nothing"})
-    if kind in ("csv", "semicolons", "tabs"):
-        separator = {"csv": ",", "semicolons": ";", "tabs": "\t"}[kind]
+    if kind in ("csv", "semicolons", "tabs", "gz"):
+        separator = {"semicolons": ";", "tabs": "\t"}.get(kind, ",")
         path = csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}, separator)
-    elif kind == "gz":
-        content = csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}).read_bytes()
-        path = tmp_path / "t.csv.gz"
-        with pa.output_stream(str(path), compression="gzip") as stream:
-            stream.write(content)
+        if kind == "gz":
+            path = tmp_path / "t.csv.gz"
+            path.write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
     elif kind in ("parquet", "folder"):
         path = tmp_path / "t.parquet" if kind == "parquet" else tmp_path
         pq.write_table(table, tmp_path / "t.parquet", row_group_size=4)
     elif kind == "arrow":
         path = tmp_path / "t.arrow"
         feather.write_feather(table, str(path))
-    elif kind == "npz":
-        path = tmp_path / "t.npz"
-        known = {
-            k: np.array([np.nan if v is None and k == "height" else v or "" for v in c])
-            for k, c in FRAME.items()
-            if k not in ("nothing", "open")
-        }
-        np.savez(path, open=np.array(FRAME["open"]), **known)
     else:
         frame = pd.DataFrame(FRAME) if kind == "pandas" else pl.DataFrame(FRAME)
         again = Preparation(target="kind").fit(frame)
@@ -131,10 +114,7 @@ def test_unseen_categories_are_ignored_or_refused(unseen):
     learnt = Preparation(target="kind", unseen=unseen).fit(FRAME)
     new = FRAME | {"colour": ["red", "mauve", None, "mauve", "red", "red"]}
     if unseen == "error":
-        with pytest.raises(
-            BadInput,
-            match=r"'colour' has the category 'mauve' in row 2, which the training rows did not have",
-        ):
+        with pytest.raises(BadInput, match="'mauve' in row 2"):
             learnt.transform(new)
         return
     notes = Counter()
@@ -152,7 +132,7 @@ def test_cells_that_are_newly_missing_are_taken_as_the_mean_and_noted(learnt):
 def test_other_columns_and_another_order_do_not_matter(learnt):
     new = {"more": [1] * 6, **dict(reversed(FRAME.items()))}
     np.testing.assert_array_equal(learnt.transform(new), learnt.transform(FRAME))
-    with pytest.raises(BadInput, match=r"no column 'height'.*did you mean 'heights'\?"):
+    with pytest.raises(BadInput, match="'heights'"):
         learnt.transform({("heights" if k == "height" else k): v for k, v in FRAME.items()})
 
 
@@ -165,7 +145,7 @@ def test_the_user_has_the_last_word_on_what_a_column_is():
         zip_code | {"zip": [1001, 1002, 1001, 1003]}
     )
     np.testing.assert_array_equal(whole.transform(zip_code), chosen.transform(zip_code))
-    with pytest.raises(BadOption, match="kind 'text' of a column is unknown"):
+    with pytest.raises(BadOption, match="'text'"):
         Preparation(kinds={"zip": "text"}).fit(zip_code)
 
 
@@ -187,53 +167,41 @@ def test_labels_are_whole_numbers_or_text(name):
     assert Preparation(target="y").fit(table).labels(table).tolist() == expected
 
 
-NAMES_OF_PEOPLE = [f"person {i}" for i in range(60)]
-REFUSED = {
-    "dates": ({"when": pa.array([1, 2], pa.date32())}, r"'when' has dates or times \(date32.*the weekday.*--ignore"),
-    "dates as text": ({"when": ["2020-01-31", "2021-02-03"]}, "'when' has dates or times"),
-    "dates with points": ({"when": ["31.01.2020", "03.02.21"]}, "'when' has dates or times"),
-    "times": ({"when": pa.array([1, 2], pa.timestamp("s"))}, "dates or times"),
-    "lists": ({"x": [[1], [2]]}, "'x' has the type list"),
-    "infinity": ({"x": [1.0, float("inf")]}, "'x' has an infinite or too large number in row 2"),
-    "numbers beyond float64": ({"x": ["1", "1e999"]}, "'x' has an infinite or too large number"),
-    "one class": ({"x": [1, 2], "y": ["a", "a"]}, "only one class, 'a'"),
-    "no label": ({"x": [1, 2], "y": ["a", None]}, r"label \(column 'y'\) is missing in row 2"),
-    "a quantity as target": ({"x": [1, 2], "y": [0.5, 1.25]}, "values such as 0.5, but a classifier needs classes"),
-    "a quantity in text": ({"x": [1, 2], "y": ["0.5", "1.25"]}, "values such as 0.5"),
-    "nothing to learn from": ({"x": [1, 1]}, "no features: 'x' is ignored \\(always 1\\)"),
-    "no target": ({"x": [1, 2], "z": [1, 2]}, "the target column 'y' does not exist; the columns are 'x', 'z'"),
+REFUSED = {  # the columns, with y = 0, 1 if there is none, and the words that matter
+    "dates": ({"when": pa.array([1, 2], pa.date32())}, "'when' has dates"),
+    "dates as text": ({"when": ["2020-01-31", "2021-02-03"]}, "dates"),
+    "dates with points": ({"when": ["31.01.2020", "03.02.21"]}, "dates"),
+    "times": ({"when": pa.array([1, 2], pa.timestamp("s"))}, "dates"),
+    "dates in words": ({"x": ["1 Jan 2020", "Mon, 03-March-2020"]}, "dates"),
+    "American dates": ({"x": ["Jan 1, 2020", "December 24, 2021"]}, "dates"),
+    "dates with slashes": ({"x": ["2020/01/31", "2020.2.1 12:00"]}, "dates"),
+    "times of day": ({"x": ["08:15", "9:05 PM"]}, "dates"),
+    "lists": ({"x": [[1], [2]]}, "'x'.*list"),
+    "infinity": ({"x": [1.0, float("inf")]}, "infinite.*row 2"),
+    "numbers beyond float64": ({"x": ["1", "1e999"]}, "infinite"),
+    "one class": ({"x": [1, 2], "y": ["a", "a"]}, "one class"),
+    "no label": ({"x": [1, 2], "y": ["a", None]}, "'y'.*row 2"),
+    "a quantity as target": ({"x": [1, 2], "y": [0.5, 1.25]}, "0.5"),
+    "a quantity in text": ({"x": [1, 2], "y": ["0.5", "1.25"]}, "0.5"),
+    "nothing to learn from": ({"x": [1, 1]}, "no features"),
+    "no target": ({"x": [1, 2], "z": [1, 2]}, "'y'.*'x', 'z'"),
+    "only the target": ({"y": [0, 1]}, "only column"),
     "no rows": ({"x": pa.array([], "int64"), "y": pa.array([], "int64")}, "no rows"),
-    "no table": ([1, 2, 3], "not a table with named columns"),
-    "names": ({"x": NAMES_OF_PEOPLE, "y": [0, 1] * 30}, "'x' has 60 different texts in 60 rows, and a model cannot"),
-    "numbers with a slip": (
-        {"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, r"most rows, but '12,5' in row 100: correct"),
-    "a few slips of few": ({"x": ["1", "2", "3", "1,5"] * 5, "y": [0, 1] * 10}, r"most rows, but '1,5' in row 4: correct"),
-    "decimal commas": ({"x": ["1,5", "2"] * 2, "y": [0, 1] * 2}, r"numbers such as '1,5' \(row 1\): write them with a decimal"),
-    "thousands": ({"x": ["1,250.75", "999", "1'000", "2.000.000,5"], "y": [0, 1] * 2}, "formatted numbers such as '1,250.75'"),
-    "percent": ({"x": ["12%", "3.5 %"]}, "formatted numbers such as '12%'"),
-    "money": ({"x": ["$5", "1,200 €"]}, "formatted numbers such as '\\$5'"),
-    "dates in words": ({"x": ["1 Jan 2020", "Mon, 03-March-2020"]}, "dates or times"),
-    "American dates": ({"x": ["Jan 1, 2020", "December 24, 2021"]}, "dates or times"),
-    "dates with slashes": ({"x": ["2020/01/31", "2020.2.1 12:00"]}, "dates or times"),
-    "times of day": ({"x": ["08:15", "9:05 PM"]}, "dates or times"),
-    "only the target": ({"y": [0, 1]}, "the target is its only column"),
-}  # fmt: skip
+    "no table": ([1, 2, 3], "table"),
+    "names": ({"x": [f"person {i}" for i in range(60)], "y": [0, 1] * 30}, "60 different texts"),
+    "a slip": ({"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, "'12,5' in row 100"),
+    "a few slips of few": ({"x": ["1", "2", "3", "1,5"] * 5, "y": [0, 1] * 10}, "'1,5' in row 4"),
+    "decimal commas": ({"x": ["1,5", "2"] * 2, "y": [0, 1] * 2}, "'1,5'.*row 1"),
+    "thousands": ({"x": ["1,250.75", "999", "1'000", "2.000.000,5"], "y": [0, 1] * 2}, "'1,250.75'"),
+    "percent": ({"x": ["12%", "3.5 %"]}, "'12%'"),
+    "money": ({"x": ["$5", "1,200 €"]}, r"'\$5'"),
+}
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["1.2.3", "1.10.0"],
-        ["10-19", "20-29"],
-        ["3/4", "1/2"],
-        ["may", "june"],
-        ["A4", "12a"],
-        ["5 kg", "7 kg"],
-    ],
-)
+@pytest.mark.parametrize("cells", ["1.2.3 1.10.0", "10-19 20-29", "3/4 1/2", "may june", "A4 12a", "5kg 7kg"])
 def test_texts_with_digits_are_categories(cells):
-    learnt = Preparation(target="y").fit({"x": cells * 2, "y": [0, 1] * 2})
-    assert learnt.columns_[0].levels == tuple(sorted(cells))
+    learnt = Preparation(target="y").fit({"x": cells.split() * 2, "y": [0, 1] * 2})
+    assert learnt.columns_[0].levels == tuple(sorted(cells.split()))
 
 
 def test_numbers_in_another_dress_may_be_categories():
@@ -259,18 +227,8 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
 
 
 def test_many_names_say_that_a_column_counts_the_rows():
-    names = [
-        "Unnamed: 0.1",
-        "level_0",
-        "rownames",
-        "row.names",
-        "...1",
-        "PassengerId",
-        "customerID",
-        "user-id",
-        "Sample ID",
-    ]
-    names += ["idx", "obs", "Record", "No.", "S.No", "sample_number", "#"]
+    names = "level_0 rownames row.names ...1 PassengerId customerID user-id idx obs Record No. S.No sample_number #"
+    names = ["Unnamed: 0.1", "Sample ID", *names.split()]
     number = np.random.default_rng(0).permutation(60)
     columns = {"x": np.arange(60) % 7, "y": np.arange(60) % 2}
     for name in names:
@@ -315,11 +273,8 @@ def test_truth_values_are_the_categories_that_a_text_file_spelt(tmp_path):
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_used_is_named_with_what_to_do(name):
     columns, words = REFUSED[name]
-    table = (
-        columns
-        if isinstance(columns, list) or "y" in columns or name == "no target"
-        else {**columns, "y": [0, 1]}
-    )
+    whole = isinstance(columns, list) or "y" in columns or name == "no target"
+    table = columns if whole else {**columns, "y": [0, 1]}
     with pytest.raises(BadInput, match=words):
         Preparation(target="y", strict=True).fit(table)
 
@@ -330,7 +285,7 @@ def test_all_bad_columns_are_named_at_once():
 
 
 def test_a_number_that_became_text_is_named_with_its_row(learnt):
-    with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
+    with pytest.raises(BadInput, match="row 3 has 'three'"):
         learnt.transform(FRAME | {"count": ["1", "2", "three", "4", "5", "6"]})
 
 
@@ -406,30 +361,26 @@ def test_a_name_may_hold_delimiters_and_line_breaks_and_a_stray_quote_is_no_end(
     assert open_table(tmp_path / "t.csv").names == ['screen 5"', "y"]
 
 
-BAD_FILES = {
-    "missing": ("none.csv", None, "does not exist"),
-    "empty.csv": ("t.csv", b"", "is empty"),
-    "empty.parquet": ("t.parquet", b"", "is empty"),
+BAD_FILES = {  # name, content, the word that matters
+    "missing": ("none.csv", None, "exist"),
+    "empty.csv": ("t.csv", b"", "empty"),
+    "empty.parquet": ("t.parquet", b"", "empty"),
     "only a header": ("t.csv", b"x,y\n", "no rows"),
-    "ragged": ("t.csv", b"x,y\n1,2\n3\n", "Expected 2 columns, got 1"),
-    "latin-1": ("t.csv", "x,y\né,1\n".encode("latin-1"), "save it as UTF-8"),
-    "a latin-1 header": ("t.csv", "é,y\n1,1\n".encode("latin-1"), "save it as UTF-8"),
-    "a header of a million columns": ("t.csv", b"x," * 10**6 + b"y\n", "1,000,001 columns"),
-    "a column twice": ("t.csv", b"x,x,y\n1,2,3\n", "two columns with the name 'x'"),
-    "no parquet": ("t.parquet", b"PAR1" * 5, "cannot be read"),
-    "no arrow": ("t.arrow", b"ARROW1" * 5, "cannot be read"),
-    "no archive": ("t.npz", b"PK", "not a NumPy archive"),
-    "of no kind": ("t.docx", b"PK", "unknown file type"),
-    "a spreadsheet": ("t.xlsx", b"PK", "is a spreadsheet: save its sheet"),
-    "a spreadsheet by another name": ("t.csv", b"PK\3\4\0\0\0", "is not a text file: save the rows as CSV"),
-    "UTF-16": ("t.csv", "x,y\n1,2\n".encode("utf-16"), "save it as UTF-8"),
-    "a line before the header": (
-        "t.csv",
-        b"# a tool\nx,y\n1,2\n",
-        "got 2: x,y: every row must have as many cells as the header.*the header must be the first line",
-    ),
-    "an open quote in the header": ("t.csv", b'a;"b;y\n1;2;3\n', "close a quote of the header"),
-    "no gzip": ("t.csv.gz", b"x,y\n", "cannot be read"),
+    "ragged": ("t.csv", b"x,y\n1,2\n3\n", "2 columns, got 1"),
+    "latin-1": ("t.csv", "x,y\né,1\n".encode("latin-1"), "UTF-8"),
+    "a latin-1 header": ("t.csv", "é,y\n1,1\n".encode("latin-1"), "UTF-8"),
+    "UTF-16": ("t.csv", "x,y\n1,2\n".encode("utf-16"), "UTF-8"),
+    "a header of a million columns": ("t.csv", b"x," * 10**6 + b"y\n", "1,000,001"),
+    "a column twice": ("t.csv", b"x,x,y\n1,2,3\n", "'x'"),
+    "no parquet": ("t.parquet", b"PAR1" * 5, "read"),
+    "no arrow": ("t.arrow", b"ARROW1" * 5, "read"),
+    "of no kind": ("t.docx", b"PK", "file type"),
+    "of NumPy": ("t.npz", b"PK", "file type"),
+    "a spreadsheet": ("t.xlsx", b"PK", "spreadsheet"),
+    "a spreadsheet by another name": ("t.csv", b"PK\3\4\0\0\0", "not a text file"),
+    "a line before the header": ("t.csv", b"# a tool\nx,y\n1,2\n", "header must be the first line"),
+    "an open quote in the header": ("t.csv", b'a;"b;y\n1;2;3\n', "quote"),
+    "no gzip": ("t.csv.gz", b"x,y\n", "read"),
 }
 
 
@@ -442,14 +393,6 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
         Preparation(target="y").fit_batches(open_table(tmp_path / file, strict=True).chunks())
 
 
-def test_pickles_in_an_archive_are_not_read(tmp_path):
-    np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}, None], dtype=object), y=np.arange(2))
-    with pytest.raises(
-        BadInput, match=r"cannot be read: .*: save texts as numpy.savez\(..., name=array.astype\(str\)\)"
-    ):
-        open_table(tmp_path / "t.npz")
-
-
 def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp_path):
     for number, column in enumerate(([1, 2], ["x", "y"])):
         pq.write_table(
@@ -460,7 +403,7 @@ def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(BadInput, match="does not contain, a file that can be read"):
+    with pytest.raises(BadInput, match="does not contain"):
         open_table(tmp_path)
 
 
@@ -475,13 +418,7 @@ def contents(folder):
     csv(folder / "t.csv", small)
     pq.write_table(pa.table(small), folder / "t.parquet", row_group_size=10)
     feather.write_feather(pa.table(small), str(folder / "t.arrow"), compression="uncompressed")
-    np.savez(
-        folder / "t.npz",
-        count=np.arange(24),
-        x=np.ones((24, 2)) * np.arange(24)[:, None],
-        kind=np.arange(24) % 3,
-    )
-    return {name: (folder / name).read_bytes() for name in ("t.csv", "t.parquet", "t.arrow", "t.npz")}
+    return {name: (folder / name).read_bytes() for name in ("t.csv", "t.parquet", "t.arrow")}
 
 
 @st.composite
@@ -493,7 +430,7 @@ def accidents(draw):
         st.lists(st.tuples(share | st.floats(0.9, 1, exclude_max=True), st.integers(0, 7)), max_size=4)
     )
     splice = draw(st.none() | st.tuples(share, st.binary(max_size=20)))
-    return draw(st.sampled_from(["t.csv", "t.parquet", "t.arrow", "t.npz"])), cut, flips, splice
+    return draw(st.sampled_from(["t.csv", "t.parquet", "t.arrow"])), cut, flips, splice
 
 
 def damage(content, cut, flips, splice):

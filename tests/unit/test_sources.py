@@ -83,21 +83,12 @@ def iterated(folder):
     )
 
 
-SOURCES = {
-    "arrays": arrays,
-    "npy": npy,
-    "parquet": parquet_file,
-    "parquet folder": parquet_folder,
-    "arrow folder": arrow_folder,
-    "arrow table": arrow_table,
-    "callable": called,
-    "list of batches": iterated,
-}
+SOURCES = [arrays, npy, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
 
 
-@pytest.fixture(params=SOURCES)
+@pytest.fixture(params=SOURCES, ids=lambda make: make.__name__)
 def source(request, tmp_path):
-    return SOURCES[request.param](tmp_path)
+    return request.param(tmp_path)
 
 
 def stream(source, dtype=torch.float64):
@@ -216,9 +207,9 @@ def test_the_next_pass_has_another_order(source):
     assert first != second
 
 
-@pytest.mark.parametrize("kind", ["arrays", "npy"])
-def test_addressed_rows_come_in_the_order_of_a_table_in_memory(kind, tmp_path):
-    data = stream(SOURCES[kind](tmp_path))
+@pytest.mark.parametrize("make", [arrays, npy])
+def test_addressed_rows_come_in_the_order_of_a_table_in_memory(make, tmp_path):
+    data = stream(make(tmp_path))
     codes = np.searchsorted(data.classes, Y)
     table = Rows(torch.tensor(X), torch.tensor(codes), torch.tensor(W))
     for ours, theirs in zip(data.batches(20, generator()), table.batches(20, generator()), strict=True):
@@ -289,32 +280,25 @@ def test_a_dataset_of_pyarrow_is_a_source(tmp_path):
     assert sum(len(p.index) for p in source.pieces(1000)) == N
 
 
+def rewrite(folder, table):
+    pq.write_table(table, folder / "part-1.parquet")
+
+
 @pytest.mark.parametrize(
-    "change, words",
+    "change, word",
     [
-        (lambda d: (d / "part-1.parquet").unlink(), r"part-1\.parquet was deleted"),
-        (
-            lambda d: pq.write_table(table(slice(100, 200)).drop_columns("x1"), d / "part-1.parquet"),
-            r"part-1\.parquet changed.*'x1' is missing",
-        ),
-        (
-            lambda d: pq.write_table(
-                table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100)), d / "part-1.parquet"
-            ),
-            r"part-1\.parquet changed.*'x0' was double and is now string",
-        ),
-        (
-            lambda d: pq.write_table(table(slice(100, 150)), d / "part-1.parquet"),
-            r"part-1\.parquet changed.*100 rows in 4 row groups and now has 50 in 1",
-        ),
-        (lambda d: (d / "part-1.parquet").write_text("broken"), r"part-1\.parquet cannot be read"),
+        (lambda d: (d / "part-1.parquet").unlink(), "deleted"),
+        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "'x1'"),
+        (lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))), "string"),
+        (lambda d: rewrite(d, table(slice(100, 150))), "50 in 1"),
+        (lambda d: (d / "part-1.parquet").write_text("broken"), "cannot be read"),
     ],
 )
-def test_a_file_that_changes_between_passes_is_named_with_what_changed(change, words, tmp_path):
+def test_a_file_that_changes_between_passes_is_named_with_what_changed(change, word, tmp_path):
     data = stream(parquet_folder(tmp_path))
     change(tmp_path)
     for read in (lambda: data.whole().split(50), lambda: data.batches(50, generator())):
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(BadInput, match=rf"part-1\.parquet.*{word}"):
             list(read())
 
 
@@ -324,32 +308,38 @@ def write(folder, **columns):
 
 
 @pytest.mark.parametrize(
-    "make, words",
+    "make, word",
     [
-        (lambda d: Arrow(d / "none.parquet", "y"), "file or folder .*none.parquet.* does not exist"),
-        (lambda d: Arrow(d, "y"), "does not contain, a file that can be read"),
-        (lambda d: Arrow(write(d, x=[1.0], y=[1])), "target= is missing: .*one of 'x', 'y'"),
-        (
-            lambda d: Arrow(write(d, x=[1.0], y=[1]), "label"),
-            "target='label' is not a column; the columns are 'x', 'y'",
-        ),
-        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w' is not a column"),
+        (lambda d: Arrow(d / "none.parquet", "y"), "none.parquet"),
+        (lambda d: Arrow(d, "y"), "file that can be read"),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1])), "target="),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "label"), "'label'.*'x', 'y'"),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w'"),
         (lambda d: Arrow(write(d, y=[1]), "y"), "no features"),
-        (
-            lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"),
-            r"column 'x' \(string\).*t\.parquet.*OneHotEncoder",
-        ),
-        (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x' .dictionary"),
+        (lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"), "'x'.*string"),
+        (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x'.*dictionary"),
+        (lambda d: Arrays(d / "no.npy", Y), "no.npy"),
+        (lambda d: Arrays("table.csv", Y), ".npy"),
+        (lambda d: Arrays(X, Y[:-1]), "per row"),
+        (lambda d: Arrays(X[:, 0], Y), "N, D"),
+        (lambda d: Arrays(X.astype(str), Y), "numeric"),
+        (lambda d: Batches(chunks()), "once"),
+        (lambda d: survey(Batches([X]), 0), "batch 0.*ndarray"),
+        (lambda d: survey(Batches([(X, Y, W, W)]), 0), "batch 0.*tuple"),
+        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "label per row"),
+        (lambda d: survey(Batches([(np.full((2, 1), "red"), [0, 1])]), 0), "batch 0.*numeric"),
+        (lambda d: survey(Batches([(np.array([[np.nan]]), [0])]), 0), "batch 0.*column 0"),
+        (lambda d: survey(Fixed(), 0), "no rows"),
     ],
 )
-def test_files_that_cannot_be_used_say_why(make, words, tmp_path):
-    with pytest.raises((BadInput, BadOption), match=words):
+def test_what_is_not_a_source_of_rows_is_refused(make, word, tmp_path):
+    with pytest.raises((BadInput, BadOption), match=word):
         make(tmp_path)
 
 
 def test_missing_values_are_named_by_column_and_file(tmp_path):
     source = Arrow(write(tmp_path, x=[1.0, None], z=[1, None], y=[0, 1]), "y")
-    with pytest.raises(BadInput, match=r"t\.parquet.*'x': 1 missing or NaN; column 'z': 1 missing"):
+    with pytest.raises(BadInput, match=r"t\.parquet.*'x'.*'z'"):
         survey(source, 0)
 
 
@@ -359,37 +349,11 @@ def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
         Arrow("somewhere.parquet", "y")
 
 
-# ------------------------------------------------------------------ iterables
-
-
-def test_an_iterator_that_is_used_up_is_refused():
-    with pytest.raises(BadInput, match="read only once"):
-        Batches(chunks())
-
-
-@pytest.mark.parametrize(
-    "batch, words",
-    [
-        (X, "batch 0 is a ndarray"),
-        ((X, Y, W, W), "batch 0 is a tuple"),
-        ((X[:, 0], Y), "one label per row"),
-        ((np.full((2, 1), "red"), [0, 1]), "batch 0.*not numeric"),
-        ((np.array([[np.nan]]), [0]), "batch 0.*column 0: 1 missing"),
-    ],
-)
-def test_batches_that_are_none_are_named(batch, words):
-    with pytest.raises(BadInput, match=words):
-        survey(Batches([batch]), 0)
-
-
 # ------------------------------------------------------------------ reading ahead
 
 
-def test_prefetched_items_are_the_items():
+def test_prefetched_items_are_the_items_and_no_more_is_made_ahead_than_the_queue_holds():
     assert list(prefetch(iter(range(100)))) == list(range(100))
-
-
-def test_no_more_is_made_ahead_than_the_queue_holds():
     made = []
 
     def items():
@@ -459,7 +423,7 @@ def test_a_small_buffer_loses_nothing_and_holds_no_more():
 def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
     data = stream(Batches(chunks))._replace(total=N + change)
     for read in (lambda: data.whole().split(20), lambda: data.batches(20, generator())):
-        with pytest.raises(BadInput, match="fewer rows than the first" if change > 0 else "more rows than"):
+        with pytest.raises(BadInput, match="fewer" if change > 0 else "more"):
             list(read())
 
 
@@ -579,34 +543,14 @@ def test_bad_pieces_are_named(bad, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_a_source_without_rows_is_an_error():
-    with pytest.raises(BadInput, match="no rows"):
-        survey(Fixed(), 0)
-
-
 def test_a_label_that_was_not_in_the_first_pass_is_an_error():
     source = Fixed(piece())
     summary = survey(source, 0)
     data = Stream(source, summary.classes, np.ones(2), 4, 2, torch.float64, torch.device("cpu"))
     source.given = (piece(y=np.array([0, 1, 7, 1])),)
     for read in (lambda: data.whole().split(10), lambda: data.batches(2, generator())):
-        with pytest.raises(BadInput, match=r"label 7 .*part-1\.parquet.*first pass"):
+        with pytest.raises(BadInput, match=r"label 7 .*part-1\.parquet"):
             list(read())
-
-
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda d: Arrays(d / "no.npy", Y), "no.npy' does not exist"),
-        (lambda d: Arrays("table.csv", Y), "only .npy"),
-        (lambda d: Arrays(X, Y[:-1]), "one value per row"),
-        (lambda d: Arrays(X[:, 0], Y), r"\(N, D\)"),
-        (lambda d: Arrays(X.astype(str), Y), "give a numeric array"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(make, words, tmp_path):
-    with pytest.raises(BadInput, match=words):
-        make(tmp_path)
 
 
 @pytest.mark.parametrize("header", [b"(", b"{'descr': '<f8", b"\xa3", b"9" * 60])

@@ -1,4 +1,4 @@
-"""Commands. They import torch, pyarrow and matplotlib only when they run, so that --help is fast."""
+"""Commands. They import torch and pyarrow only when they run, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def _flag(name: str, about: str) -> Any:
 
 
 Texts = list[str] | None
-SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
 Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
@@ -152,7 +151,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
+    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
@@ -268,18 +267,3 @@ def serve(
 @_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))
 def info(model: ModelFile) -> None:
     """Describe MODEL: method, classes, columns and their preparation."""
-
-
-@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output", shared=())
-def demo(
-    out: Annotated[Path, Option(help="Folder for the figure and the table.")] = Path("demo-output"),
-    seed: Annotated[int, Option(min=0, help="Random seed.")] = SEED,
-    quick: Annotated[bool, _flag("quick", "Run for a few seconds: fewer rows and epochs.")] = False,
-) -> None:
-    """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""
-    import matplotlib  # noqa: F401
-
-    typer.echo("==> Loading torch and scikit-learn")
-    from cavity.report import demo
-
-    demo.run(out, seed, demo.QUICK if quick else demo.FULL, echo=typer.echo)

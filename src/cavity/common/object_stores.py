@@ -69,11 +69,8 @@ def _locate_with_fsspec(uri: str) -> Place:
     return Place(PyFileSystem(FSSpecHandler(found)), path)
 
 
-def list_files(where: str | os.PathLike[str], marker: str = "") -> tuple[Place, list[str]]:
-    """Return a folder and the files below it without hidden ones, sorted; for a file, its folder and itself.
-
-    A folder that has the folder `marker` in it is not listed: its only file is that one.
-    """
+def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
+    """Return a folder and the files below it without hidden ones, sorted; for a file, its folder and itself."""
     from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
     uri = os.fspath(where)
@@ -83,8 +80,6 @@ def list_files(where: str | os.PathLike[str], marker: str = "") -> tuple[Place, 
         kind = filesystem.get_file_info(base).type
         if kind == FileType.File:
             return Place(filesystem, base.rpartition("/")[0] or "."), [base]
-        if marker and filesystem.get_file_info(f"{base}/{marker}").type == FileType.Directory:
-            return Place(filesystem, base), [f"{base}/{marker}"]
         found = []
         if is_uri(uri) or kind != FileType.NotFound:  # raises if a bucket is missing
             found = filesystem.get_file_info(FileSelector(base, recursive=True))
@@ -98,7 +93,7 @@ def list_files(where: str | os.PathLike[str], marker: str = "") -> tuple[Place, 
 
 
 def _is_hidden(below: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in below.split("/"))
+    return any(part.startswith(("_", ".")) and part != "_delta_log" for part in below.split("/"))
 
 
 def read_bytes(file: Location) -> bytes:

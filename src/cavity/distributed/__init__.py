@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from cavity.distributed.heartbeat import Heartbeat, announce_end, find_silent, get_store, print_error
 from cavity.errors import BadInput, BadOption, CavityError, LostRank
 
 __all__ = ["join", "leave"]
@@ -35,10 +34,6 @@ class Local:
     def sum(self, totals: T) -> T:
         """Sum a named tuple of tensors over the ranks."""
         return totals
-
-    def average(self, values: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks, in its own precision."""
-        return values
 
     def agree(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank: a rank that stops alone would leave the others waiting."""
@@ -72,11 +67,6 @@ class ProcessGroup(Local):
         summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
         return type(totals)(*summed)
 
-    def average(self, values: Tensor) -> Tensor:
-        shared = values.to(self.device, copy=True)
-        self._call(dist.all_reduce, shared)
-        return (shared / self.world).to(values.device)
-
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
         self._call(dist.all_reduce, votes, dist.ReduceOp.MAX)
@@ -101,22 +91,19 @@ class ProcessGroup(Local):
         return box[0]
 
     def _call(self, communicate: Callable[..., Any], *given: Any) -> None:
-        """Communicate. Raises LostRank, with the ranks that do not answer, if that fails or takes too long.
+        """Communicate. Raises LostRank if that fails or takes longer than the group's time-out; NCCL ends the process instead.
 
-        This rank leaves the group first, so that ranks that wait for it notice. NCCL does not raise, it ends the process:
-        the heartbeat has named the rank then.
+        This rank leaves the group first, so that ranks that wait for it notice.
         """
         try:
             communicate(*given)
         except RuntimeError as error:
-            store = get_store()
             with suppress(RuntimeError):
                 leave()
-            lost = [] if store is None else find_silent(store, self.rank, self.world)
-            who = f"rank {', rank '.join(map(str, lost))} of {self.world}" if lost else "another rank"
             raise LostRank(
-                f"{who} does not answer: it was stopped, has died or is busy ({str(error).splitlines()[0]:.120}). Start the ranks "
-                "again, with checkpoint= and resume=True to go on; distributed.join(timeout=) sets how long ranks wait."
+                f"rank {self.rank} of {self.world} lost another rank, which was stopped, has died or is busy "
+                f"({str(error).splitlines()[0]:.120}). Start the ranks again, with checkpoint= and resume=True to go on; "
+                "distributed.join(timeout=) sets how long ranks wait."
             ) from error
 
 
@@ -146,9 +133,8 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     backend : {"nccl", "gloo"}, optional
         Backend, by default "nccl" if every rank has a GPU, else "gloo".
     timeout : float
-        Seconds that a rank waits for the others in one communication. Then it raises `cavity.errors.LostRank`, which names the
-        ranks that do not answer; NCCL ends the process instead. With either, a rank that shows no sign of life for 30 seconds
-        is named on stderr.
+        Seconds that a rank waits for the others in one communication. Then it raises `cavity.errors.LostRank`; NCCL ends the
+        process instead. A rank that dies closes its connections, so the others notice it at once.
 
     Returns
     -------
@@ -181,8 +167,6 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         raise LostRank(
             f"the ranks did not find each other within {timeout:g} s: {str(error).splitlines()[0]:.200}"
         ) from error
-    joined = dist.group.WORLD
-    Heartbeat(get_store(), rank, world, lambda: dist.group.WORLD is joined, print_error).start()
     return current()
 
 
@@ -213,9 +197,6 @@ def leave() -> None:
     >>> distributed.leave()
     """
     if dist.is_available() and dist.is_initialized():
-        store = get_store()
-        if store is not None:
-            announce_end(store, dist.get_rank())
         dist.destroy_process_group()
 
 

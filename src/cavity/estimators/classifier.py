@@ -235,10 +235,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
             Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
             arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
-            Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
-            pyarrow dataset or table, an Iceberg table, with `target`; a callable that returns an iterator of batches (X, y) or
-            (X, y, weight), or an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so
-            "auto" is SEP, and methods with sites per row are refused.
+            Sources: a .npy file or `numpy.memmap` with y an array or .npy file; with `target`, a Parquet or Arrow file, a folder or
+            a URI, a pyarrow dataset, table or reader, or any object with `__arrow_c_stream__` (readers and streams are read into
+            memory); a callable that returns an iterator of batches (X, y) or (X, y, weight), or an iterable of them that can be
+            iterated repeatedly. Rows of batches have no row numbers, so "auto" is SEP, and methods with sites per row are refused.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None

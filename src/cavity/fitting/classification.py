@@ -99,6 +99,7 @@ def fit_classifier(
             recipes, split.rest, split.held, split.blocks, session.clock.share(MEMBERS)
         )
     member_seconds = session.clock.spent() - began
+    left_out = wanted[len(members) :] if split.held is not None else []
     session = session.limit_training(TRAINING if split.held is not None else TRAINING / 2)
     seen = choose_seen(session, split.rest, rows.features.n)
     begun = start(session, split, seen)
@@ -106,11 +107,12 @@ def fit_classifier(
     whole = Plan(training=begun.options.plan, calibration=plan, time_limit=session.clock.limit)
     whole = describe_plan(whole, plan_fast(session, split, whole), session.config, session.reduce)
 
-    first, judged, notes = begun.run.state, None, list[str]()
+    first, trained, judged, notes = begun.run.state, False, None, list[str]()
     with limit_threads(runs.count_work(begun.run)), flush_denormals(session.config.dtype):
         try:
             with watch(begun.run, whole, lambda run: record(session, split, begun, run, whole)):
                 begun.run = runs.train(begun.run, begun.options)
+            trained = True
             model = extract_model(begun.run.engine, begun.run.state)
             if split.held is not None:
                 judged = judge_held(split, model, members)
@@ -124,16 +126,14 @@ def fit_classifier(
                     members = refit_members(session, split, split.table, recipes, judged)
                 else:
                     members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
-            if split.held is not None:
-                notes += note_left_out(session, wanted[len(members) :])
             result = record(session, split, begun, begun.run, whole, judged, members)
             store(result)
         except KeyboardInterrupt:
             now = begun.run.state
             if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
-                store(keep(session, split, begun, whole, judged is not None))
+                store(keep(session, split, begun, whole, trained))
             raise
-        return warn(begun, whole, result, notes)
+        return warn(begun, whole, result, [*notes, *note_left_out(session, left_out)])
 
 
 def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledTable:
@@ -395,7 +395,9 @@ def record(
     found = common_result(
         run, begun.columns, rows.features, runs.label_evidence(run), config.warm_start, begun.pool, left_out
     )
-    if judged is None and loo is not None and policy.calibrates(config):
+    if not members and not policy.calibrates(config):
+        judged = None  # no temperature was asked for
+    elif judged is None and loo is not None and policy.calibrates(config):
         judged = judge_left_out(loo, found.model, split.class_prior, run.reduce, table.n_rows)
     pool = Pool()
     if judged is not None:

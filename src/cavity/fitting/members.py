@@ -161,7 +161,7 @@ class Linear:
         slope, bias = model.coef_.T, model.intercept_[None]
         if C == 2:  # one score, of the second class
             slope, bias = (np.hstack([np.zeros_like(part), part]) for part in (slope, bias))
-        return LinearModel(columns, shift, scale, slope, bias), self
+        return LinearModel(columns.copy(), shift, scale, slope, bias), self
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Networks:
     ) -> tuple[Network, Networks]:
         X = rows.X[:, columns]
         found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
-        return found._replace(used=columns), self
+        return found._replace(used=columns.copy()), self
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,9 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
         return []
     if not isinstance(ensemble, str):
         return [Given(classifier) for classifier in ensemble]
-    found: list[Recipe] = [Frequencies(), Linear(), Networks(plan.networks, seed)]
+    found: list[Recipe] = [Frequencies()]
+    if plan.linear:
+        found += [Linear(), Networks(plan.networks, seed)]
     if plan.rate:
         found.append(Boosting(plan.rate, seed))
     if plan.trees:

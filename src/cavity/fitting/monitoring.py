@@ -20,7 +20,7 @@ from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
 from cavity.rows.tables import Facts, Request, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
+from cavity.training.checkpoint import Checkpoint, digest, find_newest_checkpoint, name_rank_file, read_seed
 from cavity.training.loop import Run
 
 # Which model a run fits; how it is trained may change.
@@ -32,7 +32,7 @@ def find_checkpoint(config: Config, reduce: Local) -> Location | None:
     """Return the file to continue from: the newest that every rank has."""
     if not config.resume or config.checkpoint is None:
         return None
-    return newest_checkpoint(rank_file(config.checkpoint, reduce), reduce)
+    return find_newest_checkpoint(name_rank_file(config.checkpoint, reduce), reduce)
 
 
 def draw_seed(config: Config, reduce: Local) -> int:
@@ -86,7 +86,7 @@ def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tupl
     found = list(config.callbacks)
     if config.checkpoint is not None:
         _check_folder(config.checkpoint)
-        found.append(Checkpoint(rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
+        found.append(Checkpoint(name_rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
     return tuple(found)
 
 

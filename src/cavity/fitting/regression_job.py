@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows
 from cavity.distributed import run_together
-from cavity.fitting import build, runs
+from cavity.fitting import build
 from cavity.fitting.job import Job, Session, check_rows, start_job
 from cavity.fitting.leave_one_out import find_usual_rows
 from cavity.fitting.results import Result, common_result
@@ -69,7 +69,7 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
         return make_training_rows(model, X, y, weight, target_noise(model), config.method.solver_tol)
 
     def make_result(run: Run) -> Result:
-        evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(units[1])
+        evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
         # a source would be read once more
         left_out = find_usual_rows(run) if isinstance(given, Table) else None
         found = common_result(run, begin.columns, features, evidence, config.warm_start, begin.pool, left_out)

@@ -20,11 +20,11 @@ from cavity.prediction.model import copy_engine
 from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
-from cavity.training.fixed_point import find_fixed_point
-from cavity.training.guard import JITTER, factorisation_error
-from cavity.training.lbfgs import Rest, train_lbfgs
+from cavity.training.guard import JITTER, make_factorisation_error
+from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
+from cavity.training.objective import Rest, converge_sites
 from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
@@ -52,7 +52,6 @@ def make_run(
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
         reshuffle=chosen.optimizer != "sag",
-        exchange=config.exchange,
         replay=records_steps(options, reduce),
         report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
     )
@@ -106,13 +105,9 @@ def begin_part(
 
 def sweep_part(run: Run, rest: Rest) -> Run:
     """Let the sites of part of the rows converge at the hyper-parameters of all."""
-    frozen = run.engine.freeze(run.state, run.rows)
-    state = run.state if run.engine.sites.tied else frozen.collect(run.state, run.whole, run.reduce)
-    found = find_fixed_point(
-        run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
-    )
+    found = converge_sites(run, run.state, rest._replace(collect=True))
     if found is None:
-        raise factorisation_error(state, 0)
+        raise make_factorisation_error(run.state, 0)
     run.state = found
     return run
 
@@ -128,22 +123,9 @@ def extend(run: Run, options: Options, table: Facts, kept: Kept) -> Run:
     return found
 
 
-def final_evidence(run: Run) -> float:
-    """Return log Z_q of the last state with a posterior: sites of negative precision can spoil the very last one."""
-    evidence = run.evidence()
-    if math.isfinite(evidence) or not run.has_time_to_sweep():
-        return evidence
-    info = None
-    while info is None:
-        kept = run.state
-        run.state, info = run.guard.advance(kept, run.whole, None, True)
-    run.state = kept
-    return float(info.evidence)
-
-
 def label_evidence(run: Run) -> float:
     """Return log Z_q of labels; NaN if it is above 0, as far from the fixed point: no probability is."""
-    evidence = final_evidence(run)
+    evidence = run.evidence()
     return evidence if evidence <= 0 else math.nan
 
 

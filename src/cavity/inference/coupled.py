@@ -15,7 +15,7 @@ from torch.linalg import solve
 
 from cavity.common.linalg import solve_lower
 from cavity.inference.batch_sites import differentiate
-from cavity.inference.engine import Engine
+from cavity.inference.engine import Engine, Visit
 from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
@@ -103,7 +103,7 @@ class Coupled(Engine):
 
     def visit_rows(
         self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> tuple[Totals, SiteUpdate]:
+    ) -> Visit:
         q = get_q()
         with torch.no_grad():
             a, r, failed = self._project(state, batch)
@@ -121,7 +121,7 @@ class Coupled(Engine):
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
         totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed)
-        return totals, SiteUpdate(stored, site, usable, added)
+        return Visit(totals, SiteUpdate(stored, site, usable, added), None)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cavity.common.linalg import pack_symmetric, times_transpose, unpack_symmetric
+from cavity.common.linalg import Factor, pack_symmetric, times_transpose, unpack_symmetric
 from cavity.common.side_stream import run_on_side_stream
 from cavity.distributed import Local
 from cavity.inference.batch_sites import (
@@ -31,7 +31,6 @@ from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.inference.sites import (
     Cavity,
-    Own,
     Share,
     Site,
     SiteStore,
@@ -43,7 +42,7 @@ from cavity.inference.sites import (
     site_cotangents,
     times,
 )
-from cavity.inference.state import Info, Optimiser, State, Totals
+from cavity.inference.state import Factored, Info, Optimiser, State, Totals, choose_state, is_readable
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.prior import Prior, Projection
 from cavity.likelihoods import Latents, Likelihood, Moments
@@ -51,6 +50,31 @@ from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
+LONGEST = 12.0  # move of a hyper-parameter in one step, in its own units (logs, or spreads of a column)
+
+
+class Visit(NamedTuple):
+    """What a step finds on a piece of its rows."""
+
+    totals: Totals  # without the gradient
+    update: SiteUpdate
+    pull: Callable[[], Tensor] | None  # computes the gradient [P], once; None if nothing is learnt
+
+
+class Begun(NamedTuple):
+    """The Gaussian that a step starts from, and its factor."""
+
+    q: Posterior
+    factor: Factor
+
+
+class Made(NamedTuple):
+    """The sums that a step made, the share of the old ones in them, the clock, and the factor of the new q."""
+
+    sums: Sums
+    decay: Tensor
+    clock: Tensor
+    factor: Callable[[], Factor]
 
 
 class CachedProjection(NamedTuple):
@@ -93,22 +117,6 @@ class Engine:
     def shape(self) -> tuple[int, int]:
         """Number of independent blocks of q and of values in each, [C M]."""
         return self.prior.n_latent, self.prior.size
-
-    @property
-    def has_plain_sites(self) -> bool:
-        """Whether sites are those of EP without options: one per factor on t, without weights, in float64 on the CPU.
-
-        Then they can be summed by class, given to another model of the same rows, and swept outside of the engine.
-        """
-        sites = self.sites
-        return (
-            type(sites) is Own
-            and type(self.placement) is OnT
-            and self.removal == 1.0
-            and not (sites.weighted or self.exact)
-            and self.total.device.type == "cpu"
-            and self.prior.center.dtype == torch.float64
-        )
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
         """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
@@ -169,7 +177,12 @@ class Engine:
 
     @torch.no_grad()
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state with the sums of its sites: those of before a move of θ belong to another projection."""
+        """Return the state with the sums of its sites: those of before a move of θ belong to another projection.
+
+        Tied sites have no other sums.
+        """
+        if self.sites.tied:
+            return state
         self.load(state.theta)
         parts = []
         for piece in batch.split(self.chunk):
@@ -193,33 +206,72 @@ class Engine:
         return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
-        self, state: State, batch: Whole, reduce: Local, optimiser: Optimiser | None, full: bool
+        self,
+        state: State,
+        batch: Whole,
+        reduce: Local,
+        optimiser: Optimiser | None,
+        full: bool,
+        factored: Factored | None = None,
+        going: Tensor | None = None,
     ) -> tuple[State, Info]:
         """Update the batch's sites once and, with an optimiser, take one step of the hyper-parameters.
 
-        `full`: the batch is the whole table, so the sums are rebuilt instead of averaged.
+        The new q is factorised. If that fails the old state is returned, and `info.failed` says so.
+
+        `full`: the batch is the whole table, so the sums are rebuilt instead of averaged. `factored`: what the step before said of
+        the state; q is not factorised twice. `going` [] bool: False lets nothing move, as if the step failed.
         """
         self.load(state.theta)
-        # q is factorised while the rows are projected
-        q = run_on_side_stream(state.theta.device, lambda: self.sites.gaussian(state.sums))
+        # the rows are projected meanwhile
+        begun = run_on_side_stream(state.theta.device, lambda: self._begin(state, factored))
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
+        gradient: Tensor | None = None
+        visit: Visit | None = None
         learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
-            part, update = self.visit_rows(state, q, piece, learn, full)
+            gradient = _add(gradient, visit)
+            visit = self.visit_rows(state, lambda: begun().q, piece, learn, full)
+            update = visit.update
             updates = (
                 [update] if self.sites.tied else [*updates, update.reduce_to_added() if full else update]
             )
+            part = visit.totals
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
+        # autograd runs meanwhile; a sum over ranks comes first
+        made = self._collect(state, totals, full) if type(reduce) is Local else None
         if self.exact and optimiser is not None:
-            totals = totals._replace(gradient=self.exact_gradient(state, batch))
-        return self._finish(state, q(), batch, join(updates), _sum(totals, reduce), optimiser, full)
+            gradient = self.exact_gradient(state, batch)
+        else:
+            gradient = _add(gradient, visit)
+        if gradient is not None:
+            totals = totals._replace(gradient=gradient)
+        if made is None:
+            totals = _sum(totals, reduce)
+            made = self._collect(state, totals, full)
+        return self._finish(state, begun(), batch, join(updates), totals, made, optimiser, full, going)
+
+    def _begin(self, state: State, factored: Factored | None) -> Begun:
+        known = factored is not None and factored.of is state.sums.P
+        factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
+        return Begun(self.sites.gaussian(state.sums, factor), factor)
+
+    def _collect(self, state: State, totals: Totals, full: bool) -> Made:
+        """Return the sums after the step, and start to factorise them."""
+        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
+        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
+        sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
+        if self.sites.size:  # q follows from the parameters, which are not yet known
+            return Made(sums, decay, clock, lambda: self.sites.factorise(sums))
+        factor = run_on_side_stream(sums.P.device, lambda: self.sites.factorise(sums))
+        return Made(sums, decay, clock, factor)
 
     def visit_rows(
         self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> tuple[Totals, SiteUpdate]:
-        """Return what these rows add to the sums, the gradient and the objective, and their new sites."""
+    ) -> Visit:
+        """Return what these rows add to the sums and the objective, their new sites, and how to find their gradient."""
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
@@ -234,25 +286,26 @@ class Engine:
             site = update(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
             sums = self._sum_sites(added, view.classes, a, share, r)
-            gradient = (
-                self._gradient(projection, q, m, r, view, cavity, moments)
-                if learn
-                else torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
-            )
+            none = torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = stored if full or self.sites.tied else site
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
         totals = Totals(
             *sums,
-            gradient,
+            none,
             self.placement.complete(value, view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
             projection.failed,
         )
-        return totals, SiteUpdate(view.stored, site, cavity.usable, added)
+
+        @torch.no_grad()
+        def pull() -> Tensor:
+            return self._gradient(projection, q, m, r, view, cavity, moments)
+
+        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added), pull if learn else None)
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
@@ -355,26 +408,23 @@ class Engine:
     def _finish(
         self,
         state: State,
-        q: Posterior,
+        begun: Begun,
         batch: Any,
         update: SiteUpdate,
         totals: Totals,
+        made: Made,
         optimiser: Optimiser | None,
         full: bool,
+        going: Tensor | None,
     ) -> tuple[State, Info]:
-        """Return the state after the step: sums, sites and hyper-parameters."""
-        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
-        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
-        undo = None if full or update.stored.rows is None else (batch.index, update.stored.rows)
-        old = state.sums
-        sums = self.sites.collect(old, Sums(totals.P, totals.h), decay)
-        sites = self.sites.write(state.sites, batch, update, decay, clock, full)
+        """Return the state after the step: sums, sites and hyper-parameters; or the old one."""
+        q, sums, factor = begun.q, made.sums, made.factor
         scale = self.total / totals.weight
-        evidence = self.sites.evidence(old, q) + scale * totals.value
+        evidence = self.sites.evidence(state.sums, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
         cached = self._find_cached(state)
         pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
-        promise = None
+        slope = promise = None
         if optimiser is not None:
             slope = scale * totals.gradient
             if self.sites.size:
@@ -384,16 +434,41 @@ class Engine:
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum() if full else None
             sums = self.sites.place(theta, sums)
-        size = sums.h.sum() + theta.sum() + evidence
+            factor = made.factor if sums is made.sums else lambda: self.sites.factorise(sums)
+        new, size = factor(), sums.h.sum() + theta.sum() + evidence
+        broken = q.failed | totals.failed
+        failed = broken | new.failed | (size - size != 0)  # ∞ − ∞ is NaN
+        if optimiser is not None and len(
+            theta
+        ):  # k(Z, Z) is factorised in the next step, and must have finite values there
+            failed = failed | ((theta - state.theta).abs().max() > LONGEST)
+        failed = failed if going is None else failed | ~going
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta, pull),
             evidence,
             totals.skipped,
-            q.failed | totals.failed | (size - size != 0),  # ∞ − ∞ is NaN
+            failed,
+            broken,
+            Factored(state.sums.P, begun.factor),
+            slope,
             promise,
-            undo,
         )
-        return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
+        if is_readable(failed) and bool(failed):
+            return state, info
+        sites = self.sites.write(state.sites, batch, update, made.decay, made.clock, full)
+        moved = state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=made.clock)
+        if not is_readable(failed):
+            rows = update.stored.rows
+            moved = choose_state(failed, state, moved, None if full or rows is None else (batch.index, rows))
+            new = Factor(*(torch.where(failed, a, b) for a, b in zip(begun.factor, new, strict=True)))
+        return moved, info._replace(factored=Factored(moved.sums.P, new))
+
+
+def _add(gradient: Tensor | None, visit: Visit | None) -> Tensor | None:
+    """Add a visit's gradient to those before."""
+    if visit is None or visit.pull is None:
+        return gradient
+    return visit.pull() if gradient is None else gradient + visit.pull()
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

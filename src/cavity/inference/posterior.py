@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.common.linalg import Solver, cholesky, column_sum, log_det, solver
+from cavity.common.linalg import Factor, Solver, cholesky, column_sum, log_det, solver
 
 
 class Sums(NamedTuple):
@@ -53,9 +53,9 @@ class Marginals(NamedTuple):
         return self.by.solve_t(self.half)
 
 
-def posterior(sums: Sums) -> Posterior:
-    """Return the Gaussian with these natural parameters."""
-    lower, failed = cholesky(sums.P, 1.0)
+def posterior(sums: Sums, factor: Factor | None = None) -> Posterior:
+    """Return the Gaussian with these natural parameters; `factor` is that of Λ, if it is known."""
+    lower, failed = cholesky(sums.P, 1.0) if factor is None else factor
     by = solver(lower)
     half = by.solve(sums.h[..., None])
     g = 0.5 * (half.square().sum((-2, -1)) - log_det(lower))

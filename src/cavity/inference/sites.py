@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import namespace
+from cavity.common.linalg import Factor, cholesky
 from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
@@ -60,7 +60,7 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
     tau, nu = times(share.p, site.tau), times(share.p, site.nu)
     keep = 1 - tau * t.var
     usable = keep > LEAST_KEEP
-    keep = namespace(keep).maximum(keep, LEAST_KEEP)
+    keep = keep.clamp_min(LEAST_KEEP)
     return Cavity(Normal((t.mean - nu * t.var) / keep, t.var / keep), keep, usable)
 
 
@@ -71,7 +71,7 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     """
     d1 = moments.dm
     d2 = 2 * moments.dv - d1 * d1
-    scale = times(share.copies, namespace(d1).reciprocal(1 + cavity.var * d2))
+    scale = times(share.copies, (1 + cavity.var * d2).reciprocal())
     return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
@@ -102,7 +102,7 @@ def log_site_integral(cavity: Normal, site: Site) -> Tensor:
     tau, nu = site
     grown = 1 + tau * cavity.var
     square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (cavity.mean * cavity.mean)
-    return 0.5 * (square / grown - namespace(grown).log(grown))
+    return 0.5 * (square / grown - grown.log())
 
 
 def site_cotangents(
@@ -151,9 +151,13 @@ class SiteStore(ABC):
     size = 0  # number of q's own parameters, at the end of θ
     sweeps = True  # whether sweeping the sites at fixed parameters moves q
 
-    def gaussian(self, sums: Sums) -> Posterior:
-        """Return the Gaussian that a batch sees before its own sites are removed."""
-        return posterior(sums)
+    def factorise(self, sums: Sums) -> Factor:
+        """Factorise what `gaussian` needs."""
+        return cholesky(sums.P, 1.0)
+
+    def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
+        """Return the Gaussian that a batch sees before its own sites are removed; `factor` is that of `factorise`, if known."""
+        return posterior(sums, factor)
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         """Return what the sums hold of the batch's sites, [B S] in the shape of `like`."""
@@ -276,12 +280,19 @@ class Tied(SiteStore):
         self.tempers = tempers  # the factor takes exponents
         self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
-    def gaussian(self, sums: Sums) -> Posterior:
+    def factorise(self, sums: Sums) -> Factor:
+        return cholesky(self._with_cavity(sums).P, 1.0)
+
+    def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
         """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C, left = len(sums.h), 1 - self.unit / self.counts
-        P, h = torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
-        both = posterior(Sums(P, h))
+        C, both = len(sums.h), posterior(self._with_cavity(sums), factor)
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
+
+    def _with_cavity(self, sums: Sums) -> Sums:
+        left = 1 - self.unit / self.counts
+        return Sums(
+            torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
+        )
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)
@@ -292,7 +303,6 @@ class Tied(SiteStore):
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
-        # a rank alone may count a row more than once
         return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:

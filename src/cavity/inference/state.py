@@ -1,6 +1,6 @@
 """The whole state of a run as one tuple of tensors, and what a step adds and reports.
 
-Keep a copy of the state to roll back, to resume or to start warm.
+Keep a copy of the state to resume or to start warm.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import Factor
 from cavity.inference.posterior import Sums
 
 Slots = tuple[Tensor, ...]  # the state of an optimiser
@@ -25,7 +26,7 @@ class Sites(NamedTuple):
 
 
 class State(NamedTuple):
-    """A run. Mini-batch steps write site rows in place; everything else is replaced."""
+    """A run. Mini-batch steps write site rows in place, unless they fail; everything else is replaced."""
 
     theta: Tensor  # [P], the learnt hyper-parameters
     sites: Sites
@@ -52,15 +53,26 @@ class Optimiser:
         raise NotImplementedError
 
 
+class Factored(NamedTuple):
+    """The factor of a state's q."""
+
+    of: Tensor  # the very tensor P of the state: any other tensor needs a new factor
+    factor: Factor
+
+
 class Info(NamedTuple):
     """What a step reports. The objective belongs to the state that the step started from."""
 
     objective: Tensor  # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
-    failed: Tensor  # [] bool
+    failed: (
+        Tensor  # [] bool, what the step made cannot be factorised or is not finite: it returned the old state
+    )
+    broken: Tensor  # [] bool, the old state cannot be factorised itself, so that the objective means nothing
+    factored: Factored  # of the returned state
+    slope: Tensor | None  # [P], gradient of the objective, with an optimiser
     promise: Tensor | None  # [], of a step on all rows: its gain to first order, slope · step
-    undo: tuple[Tensor, Sites] | None  # index and old values of the rows written in place
 
 
 class Totals(NamedTuple):
@@ -94,3 +106,30 @@ def map_tensors(function: Callable[[Tensor], Tensor], nest: Any) -> Any:
         return function(nest)
     parts = [map_tensors(function, part) for part in nest]
     return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
+
+
+def is_readable(flag: Tensor) -> bool:
+    """Return whether Python may read a flag: on a GPU it would wait, and a recorded step cannot branch."""
+    return not flag.is_cuda
+
+
+def choose_state(failed: Tensor, old: State, new: State, written: tuple[Tensor, Sites] | None) -> State:
+    """Return the old state if the step failed, else the new one, without reading the flag.
+
+    `written`: index and old values of the rows that the step wrote in place.
+    """
+
+    def choose(a: Tensor, b: Tensor) -> Tensor:
+        return b if a is b else torch.where(failed, a, b)
+
+    if written is None:
+        sites = Sites(*map(choose, old.sites, new.sites))
+    else:
+        index, rows = written
+        sites = new.sites
+        for table, kept in zip(sites, rows, strict=True):
+            table[index] = torch.where(failed, kept, table[index])
+    sums = Sums(*map(choose, old.sums, new.sums))
+    memory = tuple(map(choose, old.optimiser, new.optimiser))
+    theta, clock = choose(old.theta, new.theta), choose(old.clock, new.clock)
+    return new._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock)

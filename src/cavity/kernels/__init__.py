@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from cavity.kernels.base import KernelLike as KernelLike
     from cavity.kernels.base import Product as Product
     from cavity.kernels.base import Sum as Sum
-    from cavity.kernels.deep import Deep as Deep
     from cavity.kernels.library import KERNELS as KERNELS
     from cavity.kernels.linear import Constant as Constant
     from cavity.kernels.linear import Linear as Linear
@@ -29,7 +28,6 @@ else:
         __name__,
         {
             "base": "Kernel KernelLike Product Sum",
-            "deep": "Deep",
             "library": "KERNELS",
             "linear": "Constant Linear",
             "stationary": "RBF Matern12 Matern32 Matern52 RationalQuadratic Stationary",

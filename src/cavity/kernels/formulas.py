@@ -285,19 +285,3 @@ class SpectrumFormula(NamedTuple):
     def diag(self, X: Array) -> Array:
         xp = namespace(X)
         return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)
-
-
-class MappedFormula(NamedTuple):
-    """A kernel on features."""
-
-    base: Formula
-    features: Callable[[Array], Array]
-
-    def prepare(self, Z: Array) -> Any:
-        return self.base.prepare(self.features(Z))
-
-    def cross(self, points: Any, X: Array) -> Array:
-        return self.base.cross(points, self.features(X))
-
-    def diag(self, X: Array) -> Array:
-        return self.base.diag(self.features(X))

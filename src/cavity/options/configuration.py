@@ -50,8 +50,6 @@ class Config:
     checkpoint: Location | None = field(metadata=taken(checks.read_path))
     checkpoint_every: float = field(metadata=checked(number, 0.0, strict=False))
     resume: bool = field(metadata=taken(bool))
-    # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
-    exchange: int | str = field(metadata=taken(checks.read_exchange))
     verbose: int = field(metadata=taken(checks.read_verbose))
     arguments: dict[str, Any]  # as given, those of `training` beside the others
     effort: str = "balanced"  # only classifiers have others

@@ -25,7 +25,7 @@ class TableSize(NamedTuple):
     def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
         total = float(table.class_totals.sum())
         place = table.place if isinstance(table, Table) else None
-        unmerged = None if place is None else len(place)
+        unmerged = None if place is None or len(place) == table.n_rows else len(place)
         return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered, unmerged)
 
 
@@ -110,10 +110,12 @@ class CalibrationPlan:
         return words.get(self.how, self.how)
 
     def _describe_pool(self) -> str:
-        if not self.linear:
+        if not self.linear and not self.trees:
             return "given classifiers" if self.pools else "none"
-        others = ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(self.trees)
-        return ", ".join(["class frequencies", "logistic regression", f"{self.networks} networks", *others])
+        found = ["class frequencies"]
+        found += ["logistic regression", f"{self.networks} networks"] * self.linear
+        found += ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(self.trees)
+        return ", ".join(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,7 +167,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         n_inducing=M,
         optimizer=optimizer,
         schedule=schedule,
-        rough=quick,
+        loose=quick,
         rate=rate,
         final_rate=(0.01 if anneal else 0.1) * rate if batch is not None and optimizer == "adam" else rate,
         anneal=anneal,
@@ -297,14 +297,16 @@ def plan_calibration(
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
-    how = "none"
+    how, named = "none", not config.method.recommended
     if temperature or members:
-        how = "eval_set" if eval_set else "folds" if in_memory else "leave-one-out"
-    small = size.rows <= FOLD_ROWS[effort] or not config.method.recommended or config.spectral
+        no_more_fits = not in_memory or (named and effort == "fast" and not members)
+        how = "eval_set" if eval_set else "leave-one-out" if no_more_fits else "folds"
+    small = size.rows <= FOLD_ROWS[effort] or named or config.spectral
     if how == "folds" and (short or not small):
         how = "part"
     parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
-    auto, large = members and isinstance(config.ensemble, str), size.rows > FOLD_ROWS["balanced"]
+    auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
+    large = size.rows > FOLD_ROWS["balanced"]
     return CalibrationPlan(
         how=how,
         temperature=temperature,
@@ -312,8 +314,8 @@ def plan_calibration(
         pools=members,
         linear=auto,
         networks=NETWORKS[effort] if auto else 0,
-        trees=TREES[effort] if auto else 0,
-        rate=BOOSTING_RATE if auto and (large or effort != "fast") else 0.0,
+        trees=TREES[effort if auto else "balanced"] if trees else 0,
+        rate=BOOSTING_RATE if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         why=_explain_calibration(config, how),

@@ -68,7 +68,7 @@ def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
 
 
 def _has_estimate(plan: TrainingPlan) -> bool:
-    return plan.device == "cpu" and bool(plan.rough or plan.batch_size)
+    return plan.device == "cpu" and bool(plan.loose or plan.batch_size)
 
 
 def _train(plan: TrainingPlan) -> float:

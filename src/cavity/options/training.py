@@ -64,10 +64,6 @@ class Training(Parameters):
     resume : bool
         Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
         method="auto" takes for small tables, continues from its best point).
-    exchange : {"exact", "auto"} or int
-        How often several ranks share what they found on mini-batches. "exact": in every step, so that the model is that of one
-        process. An int k: after k steps that each takes alone, for slow networks. "auto": the first steps are timed; "exact" if
-        that costs less than a tenth of the time, else the smallest k that costs less than a twentieth.
 
     Examples
     --------
@@ -92,7 +88,6 @@ class Training(Parameters):
     checkpoint: Any = None
     checkpoint_every: float = 60.0
     resume: bool = False
-    exchange: int | str = "exact"
 
     def changed(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults.

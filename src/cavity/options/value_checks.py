@@ -194,12 +194,6 @@ def read_batch_size(value: Any) -> int | str | None:
     return value if value is None or isinstance(value, str) else whole("batch_size", value, 1)
 
 
-def read_exchange(value: Any) -> int | str:
-    if isinstance(value, str):
-        return 1 if one_of("exchange", value, ("exact", "auto")) == "exact" else "auto"
-    return whole("exchange", value, 1)
-
-
 def read_callbacks(value: Any) -> tuple[Callback, ...]:
     from cavity.training.callbacks import Callback
 

@@ -63,6 +63,21 @@ def is_arrow(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "pyarrow"
 
 
+def is_stream(X: Any) -> bool:
+    """Return whether X is a stream of Arrow batches, such as a RecordBatchReader, and not an array or frame."""
+    kind = type(X)
+    return hasattr(kind, "__arrow_c_stream__") and not (hasattr(kind, "__array__") and hasattr(kind, "shape"))
+
+
+def read_stream(X: Any) -> Any:
+    """Read a stream of Arrow batches into memory as a pyarrow table."""
+    arrow = import_pyarrow()
+    try:
+        return arrow.table(X)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"a {type(X).__name__} is not a table: {error!s:.200}.") from error
+
+
 def list_names(X: Any) -> list[Any]:
     """Return the names of a table's columns; none for an array or a dict."""
     return list(X.column_names if is_arrow(X) else getattr(X, "columns", ()))
@@ -119,7 +134,9 @@ def refuse_many_columns(X: Any) -> None:
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, anything else unchanged; refuse masked cells."""
+    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells."""
+    if is_stream(X):
+        return read_stream(X)
     if not is_sparse(X):
         return to_plain(X, "X")
     if is_large(X):

@@ -14,7 +14,7 @@ from cavity.rows.tables import Table
 
 Numbers = NDArray[np.int64]
 
-MOST_ROWS = 10_000  # larger tables are not searched for cells
+MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
 MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
 MIXED = 0.25  # share of the repeated rows whose twins have other labels, from which it is
 
@@ -24,12 +24,10 @@ def has_cells(table: Table) -> bool:
 
     If every row occurs a multiple of g times, the table is g copies of a smaller one, which is judged.
     """
-    if table.n_rows > MOST_ROWS:
-        return False
     first, cell = _number_rows(table)
-    distinct = table.X[first]
-    if table.n_rows == len(distinct):
+    if table.n_rows == len(first) or len(first) * table.n_classes > MOST_COUNTS:
         return False
+    distinct = table.X[first]
     count = np.zeros((len(distinct), table.n_classes), dtype=np.int64)
     np.add.at(count, (cell, table.y), 1)
     if _is_grid(distinct):
@@ -54,8 +52,6 @@ def _is_grid(distinct: NDArray[np.float64]) -> bool:
 
 def find_units(table: Table) -> Numbers | None:
     """Return a number for each row, the same for rows that leave together; None if every row leaves alone."""
-    if table.n_rows > MOST_ROWS:
-        return None
     first, place = _number_rows(table)
     return None if len(first) == table.n_rows or has_cells(table) else place
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import is_large, is_sparse
+from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.shuffle import shard_range
@@ -66,8 +66,8 @@ def path_of(X: Any) -> str:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X is a table or dataset of pyarrow, or a table of pyiceberg."""
-    return type(X).__module__.partition(".")[0] in ("pyarrow", "pyiceberg")
+    """Return whether X is a table, dataset or reader of pyarrow, or another stream of Arrow batches."""
+    return is_arrow(X) or is_stream(X)
 
 
 def is_map(X: Any) -> bool:

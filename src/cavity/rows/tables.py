@@ -126,18 +126,13 @@ class Table:
 
     @cached_property
     def merged(self) -> Table:
-        """The table with equal rows of equal labels as one row that weighs as much as all of them, in the order of the first ones.
+        """The table with equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
 
-        Two equal rows and one row of weight 2 make the same table.
+        Two equal rows and one row of weight 2 make the same table, wherever they stand.
         """
         words = hash_rows(np.column_stack([self.X, self.y]) + 0.0)  # minus zero is zero
         _, first, place = np.unique(words, return_index=True, return_inverse=True)
-        if len(first) == self.n_rows:
-            return self
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        first, place = first[order], rank[place.reshape(-1)]
+        place = place.reshape(-1)
         weight = np.bincount(place, self.weight).astype(np.float64)
         return replace(self, X=self.X[first], y=self.y[first], weight=weight, given=None, place=place)
 

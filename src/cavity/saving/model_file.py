@@ -29,6 +29,7 @@ from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
+GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 
 
 class Record(NamedTuple):
@@ -120,8 +121,8 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     device : None, str or torch.device
         Where the model predicts, and the `device` of later fits. None: the CPU.
     kernel : None, or a kernel
-        Needed if the model's kernel is a torch module of your own, or a `Deep` one: make it as for the fit. The file has its
-        learnt values but not its code.
+        Needed if the model's kernel is a torch module of your own: make it as for the fit. The file has its learnt values but
+        not its code.
 
     Returns
     -------
@@ -279,7 +280,7 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments."""
-    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
+    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if hasattr(values.get("method"), "check"):

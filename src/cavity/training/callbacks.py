@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from cavity.distributed import Local
 from cavity.inference import Engine, State, copy_state
@@ -29,21 +29,6 @@ class Running(Protocol):
     stopped: bool
     started: float  # time.perf_counter() at the start
     callbacks: tuple[Callback, ...]
-
-
-class Memory(NamedTuple):
-    """What a callback remembers of the run so far; a checkpoint stores it.
-
-    Attributes
-    ----------
-    facts : dict
-        Values that JSON can hold.
-    state : State or None
-        A state of the run, such as the best one so far.
-    """
-
-    facts: dict[str, Any]
-    state: State | None = None
 
 
 class Callback:
@@ -91,13 +76,6 @@ class Callback:
 
     def end(self, run: Running) -> None:
         """Run after the last epoch, before the final sweeps of the sites."""
-
-    def memory(self) -> Memory | None:
-        """Return what a resumed run must know; None if nothing carries over from one epoch to the next."""
-        return None
-
-    def recall(self, memory: Memory) -> None:
-        """Continue with what `memory` returned when the checkpoint was written; called before `start`."""
 
 
 class JsonLines(Callback):
@@ -192,10 +170,3 @@ class EarlyStopping(Callback):
 
     def end(self, run: Running) -> None:
         run.state = run.state if self.state is None else self.state
-
-    def memory(self) -> Memory:
-        return Memory({"best": None if self.state is None else self.best, "since": self.since}, self.state)
-
-    def recall(self, memory: Memory) -> None:
-        self.state, self.since = memory.state, memory.facts["since"]
-        self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,11 +20,11 @@ from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State
 from cavity.inference.posterior import Sums
-from cavity.training.callbacks import Callback, Memory, Running
-from cavity.training.guard import Guard
+from cavity.training.callbacks import Callback, EarlyStopping, Running
 from cavity.training.loop import Run
 
 KIND = "checkpoint"
+BEST = "best."  # begins the names of the tensors of early stopping's best state
 
 
 class Checkpoint(Callback):
@@ -106,12 +105,17 @@ def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
         "converged": run.converged,
         "moment": [int(run.state.epoch), int(run.state.position)],
     }
-    memories, tensors = _collect_memories(run)
-    tensors |= _flat(run.state) | _rollback_tensors(guard, run.state)
-    tensor_files.write(path, KIND, tensors, meta | {"callbacks": memories})
+    tensors = _flat(run.state)
+    stopping = _find_early_stopping(run)
+    if stopping is not None:
+        best = None if stopping.state is None else stopping.best
+        meta["early_stopping"] = {"best": best, "since": stopping.since}
+    if stopping is not None and stopping.state is not None:
+        tensors |= {f"{BEST}{name}": t.clone() for name, t in _flat(stopping.state).items()}
+    tensor_files.write(path, KIND, tensors, meta)
 
 
-def rank_file(path: Location, reduce: Local) -> Location:
+def name_rank_file(path: Location, reduce: Local) -> Location:
     """Return the file of this rank: each rank writes its own sites."""
     path = as_path(path)
     return (
@@ -123,7 +127,7 @@ def _previous(path: Location) -> Location:
     return object_stores.add_ending(path, ".previous")
 
 
-def newest_checkpoint(path: Location, reduce: Local) -> Location | None:
+def find_newest_checkpoint(path: Location, reduce: Local) -> Location | None:
     """Return the file of the latest moment for which every rank has one; None if there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
@@ -189,8 +193,13 @@ def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
     run.guard.repairs = int(meta["guard"]["repairs"])
     run.guard.caution = float(meta["guard"]["caution"])
     run.guard.in_a_row = int(meta["guard"]["in_a_row"])
-    _restore_rollback(run, tensors, path)
-    _restore_memories(run, meta.get("callbacks", []), tensors, path)
+    stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
+    if stopping is not None and kept is not None:
+        best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
+        stopping.since = int(kept["since"])
+        if kept["best"] is not None:
+            stopping.best = float(kept["best"])
+            stopping.state = _state(best, len(run.state.optimiser), run.state, path)
     run.converged = bool(meta.get("converged", False))
     run.resumed = True
 
@@ -210,74 +219,17 @@ def _check_declared(declared: dict[str, tensor_files.Entry], like: State) -> Non
     """Refuse tensors that no checkpoint of this run has, and larger ones, before they are read."""
     sizes = {name: t.numel() for name, t in _flat(like).items()}
     for name, entry in declared.items():
-        part = re.sub(r"^(good|callback\.\d+)\.", "", name)
-        part = re.sub(r"^undo\.(?!index)", "sites.", part)
+        part = name.removeprefix(BEST)
         most = sizes.get(part)
-        if part == "undo.index":
-            most = max(sizes["sites.tau"], 1)
-        elif part.startswith("optimiser."):
+        if part.startswith("optimiser."):
             most = max(1, *(n for p, n in sizes.items() if p.startswith(("optimiser.", "theta"))))
         if most is None or math.prod(entry.shape) > most:
             what = "is not known" if most is None else "is larger than in this run"
             raise BadFile(f"the tensor {name!r:.100} {what}.")
 
 
-def _rollback_tensors(guard: Guard, state: State) -> dict[str, Tensor]:
-    """Return what the guard needs to roll back: a step that spoils the state is noticed only in the next one."""
-    flat: dict[str, Tensor] = {}
-    if guard.good is not None:
-        written_in_place = guard.good.sites.tau is state.sites.tau
-        kept = {
-            n: t for n, t in _flat(guard.good).items() if not (written_in_place and n.startswith("sites."))
-        }
-        flat |= {f"good.{name}": t.clone() for name, t in kept.items()}
-    for index, rows in guard.undo:
-        flat |= {"undo.index": index} | {f"undo.{n}": t.clone() for n, t in rows._asdict().items()}
-    return flat
-
-
-def _restore_rollback(run: Run, tensors: dict[str, Tensor], path: Location) -> None:
-    good = {name.removeprefix("good."): t for name, t in tensors.items() if name.startswith("good.")}
-    if good:
-        present = _flat(run.state) | good
-        run.guard.good = _state(present, len(run.state.optimiser), run.state, path)
-        if "sites.tau" not in good:
-            run.guard.good = run.guard.good._replace(sites=run.state.sites)
-    if "undo.index" in tensors:
-        device = run.state.theta.device
-        rows = Sites(*(tensors[f"undo.{name}"].to(device) for name in Sites._fields))
-        run.guard.undo = [(tensors["undo.index"].to(device), rows)]
-
-
-def _collect_memories(run: Running) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Return what the callbacks remember: JSON values, and the tensors of their states."""
-    facts: list[dict[str, Any]] = []
-    tensors: dict[str, Tensor] = {}
-    for callback in run.callbacks:
-        memory = callback.memory()
-        if memory is None:
-            continue
-        if memory.state is not None:
-            tensors |= {f"callback.{len(facts)}.{n}": t.clone() for n, t in _flat(memory.state).items()}
-        facts.append({"kind": type(callback).__name__, "facts": memory.facts})
-    return facts, tensors
-
-
-def _restore_memories(
-    run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Location
-) -> None:
-    """Give each callback the memory of its class, in the order in which the callbacks were passed."""
-    left = list(enumerate(memories))
-    for callback in run.callbacks:
-        kind = type(callback).__name__
-        found = next((m for m in left if m[1]["kind"] == kind), None) if callback.memory() else None
-        if found is None:
-            continue
-        left.remove(found)
-        head = f"callback.{found[0]}."
-        flat = {name.removeprefix(head): t for name, t in tensors.items() if name.startswith(head)}
-        state = _state(flat, len(run.state.optimiser), run.state, path) if flat else None
-        callback.recall(Memory(found[1]["facts"], state))
+def _find_early_stopping(run: Running) -> EarlyStopping | None:
+    return next((c for c in run.callbacks if isinstance(c, EarlyStopping)), None)
 
 
 def _flat(state: State) -> dict[str, Tensor]:

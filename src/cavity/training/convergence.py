@@ -10,11 +10,11 @@ WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
 HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
-ROUGH_TOL = 2e-3  # per row, of sites in a rough plan; the gradient is then good to a few per cent [61]
-ROUGH_CLASSES = 60  # above, ROUGH_TOL grows with the classes, as a row's sites do [56]
+LOOSE_TOL = 2e-3  # per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
+LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do [56]
 
 
-def sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
+def have_sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
     """Return whether the last sweep at fixed hyper-parameters changed little; `move` is its relative move of h.
 
     log Z_q is stationary in the sites, so it converges long before q does: the tolerance for q's own move is √tol.
@@ -23,7 +23,7 @@ def sweeps_converged(objectives: list[float], move: float, tol: float, rows: flo
     return flat and move < SMALL_MOVE * math.sqrt(tol)
 
 
-def epochs_converged(objectives: list[float], promises: list[float], tol: float, rows: float) -> bool:
+def have_epochs_converged(objectives: list[float], promises: list[float], tol: float, rows: float) -> bool:
     """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
 
     - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
@@ -44,7 +44,7 @@ def epochs_converged(objectives: list[float], promises: list[float], tol: float,
     return max(change, gain, spread / HILL, sum(promises[-WINDOW:])) < tol * rows
 
 
-def batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> bool:
+def have_batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> bool:
     """Return whether epochs of mini-batches, whose objective is noisy, gained less than `tol` per row over the ten before."""
     # while a running average fills up, the objective of its first passes means little
     if len(objectives) < 3 * WINDOW or tol == 0:
@@ -55,17 +55,17 @@ def batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> 
     return statistics.fmean(now) - statistics.fmean(before) + 2 * error < tol * rows
 
 
-def rough_tol(classes: int) -> float:
-    """Return how well a rough plan knows log Z_q per row."""
-    return ROUGH_TOL * max(1.0, classes / ROUGH_CLASSES)
+def find_loose_tol(classes: int) -> float:
+    """Return how well a loose plan knows log Z_q per row."""
+    return LOOSE_TOL * max(1.0, classes / LOOSE_CLASSES)
 
 
-def rough_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether the last epochs of a rough plan gained less than it can tell. [decisions 56, 61]
+def have_loose_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
+    """Return whether the last epochs of a loose plan gained less than it can tell. [decisions 56, 61]
 
     Three epochs, each by less than a third, because a line search that stumbles gains little and then much; one with many classes,
     whose epochs are dear.
     """
-    epochs = 1 if classes > ROUGH_CLASSES else 3
+    epochs = 1 if classes > LOOSE_CLASSES else 3
     gains = [now - before for before, now in pairwise(objectives)][-epochs:]
-    return len(gains) == epochs and max(gains) <= rough_tol(classes) * rows / epochs
+    return len(gains) == epochs and max(gains) <= find_loose_tol(classes) * rows / epochs

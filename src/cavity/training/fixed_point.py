@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.distributed import Local
-from cavity.inference import Engine, State
+from cavity.inference import Engine, Factored, State
 from cavity.inference.posterior import Sums
 from cavity.training.loop import Run
 
@@ -29,9 +29,11 @@ def find_fixed_point(
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
     scale = run.site_scale()
     best, safe, last = math.inf, state, math.inf
+    factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)
     for _ in range(most):
-        new, info = engine.step(state, run.whole, run.reduce, None, True)
+        new, info = engine.step(state, run.whole, run.reduce, None, True, factored)
+        factored = info.factored
         if bool(info.failed):
             if not known:
                 return None

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -15,18 +14,16 @@ import torch
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
-from cavity.inference.posterior import posterior
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import (
-    batch_epochs_converged,
-    epochs_converged,
-    rough_epochs_converged,
-    sweeps_converged,
+    have_batch_epochs_converged,
+    have_epochs_converged,
+    have_loose_epochs_converged,
+    have_sweeps_converged,
 )
-from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
-from cavity.training.guard import Guard, as_scalar
+from cavity.training.guard import Guard, make_scalar
 from cavity.training.replay import Replay
 from cavity.training.run_settings import RunSettings
 
@@ -79,9 +76,8 @@ class Run:
         self.rate = self.plan.rate
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
-        self.early: State | None = None  # after the first epochs of a rough plan
+        self.early: State | None = None  # after the first epochs of a loose plan
         self.replay: Replay | None = None
-        self.alone: int | None = None  # steps between exchanges, once they are known
         self._site_scale: torch.Tensor | None = None
 
     def train(self) -> Run:
@@ -97,7 +93,7 @@ class Run:
                 while not self.is_over():
                     steps = self._epoch()
                     recorded = plan.replay and plan.learn and plan.batch_size is not None
-                    outcome = self._replay(steps) if recorded else self._common_steps(steps)
+                    outcome = self._replay(steps) if recorded else self._steps(steps)
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
@@ -154,14 +150,11 @@ class Run:
         own, damping = self.guard, self.state.damping
         self.guard = Guard(self.plan.warm_up, self.reduce)
         if self.plan.batch_size is None or not self.plan.learn:
-            self.state = self.state._replace(damping=as_scalar(0.5, damping))
+            self.state = self.state._replace(damping=make_scalar(0.5, damping))
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
         state = self.state._replace(damping=damping, position=torch.zeros_like(self.state.position))
-        if self.guard.good is not None and bool(posterior(state.sums).failed):
-            # a step that spoils the state is noticed only in the next step, and this was the last one
-            state = state._replace(sums=self.guard.good.sums, clock=self.guard.good.clock)
         own.repairs = self.guard.repairs
         theta = self.engine.sites.adopt(state.theta, state.sums)
         self.guard, self.state = own, self.engine.at(state, theta)
@@ -224,49 +217,10 @@ class Run:
         self.pace = seconds / max(1, rows)
         return seconds
 
-    def _common_steps(self, steps: Iterator[Step]) -> Outcome:
-        """Take the steps of an epoch, with a sum over the ranks in every one or an exchange after several."""
-        plan = self.plan
-        if self.reduce.world == 1 or plan.batch_size is None or not plan.learn or plan.exchange == 1:
-            return self._steps(steps)
-        if self.alone is None and plan.exchange != "auto":
-            self.alone = int(plan.exchange)
-        if self.alone is None:
-            seconds = [self._take(*step) for step in islice(steps, PROBE_STEPS)]
-            costs = measure_costs(self.state, self.reduce, seconds[2:] or seconds)
-            self.alone = choose_steps(costs, self.rows.n_batches(plan.batch_size))
-        return self._steps(steps) if self.alone == 1 else self._steps_alone(steps, self.alone)
-
-    def _steps_alone(self, steps: Iterator[Step], every: int) -> Outcome:
-        """Take the steps on each rank alone. After `every` of them the ranks meet: only then callbacks and the clock are asked."""
-        exchange, met = Exchange(self.engine, self.reduce), True
-        faster = math.sqrt(self.reduce.world)  # Adam divides by gradients that are noisier, by this factor
-        exchange.start(self.state)
-        self.guard.reduce = Alone(self.reduce)
-        try:
-            for batch, optimiser, full in steps:
-                if isinstance(batch, Batch) and bool(batch.weight.any()):  # a rank may have no row of a batch
-                    self.state = self.state._replace(rate=faster * self.state.rate)
-                    self._take(batch, optimiser, full)
-                met = int(self.state.position) % every == 0
-                if met:
-                    self.state, self.tally = exchange.meet(self.state, self.guard, self.tally)
-                    for callback in self.callbacks:
-                        callback.step(self)
-                    exchange.start(self.state)
-                    if self.is_late():
-                        break
-            if not met:
-                self.state, self.tally = exchange.meet(self.state, self.guard, self.tally)
-        finally:
-            self.guard.reduce = self.reduce
-        return self._outcome()
-
     def _replay(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps from a recording; wait for each of them only if a callback asks for every step."""
         if self.replay is None:
-            assert self.plan.batch_size is not None
-            self.replay = Replay(self.guard, self.plan.optimiser, self.state, self.plan.batch_size)
+            self.replay = Replay(self.guard, self.plan.optimiser, self.state)
         replay, damping = self.replay, self.state.damping
         self.state = replay.load(self.state)._replace(damping=damping)
         called = [c for c in self.callbacks if type(c).step is not Callback.step]
@@ -285,7 +239,7 @@ class Run:
 
     def _catch_up(self, replay: Replay) -> None:
         self.tally = [old + new for old, new in zip(self.tally, replay.outcome(), strict=True)]
-        self.state = self.state._replace(rate=as_scalar(self.rate, self.state.damping))
+        self.state = self.state._replace(rate=make_scalar(self.rate, self.state.damping))
 
     def _outcome(self) -> Outcome:
         objective, evidence, skipped, count = self.tally
@@ -300,11 +254,8 @@ class Run:
         found: list[Outcome] = []
         with self._frozen():
             while len(found) < most and not self.is_late():
-                repairs = self.guard.repairs
                 found.append(self._steps([(self.whole, None, True)]))
-                # after a repair the objective may be that of an old state, which does not mean convergence
-                repaired = self.guard.repairs > repairs
-                if abs(found[-1].objective - last) <= tol * self.total and not repaired:
+                if abs(found[-1].objective - last) <= tol * self.total:
                     break
                 last = found[-1].objective
         return found
@@ -356,29 +307,29 @@ class Run:
         return float(info.evidence)
 
     def _set_damping(self, damping: float) -> None:
-        self.state = self.state._replace(damping=as_scalar(damping, self.state.damping))
+        self.state = self.state._replace(damping=make_scalar(damping, self.state.damping))
 
     def _set_rate(self, progress: float) -> None:
         self.rate = self.plan.rate_at(progress)
         if not self.plan.replay:
-            self.state = self.state._replace(rate=as_scalar(self.rate, self.state.rate))
+            self.state = self.state._replace(rate=make_scalar(self.rate, self.state.rate))
 
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         plan, objectives = self.plan, [row["objective"] for row in self.history]
         if plan.learn and plan.batch_size is not None:
-            return batch_epochs_converged(objectives, plan.tol, self.total)
+            return have_batch_epochs_converged(objectives, plan.tol, self.total)
         if plan.learn:
             # rows of L-BFGS, and those of older checkpoints, have no promise
             promises = [row.get(PROMISE, 0.0) for row in self.history]
             if (
-                plan.rough
+                plan.loose
                 and plan.tol > 0
-                and rough_epochs_converged(objectives, self.engine.shape[0], self.total)
+                and have_loose_epochs_converged(objectives, self.engine.shape[0], self.total)
             ):
                 return True
-            return epochs_converged(objectives, promises, plan.tol, self.total)
-        return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
+            return have_epochs_converged(objectives, promises, plan.tol, self.total)
+        return have_sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
         if self.h_before is None:

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from cavity.errors import BadOption
-from cavity.inference import State
-from cavity.training.lbfgs import converge_at, converge_at_start
 from cavity.training.loop import Outcome, Run
+from cavity.training.objective import Point, evaluate, evaluate_first
 
 Array = np.ndarray
 MOST = 200  # parameters: each costs two gradients per iteration
@@ -28,21 +27,21 @@ def train_newton(run: Run) -> Run:
         )
     box = start - REACH, start + REACH
     with run.notify_callbacks():
-        state, value, _ = converge_at_start(run, run.state.theta)
+        point = evaluate_first(run, run.state.theta)
         while not run.is_over():
-            run.state = state
-            gradient, better = _gradient(state), None
+            run.state = point.state
+            gradient, better = _gradient(point), None
             free = ~(((x <= box[0]) & (gradient < 0)) | ((x >= box[1]) & (gradient > 0)))
             if not np.abs(gradient[free]).max(initial=0.0) < 1e-8 * run.total:
                 direction = np.zeros_like(x)
                 direction[free] = ascent_direction(_hessian(run, x, free), gradient[free])
-                better = _search(run, x, value, direction, gradient, box)
+                better = _search(run, x, point.value, direction, gradient, box)
             if better is None:
                 run.converged = True
                 break
-            x, state, value, evidence = better
-            run.state = state
-            run.record(Outcome(value, evidence))
+            x, point = better
+            run.state = point.state
+            run.record(Outcome(point.value, point.evidence))
     return run
 
 
@@ -54,19 +53,19 @@ def ascent_direction(hessian: Array, gradient: Array) -> Array:
     return np.asarray(vectors @ ((vectors.T @ gradient) / size))
 
 
-def _at(run: Run, x: Array) -> tuple[State | None, float, float]:
-    return converge_at(run, torch.from_numpy(x).to(run.state.theta))
+def _evaluate(run: Run, x: Array) -> Point | None:
+    return evaluate(run, torch.from_numpy(x).to(run.state.theta))
 
 
-def _gradient(state: State) -> Array:
-    return np.asarray(state.optimiser[0].double().cpu().numpy())
+def _gradient(point: Point) -> Array:
+    return np.asarray(point.gradient.double().cpu().numpy())
 
 
 def _hessian(run: Run, x: Array, free: Array) -> Array:
     """Return central differences of the gradient in the parameters that are free to move."""
     columns, unit = [], np.eye(len(x))[free]
     for one in unit:
-        ends = (_at(run, x + sign * STEP * one)[0] for sign in (1, -1))
+        ends = (_evaluate(run, x + sign * STEP * one) for sign in (1, -1))
         slopes = [_gradient(end) for end in ends if end is not None]
         columns.append((slopes[0] - slopes[1]) / (2 * STEP) if len(slopes) == 2 else -one)
     return np.array(columns)[:, free]
@@ -74,11 +73,11 @@ def _hessian(run: Run, x: Array, free: Array) -> Array:
 
 def _search(
     run: Run, x: Array, value: float, direction: Array, gradient: Array, box: tuple[Array, Array]
-) -> tuple[Array, State, float, float] | None:
+) -> tuple[Array, Point] | None:
     """Halve the step along the projected path until it gains a share of what the slope predicts; None if none does."""
     for halvings in range(HALVINGS):
         tried = np.clip(x + 0.5**halvings * direction, *box)
-        state, new, evidence = _at(run, tried)
-        if state is not None and new >= value + 1e-4 * gradient @ (tried - x) and new > value:
-            return tried, state, new, evidence
+        found, least = _evaluate(run, tried), value + 1e-4 * gradient @ (tried - x)
+        if found is not None and found.value >= least and found.value > value:
+            return tried, found
     return None

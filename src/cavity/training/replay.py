@@ -1,7 +1,7 @@
 """Mini-batch steps on a GPU as a recorded CUDA graph: steps do not wait for Python, and failures are read every few steps.
 
 A step is recorded once per number of rows and replayed with new rows. The state lives in tensors that the graph writes in place.
-After a failed step nothing moves, so the guard finds the state before it and the rows since then are run again.
+After a failed step nothing moves; the guard repairs, and the rows since then are run again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.inference import Optimiser, Sites, State, copy_state
+from cavity.common.linalg import Factor
+from cavity.inference import Factored, Optimiser, State, copy_state
 from cavity.rows.batches.in_memory import Batch
 from cavity.training.guard import RECOVER, Guard
 
@@ -39,33 +40,32 @@ class Waiting(NamedTuple):
 class Replay:
     """Runs the steps of a guard's engine with an optimiser, recorded if the device can."""
 
-    def __init__(self, guard: Guard, optimiser: Optimiser, state: State, most_rows: int) -> None:
+    def __init__(self, guard: Guard, optimiser: Optimiser, state: State) -> None:
         self.guard, self.engine, self.optimiser = guard, guard.engine, optimiser
         device = state.theta.device
         self.state = copy_state(state)
-        # the last state from which a step succeeded
-        self.before = copy_state(state)._replace(sites=self.state.sites)
-        # old values of the rows written since then; a step on fewer rows repeats its last one
-        kept = max([most_rows, *(len(index) for index, _ in guard.undo)])
-        index = torch.zeros(0 if self.engine.sites.tied else kept, dtype=torch.int64, device=device)
-        self.undo = index, Sites(*(x[index] for x in state.sites))
+        factor = self.engine.sites.factorise(self.state.sums)
+        self.factored = Factored(self.state.sums.P, Factor(*(t.clone() for t in factor)))
         self.going = torch.ones((), dtype=torch.bool, device=device)
+        self.broken = torch.zeros_like(self.going)  # whether the state before the failed step was
         self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
         self.recorded: dict[int, Recorded] = {}
         self.waiting: list[Waiting] = []
         self.seen = 0  # steps in the tally that were checked
 
     def load(self, state: State) -> State:
-        """Continue from here, with the guard's rollback. Return the state whose tensors the steps write."""
+        """Continue from here. Return the state whose tensors the steps write."""
         if not _same(state, self.state):
-            _fill(self.state, state)
+            for kept, new in zip(_moving(self.state), _moving(state), strict=True):
+                kept.copy_(new)
             for kept, row in zip(self.state.sites, state.sites, strict=True):
                 kept.copy_(row)
-            good = state if self.guard.good is None else self.guard.good
-            _fill(self.before, good)
-            for index, rows in self.guard.undo:
-                self._keep_rows(index, rows, torch.ones_like(self.going))
-        self.damping = float(state.damping)
+            for kept, new in zip(self.factored.factor, self.engine.sites.factorise(state.sums), strict=True):
+                kept.copy_(new)
+        self.damping, self.guard.factored = (
+            float(state.damping),
+            None,
+        )  # steps write into the tensors that it knows
         self.state = self.state._replace(
             generator=state.generator, epoch=state.epoch, position=state.position
         )
@@ -85,8 +85,6 @@ class Replay:
             self.waiting = []
             if good:
                 self.guard.in_a_row = 0
-                self.guard.good = self.before
-                self.guard.undo = [self.undo] if len(self.undo[0]) else []
             if failed:
                 self._repair(failed[0].caution)
                 for step in failed:
@@ -115,7 +113,7 @@ class Replay:
 
     def _repair(self, caution: float) -> None:
         self.guard.caution = caution
-        _fill(self.state, self.guard.go_back(self.state, None))
+        self.state.jitter.copy_(self.guard.repair(self.state, bool(self.broken)).jitter)
         self.going.fill_(True)
 
     def _record(self, batch: Batch) -> Recorded:
@@ -128,36 +126,23 @@ class Replay:
 
     def _step(self, batch: Batch) -> None:
         """Take a step. It moves the state if it succeeds, and nothing if it or a step before it failed."""
-        tried, info = self.engine.step(self.state, batch, self.guard.reduce, self.optimiser, False)
-        good = self.going & ~info.failed
-        if info.undo is not None:
-            self._write_rows(good, *info.undo)
-        for kept, now in zip(_moving(self.before), _moving(self.state), strict=True):
-            torch.where(good, now, kept, out=kept)
-        for now, new in zip(_moving(self.state), _moving(tried), strict=True):
-            torch.where(good, new, now, out=now)
+        new, info = self.engine.step(
+            self.state, batch, self.guard.reduce, self.optimiser, False, self.factored, self.going
+        )
+        made = *_moving(new), *info.factored.factor
+        for now, then in zip((*_moving(self.state), *self.factored.factor), made, strict=True):
+            now.copy_(then)
+        good = ~info.failed
         news = torch.stack(
             [info.objective, info.evidence, info.skipped.double(), torch.ones_like(info.objective)]
         )
         self.tally += torch.where(good, news, torch.zeros_like(news))
+        self.broken.copy_(torch.where(self.going, info.broken, self.broken))
         self.going.copy_(good)
 
-    def _write_rows(self, good: Tensor, index: Tensor, old: Sites) -> None:
-        """Restore the rows that the engine wrote if the step failed; otherwise remember their old values."""
-        for table, rows in zip(self.state.sites, old, strict=True):
-            table[index] = torch.where(good, table[index], rows)
-        self._keep_rows(index, old, good)
-
-    def _keep_rows(self, index: Tensor, rows: Sites, good: Tensor) -> None:
-        more = len(self.undo[0]) - len(index)
-        for kept, new in zip((self.undo[0], *self.undo[1]), (index, *rows), strict=True):
-            padded = torch.cat([new, *[new[-1:]] * more])
-            kept.copy_(torch.where(good, padded, kept))
-
     def _tensors(self) -> list[Tensor]:
-        index, rows = self.undo
-        own = *self.state.sites, index, *rows, self.going, self.tally
-        return [*_moving(self.state), *_moving(self.before), *own]
+        own = *self.state.sites, *self.factored.factor, self.going, self.broken, self.tally
+        return [*_moving(self.state), *own]
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
@@ -211,9 +196,3 @@ def _moving(state: State) -> list[Tensor]:
 
 def _same(a: State, b: State) -> bool:
     return a.theta is b.theta and a.sums.P is b.sums.P and a.sites.tau is b.sites.tau
-
-
-def _fill(state: State, source: State) -> None:
-    """Copy everything but the sites and the position in the data."""
-    for kept, new in zip(_moving(state), _moving(source), strict=True):
-        kept.copy_(new)

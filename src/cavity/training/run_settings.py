@@ -22,7 +22,7 @@ class Steps:
     """How the hyper-parameters are stepped, and when that ends: values that a plan prints and stores."""
 
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
-    rough: bool = False  # L-BFGS with roughly converged sites at each point, and fully converged ones last
+    loose: bool = False  # L-BFGS with loosely converged sites at each point, and fully converged ones last
     rate: float = 0.01
     final_rate: float | None = None  # reached at max_epochs; None keeps the rate
     anneal: bool = False  # the rate rises, then falls as a cosine, and Adam forgets soon; otherwise it decays
@@ -52,10 +52,9 @@ class RunSettings(Steps):
 
     learn: bool = True  # step the hyper-parameters; otherwise only sweep the sites
     optimiser: Optimiser = field(default_factory=Adam)
-    settle: bool = True  # False: the sites of a rough plan stay as they are at the end
+    settle: bool = True  # False: the sites of a loose plan stay as they are at the end
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
     reshuffle: bool = True  # every pass has its own order
-    exchange: int | str = 1  # steps that ranks take alone before they share them, or "auto"; 1: a sum in each
     replay: bool = False  # record mini-batch steps and replay them
     report: Report = lambda row: None  # called with each row of the history

@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def limit_openmp() -> AbstractContextManager[Any]:
-    """Use one thread of OpenMP within the block: beside other work, scikit-learn's threads wait for each other."""
+    """Use one thread of OpenMP within the block: next to other work, scikit-learn's threads wait for each other."""
     return _find_libraries().limit(limits=1, user_api="openmp")
 
 

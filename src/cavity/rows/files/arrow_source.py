@@ -1,4 +1,4 @@
-"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a table of Delta Lake or Iceberg, one of pyarrow."""
+"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a dataset, table or stream of Arrow."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.object_stores import list_files
-from cavity.errors import BadInput, BadOption, missing_extra
-from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
+from cavity.errors import BadInput, BadOption
+from cavity.rows.arrow_tables import (
+    PANDAS_INDEX,
+    Chunk,
+    classify_type,
+    import_pyarrow,
+    is_stream,
+    read_stream,
+)
 from cavity.rows.batches.source import Array, Piece
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
-from cavity.rows.files.iceberg import IcebergTable, is_iceberg, open_iceberg, refuse_folder
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
 
-LOG = "_delta_log"  # folder in a Delta table that says which files belong to its newest version
+LAKES = {  # formats whose folders also have files of deleted rows, by a part of a file's name, and what to give instead
+    "/_delta_log/": "deltalake.DeltaTable(folder).to_pyarrow_dataset()",
+    ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog of pyiceberg",
+}
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 CHUNK_ROWS = 65_536
 LANES = 16  # row groups that a shuffled pass reads in parallel
@@ -176,23 +185,27 @@ def to_labels(column: Any) -> NDArray[Any]:
 
 
 def open_dataset(data: Any) -> Any:
-    """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
+    """Open a path, a table, a dataset or a stream as a pyarrow dataset; reads streams and filtered datasets into memory."""
     ds = import_pyarrow(".dataset")
-    if is_iceberg(data):
-        return open_iceberg(data)
-    if isinstance(data, ds.Dataset | IcebergTable):
+    if isinstance(data, ds.Dataset):
+        try:
+            data.get_fragments()
+        except ValueError:  # it is filtered
+            return ds.dataset(data.to_table())
         return data
     if not isinstance(data, str | os.PathLike):
         try:
-            return ds.dataset(data)
+            return ds.dataset(read_stream(data) if is_stream(data) else data)
         except (TypeError, ValueError) as error:
             raise BadInput(
-                f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
+                f"a {type(data).__name__} is not a table: {error}. Give a pyarrow.Table or a dataset."
             ) from error
-    path, ((filesystem, base), found) = os.fspath(data), list_files(data, LOG)
-    if found and found[0].endswith(f"/{LOG}"):
-        return _open_delta(data)
-    refuse_folder(path, found)
+    path, ((filesystem, base), found) = os.fspath(data), list_files(data)
+    lake = next((advice for sign, advice in LAKES.items() if any(sign in name for name in found)), None)
+    if lake is not None:
+        raise BadInput(
+            f"{path!r} is a table of Delta Lake or Iceberg, whose files also have deleted rows: give {lake}."
+        )
     kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
     kinds = {kind for kind in kind_of.values() if kind is not None}
     if len(kinds) != 1:
@@ -205,15 +218,3 @@ def open_dataset(data: Any) -> Any:
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
     with explain_errors(repr(path), ERRORS):
         return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)
-
-
-def _open_delta(path: str | os.PathLike[str]) -> Any:
-    """Open the newest version of a Delta table as a dataset of pyarrow. Credentials are those of deltalake."""
-    try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-    except ImportError as error:
-        raise missing_extra("deltalake", "delta") from error
-    where = os.fspath(path).partition("?")[0]
-    with explain_errors(f"the Delta table {where!r}", (DeltaError, *ERRORS)):
-        return DeltaTable(where).to_pyarrow_dataset()

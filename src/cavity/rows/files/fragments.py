@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, classify_type, import_pyarrow, release_memory
 from cavity.rows.batches.source import intersect
-from cavity.rows.files.iceberg import IcebergFile
 from cavity.rows.files.text_files import explain_errors
 
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
@@ -154,8 +153,8 @@ def _open_parquet(fragment: Any) -> Any:
 
 
 def _reopen(fragment: Any) -> Any:
-    """Return a new fragment of the same file, without cached metadata; files of Iceberg never change."""
-    if isinstance(fragment, IcebergFile) or not hasattr(fragment, "path"):
+    """Return a new fragment of the same file, without cached metadata."""
+    if not hasattr(fragment, "path"):
         return fragment
     return fragment.format.make_fragment(fragment.path, fragment.filesystem, fragment.partition_expression)
 
@@ -166,8 +165,6 @@ def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
 
 
 def _count_missing(fragment: Any, columns: set[str]) -> int:
-    if isinstance(fragment, IcebergFile):
-        return fragment.count_missing(columns)
     if not _is_parquet(fragment):
         in_memory = not getattr(fragment, "path", "")
         return sum(b.column(n).null_count for b in fragment.to_batches() for n in columns) if in_memory else 0
@@ -181,8 +178,6 @@ def _count_missing(fragment: Any, columns: set[str]) -> int:
 def _open(fragment: Any, name: str) -> Opened:
     with explain_errors(name, ERRORS):
         try:
-            if isinstance(fragment, IcebergFile):
-                return Opened(fragment.physical_schema, fragment.count_groups(), fragment.read_group)
             if not _is_parquet(fragment):
                 read = partial(fragment.to_batches, batch_readahead=1, use_threads=False)
                 whole = (fragment.count_rows(),)

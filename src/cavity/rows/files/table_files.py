@@ -1,17 +1,12 @@
-"""Tables in files: CSV, Parquet, Arrow and .npz, read in chunks. A damaged file raises `BadInput`."""
+"""Tables in files: CSV, Parquet and Arrow, read in chunks. A damaged file raises `BadInput`."""
 
 from __future__ import annotations
 
-import io
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
@@ -21,7 +16,6 @@ from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
-from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
 from cavity.rows.files.text_files import TableFile as TableFile
 
@@ -30,7 +24,6 @@ SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 SPOOL_PAGE = 32 << 10  # bytes
-UNPACKED_BYTES, MOST_PACKED = 1 << 30, 20  # an .npz may unpack to so many bytes, or so many times its size
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
@@ -39,11 +32,10 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        iceberg = is_iceberg(path)
-        if not iceberg and not object_stores.exists(path):
+        if not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        folder = not iceberg and object_stores.is_folder(path)
-        if not (iceberg or folder) and isinstance(path, Path) and not path.is_file():
+        folder = object_stores.is_folder(path)
+        if not folder and isinstance(path, Path) and not path.is_file():
             raise BadInput(
                 f"{str(path)!r} is a pipe or a device: tables are read several times, so write it to a file."
             )
@@ -51,12 +43,12 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
             raise BadInput(f"{str(path)!r} is a folder, not a {kind} file: name the file in it.")
         if kind in SHEETS:
             raise BadInput(f"{str(path)!r} is a spreadsheet: save its sheet as CSV.")
-        if not iceberg and not folder and kind not in FILE_KINDS:
+        if not folder and kind not in FILE_KINDS:
             raise BadInput(
                 f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
                 "Parquet or Arrow files."
             )
-        table = Columnar(path) if iceberg or folder else FILE_KINDS[kind](path, strict)
+        table = Columnar(path) if folder else FILE_KINDS[kind](path, strict)
         check_names(table.names, path)
     return table
 
@@ -90,69 +82,13 @@ class Columnar(TableFile):
             yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
-class Npz(TableFile):
-    """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
-
-    def __init__(self, path: Location) -> None:
-        self.path = path
-        file: Any = path if isinstance(path, Path) else io.BytesIO(object_stores.read_bytes(path))
-        if not zipfile.is_zipfile(file):
-            raise BadInput(f"{path} is damaged, or it is not a NumPy archive: write it with numpy.savez.")
-        _refuse_bomb(file, path)
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
-        titles = arrays.get("feature_names")
-        self.columns: dict[str, NDArray[Any]] = {}
-        for name, array in arrays.items():
-            if array.ndim and len(array) == rows:
-                self._add(name, array, titles)
-        self.names = list(self.columns)
-
-    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
-        array = array.astype(str) if array.dtype.kind == "S" else array
-        flat = array.reshape(len(array), -1)
-        names = [name] if array.ndim == 1 else [f"{name}{j}" for j in range(flat.shape[1])]
-        if (
-            titles is not None
-            and array.ndim > 1
-            and (titles.shape, titles.dtype.kind) == (flat.shape[1:], "U")
-        ):
-            names = titles.tolist()
-        check_names([*self.columns, *names], self.path)
-        self.columns |= dict(zip(names, flat.T, strict=True))
-
-    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        arrow = import_pyarrow()
-        with explain_errors(self.path):
-            wanted = self.names if columns is None else columns
-            size = _rows_per_chunk(len(wanted))
-            for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
-                rows = slice(start, start + size)
-                cells = {name: arrow.array(self.columns[name][rows].copy()) for name in wanted}
-                yield Chunk(arrow.table(cells), start, str(self.path))
-
-
 # By suffix: what opens a file, given its path and `strict`. A new kind of file is a class and an entry here.
 FILE_KINDS: dict[str, Callable[[Location, bool], TableFile]] = {
     ".csv": lambda path, strict: Csv(path, None, strict),  # guesses the delimiter
     ".tsv": lambda path, strict: Csv(path, "\t", strict),
     ".txt": lambda path, strict: Csv(path, None, strict),
     **dict.fromkeys(FORMATS, lambda path, strict: Columnar(path)),
-    ".npz": lambda path, strict: Npz(path),
 }
-
-
-def _refuse_bomb(file: Any, path: Location) -> None:
-    """Refuse an archive that unpacks to far more than its own size."""
-    with zipfile.ZipFile(file) as archive:
-        parts = archive.infolist()
-    packed, unpacked = (sum(getattr(p, size) for p in parts) for size in ("compress_size", "file_size"))
-    if unpacked > max(UNPACKED_BYTES, MOST_PACKED * packed):
-        raise BadInput(
-            f"{path} unpacks to {unpacked / 2**20:,.0f} MB, {unpacked / max(1, packed):,.0f} times its size: if it is yours, write "
-            "it with numpy.savez, which does not compress, or as Parquet."
-        )
 
 
 def _rows_per_chunk(n_columns: int) -> int:

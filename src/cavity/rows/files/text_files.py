@@ -20,7 +20,6 @@ ADVICE = {  # by a part of pyarrow's message
     "UTF-8": "save it as UTF-8",
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
-    "Object arrays": "save texts as numpy.savez(..., name=array.astype(str))",
     **dict.fromkeys(("include_columns", "infer number of columns"), "close a quote of the header"),
 }
 MAX_COLUMNS = 50_000

@@ -1,0 +1,124 @@
+"""log Z_q + log prior as a function of the hyper-parameters: sites converge at every point. [METHOD 7]"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.inference import Engine, Optimiser, State
+from cavity.inference.state import Slots
+from cavity.training.convergence import find_loose_tol
+from cavity.training.fixed_point import find_fixed_point
+from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
+from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Run
+
+SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
+LOOSE_MOVE = 0.3  # the same for a loose plan
+TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
+LOOSE_SWEEPS = 30  # at a point of a loose plan: most need 3 to 17, and those that need more are rejected by the line search
+DAMPINGS = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
+
+
+class Point(NamedTuple):
+    """The objective at some hyper-parameters."""
+
+    state: State  # with converged sites
+    value: float
+    evidence: float  # log Z_q alone
+    gradient: Tensor  # [P], of the value
+
+
+class Rest(NamedTuple):
+    """When sites have converged: log Z_q is stationary in them, and converges long before they do."""
+
+    tol: float  # of the objective per row
+    small_move: float  # of the sites, relative to their size
+    most: int  # sweeps
+    tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
+    collect: bool = False  # whether to begin with the sums of the sites at the new hyper-parameters
+
+    def is_reached(self, run: Run, size: float, change: float) -> bool:
+        return size < self.small_move and (change / run.total <= self.tol or size < self.tiny)
+
+
+class Stay(Optimiser):
+    """Leaves the parameters alone: the gradient is in the step's `info`."""
+
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
+        return theta, state
+
+
+def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
+    """Return the objective at these hyper-parameters, from the sites of the run's state; None if it cannot be factorised.
+
+    `rest`: when sites have converged, if not by the run's plan.
+    """
+    linear = run.engine.factor.linear and float(run.state.damping) == 1.0  # one sweep is the fixed point
+    rest = rest or _choose_rest(run)
+    begin = _without_sites(run.state) if linear else run.state
+    for share in DAMPINGS[:1] if linear else DAMPINGS:
+        state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
+        found = _converge(run, state, rest._replace(most=1) if linear else rest)
+        if found is not None:
+            return found._replace(state=found.state._replace(damping=run.state.damping))
+    return None
+
+
+def evaluate_first(run: Run, theta: Tensor) -> Point:
+    """Evaluate with more and more jitter until that succeeds: no search could leave a start that fails."""
+    repairs = 0
+    while True:
+        found = evaluate(run, theta)
+        if found is not None:
+            return found
+        if float(run.state.jitter) >= MOST_JITTER:
+            raise make_factorisation_error(run.state, repairs)
+        repairs += 1
+        run.guard.repairs += 1
+        run.state = run.state._replace(jitter=raise_jitter(run.state))
+
+
+def _choose_rest(run: Run) -> Rest:
+    if run.plan.loose:
+        C = run.engine.shape[0]
+        return Rest(find_loose_tol(C), LOOSE_MOVE, LOOSE_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
+    return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
+
+
+def _without_sites(state: State) -> State:
+    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
+    if not len(state.sites.tau):
+        return state
+    tau, nu = (torch.zeros_like(t) for t in state.sites[:2])
+    sums = type(state.sums)(*(torch.zeros_like(t) for t in state.sums))
+    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
+
+
+def converge_sites(run: Run, state: State, rest: Rest, frozen: Engine | None = None) -> State | None:
+    """Sweep the sites at the state's hyper-parameters until they have converged or time is up; None if the first sweep fails."""
+    frozen = frozen or run.engine.freeze(state, run.rows)
+    if rest.collect:
+        state = frozen.collect(state, run.whole, run.reduce)
+
+    def is_enough(size: float, change: float) -> bool:
+        return rest.is_reached(run, size, change) or run.is_late()
+
+    return find_fixed_point(run, state, is_enough, rest.most, frozen)
+
+
+def _converge(run: Run, state: State, rest: Rest) -> Point | None:
+    engine = run.engine
+    if engine.sites.sweeps:
+        frozen = engine.freeze(state, run.rows, learn=not engine.exact)
+        swept = converge_sites(run, state, rest, frozen)
+        if swept is None:
+            return None
+        state, engine = swept, engine.thaw(frozen)
+    after, info = engine.step(state, run.whole, run.reduce, Stay(), True)
+    if bool(info.broken) or not math.isfinite(float(info.objective)):
+        return None
+    assert info.slope is not None
+    return Point(after, float(info.objective), float(info.evidence), info.slope)

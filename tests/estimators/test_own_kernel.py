@@ -1,0 +1,86 @@
+"""A torch module of the user's as a kernel: its weights learn in a copy, the module stays as it was."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from cavity import GPClassifier
+from cavity.options import nest
+
+
+class Deep(nn.Module):
+    """What a user may write: three calls, one set of features for all classes."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+        with torch.no_grad():
+            for weight in self.net.parameters():
+                weight.copy_(torch.randn(weight.shape, generator=generator) * 0.5)
+
+    def full(self, Z):
+        return self.cross(Z, Z)
+
+    def cross(self, Z, X):
+        return torch.exp(-0.5 * torch.cdist(self.net(Z), self.net(X)) ** 2)
+
+    def diag(self, X):
+        return torch.ones(1, len(X), dtype=X.dtype, device=X.device)
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["binary", "three classes"])
+def rings(request):
+    """Rings, which no linear function of the columns separates."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % request.param
+    angle = rng.uniform(0, 2 * np.pi, 90)
+    radius = 0.3 + y + 0.15 * rng.normal(size=90)
+    return radius[:, None] * np.c_[np.cos(angle), np.sin(angle)], y
+
+
+def fit(kernel, X, y, **options):
+    usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
+
+
+def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
+    kernel = Deep()
+    before = {name: p.detach().clone() for name, p in kernel.named_parameters()}
+    fitted, fixed = fit(kernel, *rings), fit(kernel, *rings, learn=("noise", "inducing"))
+    for name, p in kernel.named_parameters():
+        assert p.dtype == torch.float32 and p.requires_grad and p.grad is None
+        torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
+        learnt, kept = (dict(clf.kernel_.named_parameters())[name] for clf in (fitted, fixed))
+        torch.testing.assert_close(kept.detach(), p.detach().double(), rtol=0, atol=0)
+        assert learnt.dtype == torch.float64
+        assert name == "net.2.bias" or (learnt - p).abs().max() > 1e-3  # distances do not see the last bias
+    assert fitted.kernel is kernel and len({id(k) for k in (kernel, fitted.kernel_, fixed.kernel_)}) == 3
+    assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
+    assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "sep"}, {"batch_size": 30}, {"dtype": "float32"}, {"share": "both"}], ids=str
+)
+def test_it_learns_on_every_road(rings, options):
+    fitted = fit(Deep(), *rings, **options | {"max_epochs": 15})
+    assert fitted.score(*rings) > 0.6
+    np.testing.assert_allclose(fitted.predict_proba(rings[0]).sum(1), 1.0, atol=1e-12)
+
+
+def test_it_is_cloned_and_pickled(rings):
+    X, y = rings
+    fitted = fit(Deep(), X, y, max_epochs=5)
+    p = fitted.predict_proba(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), p)
+    copy = clone(fitted)
+    assert copy.kernel is not fitted.kernel
+    np.testing.assert_array_equal(copy.fit(X, y).predict_proba(X), p)
