@@ -152,13 +152,13 @@ def _log_sigmoid(xp: Any, x: Array) -> Array:
 
 def _erfcx_of_size(x: Array) -> Array:
     """Return erfcx(x) of numbers x ≥ 0, as a polynomial: neither NumPy nor onnxruntime has it, and SciPy loads slowly."""
-    y = (x - SADDLE) / (x + SADDLE)
-    found = (
-        _evaluate(y)
-        if isinstance(y, np.ndarray)
-        else functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0])
-    )
-    return found / (1.0 + 2.0 * x)
+    y = x - SADDLE
+    y /= x + SADDLE
+    if isinstance(y, np.ndarray):
+        found = _evaluate(y)
+        found /= 1.0 + 2.0 * x
+        return found
+    return functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0]) / (1.0 + 2.0 * x)
 
 
 def _evaluate(y: Array) -> Array:
@@ -167,9 +167,14 @@ def _evaluate(y: Array) -> Array:
     powers[0], powers[1], square = 1, y, y * y
     np.multiply(powers[:2], square, out=powers[2:4])
     np.multiply(powers[2:4], square, out=powers[4:])
-    four = (QUARTERS.astype(y.dtype, copy=False) @ powers.reshape(6, -1)).reshape(4, *y.shape)
-    sixth = powers[5] * y
-    return functools.reduce(lambda sum, part: sum * sixth + part, four[2::-1], four[3])
+    first, *others, found = (QUARTERS.astype(y.dtype, copy=False) @ powers.reshape(6, -1)).reshape(
+        4, *y.shape
+    )
+    y *= powers[5]
+    for part in (*reversed(others), first):
+        found *= y
+        found += part
+    return found
 
 
 def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -193,8 +198,10 @@ def _erfcx(x: Array) -> Array:
     found, below = _erfcx_of_size(np.abs(x)), x < 0
     if not below.any():
         return found
+    left = x[below]
     with np.errstate(over="ignore"):
-        return np.where(below, 2 * np.exp(x * x) - found, found)
+        found[below] = 2 * np.exp(left * left) - found[below]
+    return found
 
 
 @_in_cache
