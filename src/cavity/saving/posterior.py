@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cavity.likelihoods import Likelihood
 
 PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
-PAIRS = {"Sum": np.add, "Product": np.multiply}
+PAIRS = {"Sum": operator.add, "Product": operator.mul}
 SPECTRA = ("RBF", "Matern12", "Matern32", "Matern52")  # kernels of a known spectral density
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
 SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
