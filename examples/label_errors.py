@@ -19,7 +19,8 @@ given[wrong] = (y[wrong] + rng.integers(1, 3, size=9)) % 3
 
 # %% Fit on the labels as they are, and ask which are suspicious
 clf = GPClassifier(random_state=0).fit(X, given)
-rows, probability = clf.suspect_labels(15, return_scores=True)
+suspects = clf.suspect_labels(15)
+rows, probability = suspects.rows, suspects.scores
 print(" row  label  probability  other grower")
 log_p = clf.loo_log_proba_
 for row, p in zip(rows, probability, strict=True):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.jobs import Row, key_of
+from experiments.jobs import Row
 from experiments.methods import PEERS
 from experiments.scores import Cell, mean_cell
 from experiments.tables import markdown
-from experiments.targets import COMPARED_SETS, COMPARED_SPLITS, OURS, compare
+from experiments.targets import COMPARED_SETS, COMPARED_SPLITS, OURS
 
 NAMES = {
     "auto": "cavity (auto)",
@@ -84,17 +84,7 @@ def rank_table(rows: list[Row]) -> str:
         [NAMES[m], *(f"{columns[score][m][0]:.2f}" for score in SCORES), str(columns["nll"][m][1])]
         for m in order
     ]
-    return f"{markdown(['method', *SCORES.values(), 'sets'], lines)}\n\n{_completeness(rows)}"
-
-
-def _completeness(rows: list[Row]) -> str:
-    """How many fits have a result, and which methods are incomplete."""
-    found, jobs = {key_of(row) for row in rows}, compare()
-    missing = [job.method for job in jobs if job.key not in found]
-    if not missing:
-        return f"All {len(jobs)} fits are done."
-    names = ", ".join(NAMES[m] for m in dict.fromkeys(missing))
-    return f"{len(jobs) - len(missing)} of {len(jobs)} fits are done; missing: {names}."
+    return markdown(["method", *SCORES.values(), "sets"], lines)
 
 
 def _score_table(rows: list[Row], score: str) -> str:

@@ -19,9 +19,7 @@ POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
 # The papers update q in VI by its gradient with L-BFGS. Their GFITC uses L-BFGS, too.
 METHODS: dict[str, Method] = {
-    "auto": Method(
-        "auto", {}, {"effort": "fast", "calibration": None}
-    ),  # its rows are older than the calibration
+    "auto": Method("auto", {}, {"effort": "fast", "calibration": None}),  # rows older than the calibration
     "fast": Method("auto", {}, {"effort": "fast"}),
     "balanced": Method("auto"),
     "best": Method("auto", {}, {"effort": "best"}),

@@ -27,11 +27,8 @@ from experiments.methods import title
 from experiments.scores import mean_cells
 from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
 
-REPRODUCTION, COMPARISON, FIGURES = (
-    Path("docs/results/reproduction.md"),
-    Path("docs/results/comparison.md"),
-    Path("docs/figures"),
-)
+REPRODUCTION, COMPARISON = (Path(f"docs/results/{name}.md") for name in ("reproduction", "comparison"))
+FIGURES = Path("docs/figures")
 BLOCK = re.compile(r"(<!-- rows: ([\w-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 
 

@@ -1,5 +1,8 @@
 """Errors and a warning. All errors derive from ValueError, and their messages say what to try."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CavityError(ValueError):
     """Base class of the errors of this library."""
@@ -7,6 +10,10 @@ class CavityError(ValueError):
 
 class BadInput(CavityError):
     """The data cannot be used."""
+
+
+class BadInputType(BadInput, TypeError):
+    """The data have a type that cannot be used."""
 
 
 class BadOption(CavityError):
@@ -31,4 +38,21 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """Return the error for an optional package that is not installed; its message names the extra that installs it."""
-    return MissingExtra(f'{package} is not installed: pip install "cavity[{extra}]"', name=package)
+    from pathlib import Path
+
+    clone = Path(__file__).parents[2]
+    where = f"-e '{clone}[{extra}]'" if (clone / "pyproject.toml").exists() else f'"cavity[{extra}]"'
+    return MissingExtra(f"{package} is not installed: pip install {where}", name=package)
+
+
+@contextmanager
+def as_bad_input() -> Iterator[None]:
+    """Turn errors of NumPy and scikit-learn about data into BadInput, which also has the type that scikit-learn expects."""
+    try:
+        yield
+    except CavityError:
+        raise
+    except TypeError as error:
+        raise BadInputType(str(error)) from error
+    except (ValueError, OverflowError) as error:
+        raise BadInput(str(error)) from error

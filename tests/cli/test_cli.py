@@ -95,7 +95,9 @@ def test_info_refuses_a_model_with_a_changed_byte(tmp_path: Path) -> None:
 def test_without_typer_it_says_what_to_install() -> None:
     result = python("import sys; sys.modules['typer'] = None; from cavity.cli import main; main()")
     assert result.returncode == 1
-    assert 'pip install "cavity[cli]"' in result.stderr and "Traceback" not in result.stderr
+    assert (
+        "pip install -e '" in result.stderr and "[cli]'" in result.stderr and "Traceback" not in result.stderr
+    )
 
 
 def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:

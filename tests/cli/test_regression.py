@@ -9,6 +9,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 
 import cavity
+from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput
 from cavity.rows.columns.preparation import Preparation
 from cli.running import run
@@ -35,18 +36,18 @@ def test_fit_notices_a_quantity_and_says_how_good_it_is(folder):
     shown = (folder / "fit.txt").read_text()
     assert "the target has many values, so this is a regression" in shown
     assert "1 rows without a label are not used" in shown and "regression, method exact" in shown
-    assert "Estimated on 44 rows held out of one more fit" in shown and "mean of the target" in shown
+    assert "Estimated on 219 rows (leave-one-out)" in shown and "mean of the target" in shown
     gp = cavity.load(folder / "m")
     assert isinstance(gp, cavity.GPRegressor) and gp.preparation_.target_.number
-    found = gp.notes_["estimate"]
-    assert found["rmse"] < 0.95 * found["baseline"]["rmse"] and 0.8 < found["coverage"] <= 1
+    found = gp.estimate_
+    assert found.rmse < 0.95 * found.baseline_rmse and 0.8 < found.coverage_95 <= 1
 
 
 def test_a_report_on_the_training_file_has_the_errors_on_new_rows(folder, tmp_path):
     run("report", folder / "m", folder / "train.csv", "--out", tmp_path / "r.html")
-    found = cavity.load(folder / "m").notes_["estimate"]
+    found = cavity.load(folder / "m").estimate_
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "from 44 rows held out of one more fit" in page and f"off by {found['rmse']:.4g}" in page
+    assert f"off by {found.rmse:.4g} ± {found.rmse_error:.2g}" in page
 
 
 def test_predictions_and_scores_are_those_of_python(folder):
@@ -54,7 +55,7 @@ def test_predictions_and_scores_are_those_of_python(folder):
     run("predict", folder / "m", folder / "test.csv", "--out", folder / "p.csv")
     written = pd.read_csv(folder / "p.csv")
     mean, std = gp.predict(table, return_std=True)
-    low, high = gp.predict_interval(table)
+    low, high = (mean + side * NORMAL_95 * std for side in (-1, 1))
     for name, expected in {"mean": mean, "std": std, "low": low, "high": high}.items():
         np.testing.assert_allclose(written[name], expected, rtol=1e-9)
     scores = json.loads(run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output)
@@ -65,13 +66,13 @@ def test_predictions_and_scores_are_those_of_python(folder):
     assert scores["coverage"] == pytest.approx(np.mean((low <= y) & (y <= high)))
     assert 0.9 < scores["coverage"] < 0.99 and scores["nlpd"] < scores["baseline"]["nlpd"]
     shown = run("evaluate", folder / "m", folder / "test.csv").output
-    assert f"rmse      {scores['rmse']:.4g}" in shown and "95 % interval" in shown
+    assert re.search(rf"root mean squared error +{scores['rmse']:.4g}", shown) and "95% interval" in shown
 
 
 def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
     assert run("report", folder / "m", folder / "test.csv", "--out", folder / "r.html").exit_code == 0
     page = (folder / "r.html").read_text()
-    assert "Root mean squared error" in page and "Rows within their 95 % interval" in page
+    assert "Root mean squared error" in page and "Rows within their 95% interval" in page
     done = run("export", folder / "m", "--onnx", folder / "m.onnx")
     assert done.exit_code == 0 and "outputs mean and std" in " ".join(done.output.split())
     testclient = pytest.importorskip("fastapi.testclient")
@@ -86,7 +87,8 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
         answer = client.post("/predict", json={"rows": row.to_dict("records")}).json()
         assert client.get("/schema").json()["classes"] == []
         assert client.get("/openapi.json").json()["info"]["description"].startswith("Means and intervals")
-    low, high = model.classifier.predict_interval(row)
+    mean, std = model.classifier.predict(row, return_std=True)
+    low, high = (mean + side * NORMAL_95 * std for side in (-1, 1))
     assert answer["low"] == pytest.approx(low.tolist()) and answer["high"] == pytest.approx(high.tolist())
     assert "probabilities" not in answer
 

@@ -14,6 +14,7 @@ import uvicorn
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
+from cavity.cli.serving.settings import Limits
 
 SECONDS = 0.4
 LATE = 4.0  # on a busy machine; without a deadline a connection stays open for ever
@@ -38,11 +39,11 @@ async def app(scope, receive, send):
 
 
 @contextlib.contextmanager
-def serve(app, **options):
+def serve(app, seconds=SECONDS, **options):
     config = uvicorn.Config(
         app,
         port=0,
-        http=partial(DeadlineProtocol, seconds=SECONDS),
+        http=partial(DeadlineProtocol, seconds=seconds),
         log_level="error",
         timeout_graceful_shutdown=1,
         **options,
@@ -95,6 +96,9 @@ def test_half_a_request_is_answered_with_408(server, sent, phase):
         line.sendall(sent)
         found = read_all(line)
     assert found.startswith(b"HTTP/1.1 408") and f"the {phase} did not arrive within".encode() in found
+    until = time.monotonic() + LATE
+    while server.server_state.connections and time.monotonic() < until:
+        time.sleep(0.01)
     assert not server.server_state.connections
 
 
@@ -180,3 +184,61 @@ def test_a_client_whose_bytes_take_long_to_read_waits_and_then_ends(server, monk
         line.sendall(b"x" * 90)
         found = read_all(line)
     assert b"408" in found and words.encode() in found
+
+
+def test_health_answers_on_connections_above_the_limit_and_others_get_503(toy_model, monkeypatch):
+    monkeypatch.setattr("cavity.cli.serving.deadlines.CONNECTIONS", 3)
+    health = b"GET /health HTTP/1.1\r\nhost: localhost:8000\r\n\r\n"
+    schema = health.replace(b"health", b"schema")
+    with serve(make_app(Model.open(toy_model)), seconds=60) as server, contextlib.ExitStack() as lines:
+        first = [lines.enter_context(connect(server)) for _ in range(3)]
+        while len(server.server_state.connections) < 3:
+            time.sleep(0.01)
+        for sent, status in ((schema, b"503"), (health, b"200"), (b"", b"408")):
+            with connect(server) as line:
+                line.sendall(sent)
+                found = read_all(line)
+            assert found.startswith(b"HTTP/1.1 " + status), found
+        for line in first[:2]:
+            line.sendall(schema)
+            assert line.recv(100).startswith(b"HTTP/1.1 200")
+        first[2].sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        found = read_all(first[2]).decode()
+    assert 'cavity_refused_total{reason="connections"} 1.0' in found
+    assert 'cavity_requests_total{path="/health",status="200"} 1.0' in found
+
+
+def test_health_is_the_same_whoever_answers_it(toy_model):
+    """The connection answers a simple request, the application any other, such as one whose header comes in two pieces."""
+    wanted = {
+        b"GET /health HTTP/1.1\r\na: b\r\nHost: LOCALHOST\r\n": b"200",
+        b"HEAD /health HTTP/1.1\r\nhost: [::1]:8000\r\nc: d\r\n": b"200",
+        b"GET /health HTTP/1.1\r\nhost: elsewhere\r\n": b"400",
+        b"GET /health HTTP/1.0\r\na: b\r\n": b"400",
+    }
+    with serve(make_app(Model.open(toy_model), digest="abc")) as server:
+        for sent, status in wanted.items():
+            found = []
+            for cut in (0, 20):
+                with connect(server) as line:
+                    line.sendall(sent[:cut])
+                    time.sleep(cut / 200)
+                    line.sendall(sent[cut:] + b"connection: close\r\n\r\n")
+                    head, _, body = read_all(line).lower().partition(b"\r\n\r\n")
+                names = {field.partition(b":")[0] for field in head.split(b"\r\n")[1:]} - {b"date", b"server"}
+                found.append((head[:12], names, body))
+            assert found[0] == found[1] and found[0][0].endswith(status), found
+
+
+@pytest.mark.parametrize("length", [b"content-length: 4000000", b"transfer-encoding: chunked"])
+def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(toy_model, length):
+    head = (
+        HALF_HEADER.replace(b"/ ", b"/predict ") + b"content-type: application/json\r\nconnection: close\r\n"
+    )
+    body = b" " * 4_000_000
+    if b"chunked" in length:
+        body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 4 + b"0\r\n\r\n"
+    with serve(make_app(Model.open(toy_model), Limits(bytes=250_000)), seconds=60) as server:
+        with connect(server) as line:
+            line.sendall(head + length + b"\r\n\r\n" + body)
+            assert read_all(line).startswith(b"HTTP/1.1 413")

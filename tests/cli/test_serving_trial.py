@@ -245,3 +245,28 @@ def test_people_try_a_regressor_in_a_browser(houses, tmp_path):
     mean, std = cavity.load(path).predict(table.head(10), return_std=True)
     np.testing.assert_allclose([float(r["mean"]) for r in found], mean, rtol=1e-9)
     assert [r["district"] for r in found] == list(table["district"].head(10)) and (std > 0).all()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_page_reads_tables_as_csv_readers_do():
+    """Cells of 10 MB overflowed the stack, and files whose lines end in CR had one line."""
+    script = read_page_file("page.js").decode()
+    functions = script[script.index("function findStop") : script.index("function readCells")]
+    cells = ["", "1.5", "a b", 'say "yes", or\nno', 'x"\ry', "z" * 10_000_000]
+    table = [["first", 'se"cond'], *([cell, other] for cell in cells for other in ("2", cells[-3]))]
+    texts = []
+    for delimiter, end in ((",", "\n"), (";", "\r\n"), ("\t", "\r")):
+        file = io.StringIO()
+        csv.writer(file, delimiter=delimiter, lineterminator=end).writerows(table)
+        texts += [file.getvalue(), file.getvalue().rstrip()]
+    run = "const read = (text) => { const { header, rows } = parseTable(text); return [header, ...rows]; };"
+    ask = "process.stdout.write(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(read)));"
+    done = subprocess.run(
+        ["node", "-e", functions + run + ask],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout) == [table] * len(texts)

@@ -148,6 +148,6 @@ def test_a_member_of_the_pool_is_one_classifier(member, tmp_path):
     """It is stored as arrays of trees (fitting/sklearn_trees.py); nothing else knows which classifier it was."""
     X, y = toy(90, 3, seed=1)
     y = np.where(X[:, 0] * X[:, 1] > 0, y, 0)
-    clf = GPClassifier(n_inducing=5, max_epochs=2, ensemble=[member], random_state=0).fit(X, y)
+    clf = GPClassifier(n_inducing=2, max_epochs=1, ensemble=[member], random_state=0).fit(X, y)
     assert len(clf.ensemble_weights_) == 2 and clf.ensemble_weights_[1] > 0.01
     assert_same_elsewhere(clf, X, tmp_path)

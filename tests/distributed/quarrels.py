@@ -35,7 +35,7 @@ def differ(folder):
     rank = int(os.environ["RANK"])
     odd = rank == int(os.environ["WORLD_SIZE"]) - 1
     holed = X.copy()
-    holed[0, 0] = np.nan
+    holed[0, 0] = np.inf
     weight = np.ones(len(Y))
     weight[30] += odd
     np.save(folder / f"X{rank}.npy", X + odd), np.save(folder / "y.npy", Y)
@@ -49,7 +49,7 @@ def differ(folder):
         "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
         "version": lambda: with_version("0.0.1" if odd else job.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
-        "missing value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
+        "infinite value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),
         "file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / f"X{rank}.npy", folder / "y.npy"),
         "missing file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),

@@ -16,7 +16,7 @@ TABLE = pa.table(COLUMNS | {"label": KINDS})
 
 
 class Stream:
-    """As relations of DuckDB, tables of Ibis or results of ADBC give their rows: each call gives all of them."""
+    """As relations of DuckDB give their rows: each call gives all of them."""
 
     def __init__(self, table):
         self.table = table

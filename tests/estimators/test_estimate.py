@@ -62,12 +62,11 @@ def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     found, true = clf.estimate_, log_loss(labels, clf.predict_proba(new))
     assert found.how == clf.calibration_
     assert found.rows == 150
-    assert abs(found.log_loss - true) < 0.15 and found.log_loss < found.baseline_log_loss - 0.2
+    assert abs(found.log_loss - true) < 2 * found.standard_error < 0.4
+    assert found.log_loss < found.baseline_log_loss - 0.15
     assert abs(found.accuracy - clf.score(new, labels)) < 0.1
     np.testing.assert_allclose(clf.class_prior_, np.bincount(y) / 150)
-    assert ("Hyper-parameters saw these rows" in str(found)) == (
-        effort == "fast"
-    )  # 150 rows: folds learn again
+    assert "did not see" in str(found)
     clf.save(tmp_path / "m")
     loaded = cavity.load(tmp_path / "m")
     assert loaded.estimate_ == found
@@ -101,7 +100,7 @@ def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_
     known = model().fit(X[:150], y[:150]).estimate_
     assert known.absent == () and "No row" not in known.trust
     with_one = model(effort="fast").fit(X, y).estimate_
-    assert with_one.rows == 152 and with_one.absent == ()
+    assert with_one.rows == 150 and with_one.absent == (3, 4)
 
 
 def test_partial_fit_has_no_estimate(table):

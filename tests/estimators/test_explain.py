@@ -49,7 +49,9 @@ def test_a_signal_stands_out_among_noise_of_every_kind(fitted):
     clf, table, labels = fitted
     found = clf.explain(table, labels)
     assert found.names == tuple(table)
-    importance, error = (dict(zip(found.names, v, strict=True)) for v in found[1:3])
+    importance, error = (
+        dict(zip(found.names, v, strict=True)) for v in (found.importance, found.standard_error)
+    )
     assert importance["signal"] > 0.5 and importance["signal"] > 8 * error["signal"]
     for name in ("number", "coin", "levels", "date"):
         assert abs(importance[name]) < 0.03 < importance["signal"] / 10, (name, found)

@@ -204,7 +204,7 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
         return (np.exp(own) * (own - logsumexp(others, axis=1) + np.log(others.shape[1]))).sum(1)
 
     X = rng.normal(size=(150, 8))
-    found = compute_importance(X, Features("GPClassifier", 8), predict, information)
+    found = compute_importance(X, Features("GPClassifier", 8), predict, information, 1.0, None)
     replaced = sum(rows[3:])  # after one row that shows the classes, and the rows as they are, twice
     assert 0.8 * most < replaced <= most
     assert found.shape == (8,) and (found > 0).all()

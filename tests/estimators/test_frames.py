@@ -225,7 +225,7 @@ def test_more_rows_more_ways(fitted):
     assert grown.predict_proba(FRAME).shape == (N, 2) and grown.feature_names_in_.tolist() == list(FRAME)
     stopped = model().fit(FRAME[20:], Y[20:], eval_set=(FRAME[:20], Y[:20]))
     assert "validation_nll" in stopped.history_[0]
-    assert fitted.predict_uncertainty(FRAME).total.shape == (N,) == fitted.rank_for_labeling(FRAME).shape
+    assert fitted.predict_uncertainty(FRAME).total.shape == (N,) == fitted.rank_for_labeling(FRAME).rows.shape
     assert fitted.predict_latent(FRAME)[0].shape == (N, 1)
     assert len(cross_val_score(model(), FRAME, Y, cv=2)) == 2
 

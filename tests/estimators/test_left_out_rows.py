@@ -129,9 +129,9 @@ def test_suspect_labels_are_found_with_class_weights():
     wrong = y.copy()
     wrong[flipped] = (y[flipped] + 1) % 3
     clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0)
-    plain = clf.fit(X, wrong).suspect_labels().tolist()
+    plain = clf.fit(X, wrong).suspect_labels().rows.tolist()
     clf.set_params(class_weight={0: 1.0, 1: 12.0, 2: 5.0})
-    weighted = clf.fit(X, wrong).suspect_labels().tolist()
+    weighted = clf.fit(X, wrong).suspect_labels().rows.tolist()
     ranks = [max(order.index(row) for row in flipped) for order in (plain, weighted)]
     assert ranks[1] <= ranks[0] + 6
 
@@ -140,10 +140,11 @@ def test_suspect_labels_are_row_numbers_of_the_given_table():
     X, y = toy(200, 3, seed=2)
     y[40] = (y[40] + 1) % 3
     clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0)
-    place = clf.fit(X, y).suspect_labels().tolist().index(40)
+    place = clf.fit(X, y).suspect_labels().rows.tolist().index(40)
     weight = np.ones(200)
     weight[[3, 11]] = 0.0
-    rows, p = clf.fit(X, y, sample_weight=weight).suspect_labels(return_scores=True)
+    found = clf.fit(X, y, sample_weight=weight).suspect_labels()
+    rows, p = found.rows, found.scores
     assert abs(rows.tolist().index(40) - place) <= 2
     assert sorted(rows) == sorted(set(range(200)) - {3, 11})
     assert (np.diff(p) >= 0).all() and (p > 0).all() and (p <= 1).all()

@@ -5,10 +5,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import ttest_1samp
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
-from cavity import GPClassifier
+from cavity import GPClassifier, GPRegressor, load
 
 SHARE = 0.2  # of the cells are removed
 SEEDS = range(4)
@@ -67,3 +68,55 @@ def test_a_gap_that_says_something_is_learnt():
     fitted = GPClassifier(effort="fast", n_inducing=10, random_state=0, device="cpu").fit(table[:80], y[:80])
     assert fitted.score(table[80:], y[80:]) == 1.0
     assert nll(table[:80], y[:80], table[80:], y[80:]) < 0.1
+
+
+def gaps(seed=0, n=120):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    return np.where(rng.random(X.shape) < 0.15, np.nan, X), y
+
+
+FAST = {"effort": "fast", "n_inducing": 10, "max_epochs": 3, "random_state": 0}
+
+
+@pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nan_in_an_array_is_a_missing_cell_as_in_a_frame(tmp_path):
+    X, y = gaps()
+    named = pd.DataFrame(X, columns=["x0", "x1", "x2"])
+    P = GPClassifier(**FAST).fit(named, y).predict_proba(named)
+    for rows in (X, X.tolist(), torch.tensor(X)):
+        clf = GPClassifier(**FAST).fit(rows, y)
+        assert clf.n_features_in_ == 3 and clf.preparation_.n_features_in_ == 3
+        if rows is X:
+            clf.save(tmp_path / "m.cavity")
+            np.testing.assert_array_equal(load(tmp_path / "m.cavity").predict_proba(X), P)
+        np.testing.assert_allclose(clf.predict_proba(rows), P, atol=1e-5)
+    gp = GPRegressor("vi", n_inducing=10, max_epochs=3, random_state=0).fit(X, y)
+    assert np.isfinite(gp.predict(X)).all()
+
+
+def test_new_gaps_are_the_mean_with_a_warning_in_arrays_and_frames():
+    X, y = gaps()
+    X = np.nan_to_num(X)
+    new = np.where(np.eye(3) > 0, np.nan, X[:3])
+    for wrap in (np.asarray, lambda rows: pd.DataFrame(rows, columns=["a", "b", "c"])):
+        clf = GPClassifier(**FAST).fit(wrap(X), y)
+        with pytest.warns(UserWarning, match="differs from the training rows"):
+            found = clf.predict_proba(wrap(new))
+        filled = np.where(np.isnan(new), X.mean(0), new)
+        np.testing.assert_allclose(found, clf.predict_proba(wrap(filled)), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_sparse_columns_and_na_among_objects_are_what_they_stand_for():
+    X, y = gaps()
+    plain = pd.DataFrame(np.where(np.isnan(X), 0.0, X), columns=["a", "b", "c"])
+    sparse = plain.assign(a=plain["a"].astype(pd.SparseDtype(float, 0.0)))
+    P = GPClassifier(**FAST).fit(plain, y).predict_proba(plain)
+    for table in (sparse, plain.astype(pd.SparseDtype(float, 0.0))):
+        np.testing.assert_array_equal(GPClassifier(**FAST).fit(table, y).predict_proba(table), P)
+    lacking = pd.DataFrame(X, columns=["a", "b", "c"])
+    P = GPClassifier(**FAST).fit(lacking, y).predict_proba(lacking)
+    objects = lacking.astype(object).where(lacking.notna(), pd.NA)
+    np.testing.assert_array_equal(GPClassifier(**FAST).fit(objects, y).predict_proba(objects), P)

@@ -25,8 +25,7 @@ def test_the_plan_is_what_the_fit_did(fitted):
     training, calibration = fitted.plan_.training, fitted.plan_.calibration
     assert training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
     assert training.max_epochs == fitted.n_epochs_ == 3 and training.optimizer == "lbfgs"
-    assert fitted.calibration_ == f"{calibration.fits} folds" and calibration.relearns
-    assert len(fitted.ensemble_weights_) == 1 + bool(calibration.rounds) + bool(calibration.trees)
+    assert fitted.calibration_ == f"{calibration.parts} folds" and calibration.how == "folds"
     assert training.kernel == repr(
         GPClassifier(effort="fast", max_epochs=1).fit(*toy(60, 3)).plan_.training.kernel
     ).strip("'")
@@ -37,7 +36,7 @@ def test_the_plan_says_what_and_why_in_aligned_columns(fitted):
     assert lines[0].startswith("Plan for 60 rows, 2 columns, 3 classes: about 1 s")
     points = next(line for line in lines if "inducing points" in line)
     assert points.split() == ["inducing", "points", "8", "per", "class", "given"]
-    assert any("3 folds" in line and "[decisions 39, 48]" in line for line in lines)
+    assert any("3 folds" in line for line in lines) and "decision" not in str(fitted.plan_)
     places = {line.index(choice.value) for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)}
     assert len(places) == 1
 
@@ -70,7 +69,7 @@ def test_regressors_have_a_plan_without_calibration():
 
 def test_a_time_limit_is_part_of_the_plan():
     plan = GPClassifier(n_inducing=5, max_epochs=1).fit(*toy(30, 2), time_limit=10).plan_
-    assert plan.training.max_seconds == 4.0 and "at most 4 s" in str(plan) and "time_limit 10 s" in str(plan)
+    assert 0 < plan.training.max_seconds < 10 and "time_limit 10 s" in str(plan)
     limited = GPClassifier("ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0))
     assert limited.fit(*toy(30, 2)).plan_.training.max_seconds == 7.0
 
@@ -82,7 +81,7 @@ def test_stages_are_announced_in_order():
     assert [line.split(":")[0].strip() for line in said] == [
         "Plan",
         "Gaussian process",
-        "calibration",
+        "judging",
         "pool",
     ]
     assert said[0].endswith("about 1 s")
@@ -91,7 +90,7 @@ def test_stages_are_announced_in_order():
 def test_verbose_says_plan_and_stages(capsys):
     GPClassifier(n_inducing=5, max_epochs=1, random_state=0, verbose=1).fit(*toy(40, 2))
     shown = capsys.readouterr().err
-    assert "Plan: ep with 5 inducing points" in shown and "calibration: 3 more fits" in shown
+    assert "Plan: ep with 5 inducing points" in shown and "judging: 3 more fits" in shown
 
 
 def test_the_estimate_grows_with_the_work(fitted):

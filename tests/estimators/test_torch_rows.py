@@ -140,7 +140,7 @@ def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
         gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(Far(X), names)
         assert type(gp.predict(Far(X))) is np.ndarray
         assert type(gp.predict_proba(Far(X))) is Far
-        assert type(gp.rank_for_labeling(Far(X), 5)) is np.ndarray
+        assert type(gp.rank_for_labeling(Far(X), 5).rows) is np.ndarray
         scored = report.nll(gp.predict_proba(Far(X)), Far(y)), report.conformal(gp.predict_proba(Far(X)), y)
     assert scored[0] == report.nll(gp.predict_proba(X), y)
     assert scored[1].sets(Far(gp.predict_proba(X))).shape == (150, 3)

@@ -6,7 +6,7 @@ import pytest
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.kernels import RBF
 from cavity.options import nest
-from cavity.prediction.uncertainty import Uncertainty, rank_rows
+from cavity.prediction.ranked_rows import rank
 from reference.information import monte_carlo
 from support import classifier, toy
 
@@ -81,9 +81,10 @@ def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
     clf, X = fitted("ep", 3), new_rows(25)
     order = clf.rank_for_labeling(X)
     assert sorted(order) == list(range(25))
-    assert (np.diff(clf.predict_uncertainty(X).epistemic[order]) <= 0).all()
+    np.testing.assert_array_equal(order.scores, clf.predict_uncertainty(X).epistemic[order])
+    assert (np.diff(order.scores) <= 0).all()
     np.testing.assert_array_equal(clf.rank_for_labeling(X, 4), order[:4])
-    with pytest.warns(UserWarning, match="n=100, but X has 25 rows"):
+    with pytest.warns(UserWarning, match="n=100, but there are 25 rows"):
         np.testing.assert_array_equal(clf.rank_for_labeling(X, n=100), order)
 
 
@@ -100,13 +101,13 @@ def test_130_contending_classes_have_finite_parts_and_are_ranked() -> None:
     got = clf.predict_uncertainty(X[[0, 64, 129]])
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, rtol=0.02)
-    assert clf.rank_for_labeling(X[[0, 129]], 1) == [got.epistemic[[0, 2]].argmax()]
+    assert list(clf.rank_for_labeling(X[[0, 129]], 1)) == [got.epistemic[[0, 2]].argmax()]
 
 
 def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
     part = np.array([0.1, np.nan, 0.3])
     with pytest.raises(BadInput, match="row 1"):
-        rank_rows(Uncertainty(part, part, part), 2)
+        rank(np.arange(3), part, 2)
 
 
 @pytest.mark.usefixtures("few_trees")

@@ -30,12 +30,36 @@ def clf() -> GPClassifier:
     return GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y)
 
 
-def test_decision_regions_with_inducing_points(ax, clf) -> None:
+def offsets(ax) -> list[np.ndarray]:
+    return [
+        np.asarray(drawn.get_offsets())
+        for drawn in ax.collections
+        if type(drawn).__name__ == "PathCollection"
+    ]
+
+
+def test_decision_regions_show_the_rows_on_top_with_a_legend(ax, clf) -> None:
     assert decision_regions(clf, X, Y, ax, grid=20) is ax
-    drawn = [tuple(np.asarray(c.get_offsets()).shape) for c in ax.collections if hasattr(c, "get_offsets")]
-    assert drawn.count((60, 2)) == 1
-    assert drawn.count((5, 2)) == 6  # a ring and its fill for each class
-    assert len(ax.images) == 1
+    np.testing.assert_allclose(np.concatenate(offsets(ax)), np.concatenate([X[Y == c] for c in "abc"]))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
+    rows = [drawn.get_zorder() for drawn in ax.collections if type(drawn).__name__ == "PathCollection"]
+    assert min(rows) > max(d.get_zorder() for d in ax.collections if type(d).__name__ != "PathCollection")
+
+
+def test_decision_regions_show_inducing_points_on_request(ax, clf) -> None:
+    decision_regions(clf, X, Y, ax, grid=20, show_inducing=True, legend=False)
+    assert [len(points) for points in offsets(ax)] == [15, *(np.sum(Y == c) for c in "abc")]
+    assert ax.get_legend() is None
+
+
+def test_decision_regions_are_white_where_nothing_was_seen(ax) -> None:
+    clf = GPClassifier("ep", n_inducing=20, max_epochs=20, random_state=0).fit(X, Y)
+    far = np.vstack([X, [[-9, -9], [9, 9]]])
+    decision_regions(clf, far, np.append(Y, ["a", "b"]), ax, grid=21)
+    shades = ax.images[0].get_array()
+    assert shades[0, -1].min() > 0.99 > 0.9 > shades[10, 10].min()
+    lines = [drawn for drawn in ax.collections if type(drawn).__name__ != "PathCollection"]
+    assert max(np.abs(path.vertices).max() for drawn in lines for path in drawn.get_paths()) < 6
 
 
 def test_decision_regions_of_any_classifier(ax) -> None:

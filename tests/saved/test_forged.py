@@ -134,15 +134,15 @@ def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     check_forgeries(kind, tmp_path / "m", every=1)
 
 
-def test_long_json_is_refused_soon(tmp_path):
-    """60 MB took 20 s to read."""
-    text, path = "x" * 60_000_000, tmp_path / "m"
-    path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"text": text}}))
-    words = "its JSON takes 57 MB, and a cavity file has at most 32 MB"
+@pytest.mark.parametrize("long", ["x" * (5 << 20), [[]] * 1_000_000], ids=["5 MB", "a million values"])
+def test_long_json_is_refused_soon(tmp_path, long):
+    """60 MB took 20 s to read, 31 MB of empty lists 8 s."""
+    path, words = tmp_path / "m", "a cavity file has at most 4 MB and 400000"
+    path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"long": long}}))
     for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, words)
-    with pytest.raises(BadFile, match=f"could not be written: {words}"):
-        tensor_files.write(tmp_path / "new", "model", {}, {"notes": text})
+    with pytest.raises(BadFile, match=f"could not be written: .*{words}"):
+        tensor_files.write(tmp_path / "new", "model", {}, {"notes": long})
 
 
 def test_many_tensors_are_refused_soon(tmp_path):
@@ -154,9 +154,9 @@ def test_many_tensors_are_refused_soon(tmp_path):
         refuse_soon(reader, path, "at most 20000")
 
 
-def test_a_pool_of_a_million_members_is_refused_soon(tmp_path):
-    """It took 27 s."""
-    pool, path = {"weight": 1.0, "weights": [1.0] * 10**6, "boosted": [True] * 10**6}, tmp_path / "m"
+def test_a_pool_of_many_members_is_refused_soon(tmp_path):
+    """A million took 27 s."""
+    pool, path = {"weight": 1.0, "weights": [1.0] * 10**5, "boosted": [True] * 10**5}, tmp_path / "m"
     path.write_bytes(CLASSIFIER.changed("pool", to=pool))
     refuse_soon(cavity.load, path, "pool.weights has more than 1000 values")
 

@@ -8,9 +8,9 @@ import torch
 from scipy.special import expit
 
 from cavity.likelihoods.quadrature import information as module
-from cavity.likelihoods.quadrature.argmax import log_argmax_probability
 from cavity.likelihoods.quadrature.information import Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import MOST, Largest
+from cavity.likelihoods.quadrature.probabilities import log_largest
 from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import softmax_average
 from reference.information import monte_carlo
@@ -26,7 +26,7 @@ def latents(n: int, C: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 def split(mean, var, noise, kind="largest", epsilon=0.0):
     if kind == "largest":
-        log_p, choice = log_argmax_probability(mean, var + noise).log_softmax(1), Largest(noise)
+        log_p, choice = log_largest(mean, var + noise), Largest(noise)
     else:
         log_p, choice = softmax_average(mean, var + noise).dm.log().log_softmax(1), softened(noise)
     return uncertainty(Latent(mean, var, log_p, epsilon), choice)
@@ -57,7 +57,7 @@ def test_the_short_sum_gives_the_probabilities_of_the_general_grid() -> None:
     s = torch.tensor([0.04, 0.3, 0.1, 0.02]).double()
     f = torch.tensor(rng.normal(size=(1, 4, 50)))
     p = Largest(s).among(f, torch.arange(4)[None])[0].mT
-    np.testing.assert_allclose(p, log_argmax_probability(f[0].mT, s.expand(50, 4)).exp(), atol=1e-5)
+    np.testing.assert_allclose(p, log_largest(f[0].mT, s.expand(50, 4)).exp(), atol=1e-5)
 
 
 def test_noises_of_very_different_size_take_the_general_grid() -> None:
@@ -153,7 +153,7 @@ def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch)
     choice = (
         Largest(torch.full((C,), 10.0).double()) if kind == "largest" else softened(torch.ones(C).double())
     )
-    log_p = log_argmax_probability(mean, var + choice.noise).log_softmax(1)
+    log_p = log_largest(mean, var + choice.noise)
     total, aleatoric, epistemic = uncertainty(Latent(mean, var, log_p, 0.0), choice)
     assert torch.isfinite(aleatoric).all() and torch.isfinite(epistemic).all()
     assert aleatoric + epistemic == pytest.approx(total, rel=0.05)
@@ -174,7 +174,7 @@ def test_the_parts_of_120_contenders_are_right_to_a_hundredth(noise) -> None:
     mean, var = 0.3 * torch.arange(C).double().cos()[None], torch.full((1, C), 1.5).double()
     s = torch.full((C,), noise).double()
     got = split(mean, var, s)
-    choice, log_p = Largest(s), log_argmax_probability(mean, var + s).log_softmax(1)
+    choice, log_p = Largest(s), log_largest(mean, var + s).log_softmax(1)
     rng = np.random.default_rng(1)
     entropies = []
     for _ in range(20):

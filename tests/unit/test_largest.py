@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.likelihoods.quadrature import largest
 from cavity.likelihoods.quadrature.largest import win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
@@ -284,37 +283,6 @@ def test_a_label_that_is_surely_wrong_gives_a_negative_precision():
     got = RobustMax(3, 0.05).moments(f, torch.tensor([0]), None)
     assert float(2 * got.dv[0, 0] - got.dm[0, 0] ** 2) > 0
     assert got.value == pytest.approx(math.log(0.05 / 3), abs=1e-3)
-
-
-# --- the trapezoidal rule, which takes the place of panels where it resolves a row --------------------------
-
-
-def finer(edges, times=3):
-    """Every panel in three."""
-    inside = edges[:, :-1, None] + edges.diff(dim=1)[..., None] * torch.arange(times) / times
-    return torch.cat([inside.flatten(1), edges[:, -1:]], 1)
-
-
-@given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.floats(0.1, 8), st.floats(0, 1.5))
-def test_trapezoids_agree_with_many_panels(rivals, seed, gap, unevenness):
-    rng = np.random.default_rng(seed)
-    mean = torch.from_numpy(gap * rng.standard_normal((5, rivals)))
-    g = largest.Integrand(mean, torch.from_numpy(np.exp(unevenness * rng.standard_normal((5, rivals)))))
-    panels = largest._integrate(g, finer(largest._breakpoints(g, g.find_mode(largest.NEWTON))))
-    for nodes in largest.NODES:
-        found, resolved = largest.integrate_trapezoid(g, nodes)
-        for got, exact in zip(found, panels, strict=True):
-            close(got[resolved].numpy(), exact[resolved].numpy(), 1e-9)
-
-
-@pytest.mark.parametrize("rivals", [2, 9, 30])
-def test_few_nodes_resolve_even_rows_and_no_number_of_them_steps_that_are_too_sharp(rivals):
-    rng = np.random.default_rng(0)
-    mean = torch.from_numpy(rng.standard_normal((200, rivals)))
-    few, many = largest.NODES
-    even, sharp = (largest.Integrand(mean, torch.full_like(mean, rate)) for rate in (1.0, 1e4))
-    assert largest.integrate_trapezoid(even, few)[1].all()
-    assert not largest.integrate_trapezoid(sharp, many)[1].any()
 
 
 def test_single_precision_is_that_of_its_inputs():

@@ -13,7 +13,7 @@ from cavity.inference.posterior import Normal
 from cavity.inference.sites import Share, Site, refresh, remove
 from cavity.kernels import RBF
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs
-from cavity.likelihoods.quadrature.argmax import log_argmax_probability
+from cavity.likelihoods.quadrature.probabilities import log_largest
 from support import latents, machine, toy
 
 few = settings(max_examples=settings.default.max_examples // 4)
@@ -166,7 +166,7 @@ def probabilities(run, state):
     if len(f.mean) == 1:
         p = ndtr((f.mean / f.var.sqrt()).numpy())[0]
         return np.stack([1 - p, p], 1)
-    return log_argmax_probability(f.mean.mT, f.var.mT).exp().numpy()
+    return log_largest(f.mean.mT, f.var.mT).exp().numpy()
 
 
 @given(seeds, labels, st.booleans(), st.sampled_from([1.0, 0.3, 1e-3]))

@@ -77,11 +77,3 @@ def test_steps_are_pure(name):
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_a_zero_rate_moves_nothing(name):
     assert torch.equal(climb(OPTIMISERS[name], 3, 0.0), torch.zeros(3, dtype=torch.float64))
-
-
-def test_a_share_of_the_rate_shortens_the_steps_of_its_parameter_alone():
-    theta, gradient = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    share, rate = torch.tensor([1.0, 0.25, 1.0], dtype=torch.float64), torch.tensor(0.1, dtype=torch.float64)
-    whole, _ = Adam().step(Adam().init(theta), theta, gradient, rate)
-    part, _ = Adam(share=share).step(Adam().init(theta), theta, gradient, rate)
-    torch.testing.assert_close(part, share * whole)

@@ -284,9 +284,16 @@ def test_all_bad_columns_are_named_at_once():
         Preparation(target="y", strict=True).fit({"a": ["2020-01-01"] * 2, "b": [[1], [2]], "y": [0, 1]})
 
 
-def test_a_number_that_became_text_is_named_with_its_row(learnt):
-    with pytest.raises(BadInput, match="row 3 has 'three'"):
-        learnt.transform(FRAME | {"count": ["1", "2", "three", "4", "5", "6"]})
+def test_a_code_in_a_column_of_numbers_is_missing_or_named_with_its_row_if_strict():
+    table, blank = ({"count": ["1", "2", cell, "4"]} for cell in ("three", None))
+    notes = Counter()
+    found = Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(table, notes)
+    np.testing.assert_array_equal(found, Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(blank))
+    assert any("not numbers" in note and count == 1 for note, count in notes.items())
+    strict = Preparation(strict=True).fit({"count": [1.0, 2, 3, 7]})
+    for prepare in (strict, Preparation.from_json(strict.to_json())):
+        with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
+            prepare.transform(table)
 
 
 @pytest.mark.parametrize(
@@ -472,3 +479,11 @@ def test_damaged_tables_raise_our_own_error_or_none(accident, tmp_path_factory):
 @given(accident=accidents())
 def test_damaged_tables_raise_our_own_error_or_none_at_length(accident, tmp_path_factory):
     survives(accident, tmp_path_factory.getbasetemp() / "tables")
+
+
+def test_a_table_with_too_many_columns_is_refused_before_they_are_inspected(monkeypatch):
+    monkeypatch.setattr("cavity.rows.columns.inspection.MOST_COLUMNS", 3)
+    table = {name: [1.0, 2.0] for name in "abcd"}
+    with pytest.raises(BadInput, match="4 columns, and a model of a table has at most 3"):
+        Preparation().fit(table)
+    assert Preparation(ignore=["d"]).fit(table).inputs == ("a", "b", "c")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cavity.rows import splitting
 from cavity.rows.splitting import choose_folds, hold_out
 
 
@@ -14,13 +13,7 @@ def make_rows(n=60, seed=0):
     return X, y, rng
 
 
-@pytest.fixture(params=["sorted", "hashed"])
-def any_size(request, monkeypatch):
-    if request.param == "hashed":
-        monkeypatch.setattr(splitting, "SORTED_ROWS", 0)
-
-
-def test_folds_are_stratified_and_a_class_of_one_row_is_never_held_out(any_size):
+def test_folds_are_stratified_and_a_class_of_one_row_is_never_held_out():
     X, y, _ = make_rows()
     fold, held = choose_folds(X, y, 3, 5), hold_out(X, y, 0.25, 5)
     assert fold[0] == -1 and set(fold[1:]) == {0, 1, 2} and not held[0]
@@ -29,7 +22,7 @@ def test_folds_are_stratified_and_a_class_of_one_row_is_never_held_out(any_size)
         assert held[y == label].sum() == round(0.25 * (y == label).sum())
 
 
-def test_splits_depend_neither_on_order_nor_on_repetition_nor_on_rows_of_weight_0(any_size):
+def test_splits_depend_neither_on_order_nor_on_repetition_nor_on_rows_of_weight_0():
     X, y, rng = make_rows()
     order = rng.permutation(60).repeat(2)
     again, weight = np.r_[X[order], rng.normal(size=(9, 2))], np.r_[np.full(120, 3.0), np.zeros(9)]

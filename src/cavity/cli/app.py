@@ -20,7 +20,6 @@ from cavity.errors import BadInput
 app = typer.Typer(
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -176,7 +175,7 @@ def predict(
     uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
     novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
 ) -> None:
-    """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95 % interval."""
+    """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95% interval."""
 
 
 @_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv", "evaluating")
@@ -189,7 +188,7 @@ def evaluate(
         bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
     ] = False,
 ) -> None:
-    """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95 % intervals."""
+    """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
 
 @_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "comparing")

@@ -12,13 +12,14 @@ from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
+from cavity.common.terms import name_score
 from cavity.common.text_tables import format_grid
 from cavity.errors import BadFile, BadInput
 from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
 from cavity.saving.json_checks import format_label
 
-SCORES = {"nll": "log loss", "error": "error", "brier": "Brier score", "ece": "ECE"}  # less is better
+SCORES = ("nll", "error", "brier", "ece")  # less is better
 CLEAR = 2.0  # standard errors from which on a difference is not noise
 
 
@@ -101,9 +102,10 @@ def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> st
 
 def _format(scores: dict[str, Comparison], names: tuple[str, str], rows: int) -> str:
     lines = [["", *names, "difference", ""], ["rows", f"{rows}", "", "", ""]]
-    for key, text in SCORES.items():
+    for key in SCORES:
         (first, second), (size, error), better = *scores[key], scores[key].better
         said = "may be noise" if better is None else f"{names[better]} is better"
+        text = name_score(key)
         if key == "error":  # people read accuracies
             text, first, second, size = "accuracy", 1 - first, 1 - second, -size
         lines.append([text, f"{first:.4f}", f"{second:.4f}", f"{size:+z.4f} ± {error:.4f}", said])

@@ -8,7 +8,8 @@ from typing import Any
 from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
-from cavity.common.text_tables import format_pairs, list_names
+from cavity.common.terms import TERMS
+from cavity.common.text_tables import format_pairs, list_names, name_column
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
 
@@ -31,13 +32,13 @@ def info(model: str, terminal: Terminal) -> None:
     terminal.say(format_pairs(_list_facts(found), indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
+        terminal.say(format_pairs([(name_column(name), what) for name, what in found["columns"].items()]))
     ranked = found.get("importance") or found["relevance"]
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
         unit = "nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
-        named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
+        named = [(name_column(name), f"{value:.2f}") for name, value in order if value > 0]
         terminal.say(format_pairs(named))
 
 
@@ -53,13 +54,19 @@ def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("classes", f"{len(classes)}: {list_names(classes)}")
         if classes
         else ("noise", f"variance {found['noise']:.4g}"),
-        ("epochs", f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {evidence}"),
+        ("epochs", f"{found['epochs']}"),
+        (
+            name := found.get("evidence") or "log Z_q",
+            f"{evidence}{f' ({TERMS[name].meaning})' if name in TERMS else ''}",
+        ),
     ]
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
     if len(found["ensemble_weights"]) > 1:
-        weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
-        rows.append(("pool", f"weights {weights} of Gaussian process and pooled classifiers"))
+        named = found.get("pool") or dict(
+            enumerate(found["ensemble_weights"], 1)
+        )  # older files have no names
+        rows.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
     if found.get("plan"):
         rows.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

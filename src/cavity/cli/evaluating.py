@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,16 @@ from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
-from cavity.common.text_tables import format_grid, list_names, shorten
+from cavity.common.terms import name_score
+from cavity.common.text_tables import format_grid, list_names, name_column, shorten
 from cavity.report import scores
+from cavity.report.findings import measure_columns
 from cavity.rows.files.table_files import TableFile, open_table
-from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 
 MAX_CLASSES = 12  # of tables that are printed
 NAME_WIDTH = 12  # of a class in a table
-MOST_EXPLAINED = 2000  # rows whose columns are shuffled
+MOST_EXPLAINED = 2000  # rows of which some are shuffled
 MOST_KEPT = 1 << 24  # numbers; of a longer table a random sample of rows is scored
 OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
 EACH = ("precision", "recall", "f1", "auc")
@@ -65,17 +67,21 @@ def predict_rows(model: Model, file: TableFile, target: str, weight: Text, termi
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     X, y, w = found.sample
     truth = y if model.classes is None else model.classes[y]
-    explained, given = (
-        model.classifier.explain(Prepared(X), truth, w, conditional=conditional)
-        for conditional in (False, True)
-    )
+    explained, given = measure_columns(model.classifier, X, truth, w)
     names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
-    shown = tuple(name or "(no name)" for name in names)
-    terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
-    keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
-    columns = (explained.importance, explained.standard_error, given.importance, given.standard_error)
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
+    shown, found_columns = tuple(map(name_column, names)), {"nats": explained.importance}
+    found_columns["standard_error"] = explained.standard_error
+    terminal.say(f"\n{replace(explained, names=shown)}")
+    if given is not None:
+        terminal.say(f"\n{replace(given, names=shown)}")
+        found_columns |= {
+            "given_others": given.importance,
+            "given_others_standard_error": given.standard_error,
+        }
+    values = zip(*(column.tolist() for column in found_columns.values()), strict=True)
+    return {
+        name: dict(zip(found_columns, line, strict=True)) for name, line in zip(names, values, strict=True)
+    }
 
 
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
     if few:
         what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
         terminal.note(f"{what}: {list_names(few)}")
-    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say(f"rows  {found.total}{', weighted' if np.ptp(w) else ''}")
     terminal.say(_format_overall(result, prior is None))
     terminal.say(_format_classes(each))
     if len(classes) <= MAX_CLASSES:
@@ -116,20 +122,22 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     mean, std, y, w = found.columns
     values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
-    lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
+    lines = [["", "model", "95% interval", "mean and spread of the training rows"]]
     for name, value in values.items():
         ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
-        lines.append([name, f"{value:.4g}", ends, f"{plain[name]:.4g}"])
-    terminal.say(f"rows      {found.total}{', weighted' if np.ptp(w) else ''}")
+        lines.append([name_score(name), f"{value:.4g}", ends, f"{plain[name]:.4g}"])
+    terminal.say(f"rows  {found.total}{', weighted' if np.ptp(w) else ''}")
     terminal.say(format_grid(lines))
     return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
 
 
 def _format_overall(result: dict[str, Any], own: bool) -> str:
-    lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
+    lines = [["", "model", "95% interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
-        base = f"{result['baseline'][name]:.4f}" if name in result["baseline"] else "-"
-        lines.append([name, _number(result[name], 4), _range(result["intervals"][name], 4), base])
+        value, ends, base = result[name], result["intervals"][name], result["baseline"].get(name, math.nan)
+        if name == "error":  # people read accuracies
+            name, value, ends, base = "accuracy", 1 - value, [1 - end for end in reversed(ends)], 1 - base
+        lines.append([name_score(name), _number(value, 4), _range(ends, 4), _number(base, 4)])
     return format_grid(lines)
 
 
@@ -139,7 +147,7 @@ def _format_classes(each: dict[str, Any]) -> str:
     if len(each) > MAX_CLASSES:
         order.sort(key=lambda name: each[name]["f1"] if each[name]["rows"] else math.inf)
         title = f"worst {MAX_CLASSES} classes"
-    lines = [[title, "rows", "predicted", *EACH]]
+    lines = [[title, "rows", "predicted", *map(name_score, EACH)]]
     for name in order[:MAX_CLASSES]:
         own = each[name]
         cells = [f"{_number(own[k], 2)} {_range(own['intervals'][k], 2)}" for k in EACH]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
 from cavity.cli.terminal import Terminal, Text
+from cavity.common.terms import TERMS
+from cavity.common.text_tables import name_column
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
 from cavity.rows.arrow_tables import import_pyarrow
@@ -50,14 +53,15 @@ def explain(
     if background is not None:  # else reading the rows has reported it
         for said in dict.fromkeys(str(warning.message) for warning in caught):
             terminal.note(said)
-    found = found._replace(names=tuple(name or "(no name)" for name in found.names))
+    found = replace(found, names=tuple(map(name_column, found.names)))
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:
         with open_writer(out, spreadsheet) as write:
             write(_make_table(rows))
         terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
     else:
-        terminal.say("\n".join(map(_format_row, rows)))
+        unit = "units of the target" if found.classes is None else f"nats. {TERMS['contribution'].meaning}"
+        terminal.say("\n".join([*map(_format_row, rows), f"Contributions are in {unit}"]))
     terminal.print_result({"unit": "target" if found.classes is None else "nats", "rows": rows})
 
 

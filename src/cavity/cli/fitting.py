@@ -19,13 +19,15 @@ from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_error
 from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
-from cavity.common.text_tables import list_names
+from cavity.common.terms import name_score
+from cavity.common.text_tables import format_pairs, list_names
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
 from cavity.prediction.estimate import Estimate, format_loss
-from cavity.report.baselines import estimate_regression, logistic_log_loss
+from cavity.prediction.regression_estimate import TargetEstimate
+from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.columns.column_kinds import count_shares
@@ -82,7 +84,7 @@ def _train(
 ) -> None:
     begun, stopped = time.perf_counter(), 0
     interrupts.announcement = (
-        f"stopping: saving the model so far to {settings.out}; interrupt again to quit without saving"
+        f"stopping: if there is a model so far, it is saved to {settings.out}; interrupt again to quit"
     )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
@@ -138,10 +140,7 @@ def _fit(
                 )
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
             if table.is_regression:
-                again = None  # `estimate_regression` does nothing with a limit on its fit
-                if settings.time_limit is None:
-                    again = estimate_regression(model, X, y, weight, settings.seed)
-                return {"estimate": again}
+                return {}
             classes, rows = np.unique(y, return_counts=True)
             few = {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
             return {"logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed), "few_rows": few}
@@ -159,7 +158,9 @@ def _fit(
     return {}
 
 
-def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | None) -> None:
+def _report(
+    model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | TargetEstimate | None
+) -> None:
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_describe_groups(model), *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
@@ -175,9 +176,9 @@ def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Estima
         + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
         f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
     )
-    if notes.get("estimate"):
-        terminal.say(_format_regression(notes["estimate"]))
-    if estimate is not None:
+    if isinstance(estimate, TargetEstimate):
+        terminal.say(_format_regression(estimate))
+    elif estimate is not None:
         terminal.say(_format_estimate(estimate, notes.get("logistic_log_loss")))
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
@@ -191,7 +192,7 @@ def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Estima
             "epochs": model.n_epochs_,
             "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,
-            "estimate": notes.get("estimate") if estimate is None else estimate._asdict(),
+            "estimate": None if estimate is None else _list_figures(estimate),
             "logistic_log_loss": notes.get("logistic_log_loss"),
             "few_rows": notes.get("few_rows"),
             "warnings": notes["warnings"],
@@ -210,12 +211,16 @@ def _describe_groups(model: Any) -> list[str]:
     ]
 
 
-def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list[str]:
+def _list_figures(estimate: Estimate | TargetEstimate) -> dict[str, Any]:
+    return {name: value for name, value in estimate._asdict().items() if name != "scores"}
+
+
+def _find_class_warnings(model: GPClassifier, estimate: Estimate | TargetEstimate | None) -> list[str]:
     found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
     if few:
         names = list_names([f"{name!r} ({n})" for name, n in few.items()])
         found.append(f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: {names}")
-    if estimate is not None and estimate.never_predicted:
+    if isinstance(estimate, Estimate) and estimate.never_predicted:
         names = list_names([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
         found.append(f"classes that are never predicted for rows of the training table: {names}")
     return found
@@ -240,13 +245,18 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     )
 
 
-def _format_regression(found: dict[str, Any]) -> str:
-    base = found["baseline"]
-    return "\n".join(
-        [
-            f"Estimated on {found['rows']} rows held out of one more fit:",
-            f"  rmse      {found['rmse']:.4g} (mean of the target {base['rmse']:.4g})",
-            f"  nlpd      {found['nlpd']:.4g} (normal distribution {base['nlpd']:.4g})",
-            f"  coverage  {found['coverage']:.3f} of the rows are within their 95 % interval",
-        ]
-    )
+def _format_regression(found: TargetEstimate) -> str:
+    density = f"{found.log_density:.4g} ± {found.log_density_error:.2g}"
+    lines = [
+        (
+            name_score("rmse"),
+            f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
+        ),
+        (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
+        ("log density", f"{density} (normal distribution {found.baseline_log_density:.4g})"),
+        (
+            name_score("coverage"),
+            f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",
+        ),
+    ]
+    return f"Estimated on {found.rows} rows ({found.how}):\n{format_pairs(lines)}\n  {found.trust}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal
-from cavity.common.text_tables import format_pairs
+from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.cells import to_numbers
@@ -60,7 +60,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             strict=settings.strict,
         ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
-    terminal.say(format_pairs([(name or "(no name)", what) for name, what in prepare.describe()]))
+    terminal.say(format_pairs([(name_column(name), what) for name, what in prepare.describe()]))
     for note in file.notes:
         terminal.note(note)
     assert prepare.target_ is not None

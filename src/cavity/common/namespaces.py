@@ -8,7 +8,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
                       their argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
-    max, sum          over the last axis, which stays
+    max, sum          over the last axis, which stays; max_over another one
     count             how many Booleans of the last axis are true; the axis stays
     logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
                       (onnxruntime sums no rows over axes counted from the end wrongly)
@@ -26,7 +26,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
 NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
-find(Booleans), the places of those that are true; max_over one axis, which stays; swap, the last two axes; descending, the order of
+find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
 each row; single precision; like(x, other), an array of any kind as an array like another; double, in float64; host, as a NumPy
 array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis.
 
@@ -308,6 +308,7 @@ GRAPH: Any = SimpleNamespace(
     exp_=_node("Exp"),
     minimum_=_node("Min"),
     max=lambda x: x.max(-1, keepdims=True),
+    max_over=lambda x, axis: x.max(axis, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True),
     count=lambda x: _cast(x, "DOUBLE").sum(-1, keepdims=True),
     logsumexp=lambda x, axis: x.exp().sum(axis).at_least(TINY).log(),

@@ -121,6 +121,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     except CavityError:
         raise
     except (OSError, ValueError) as error:  # a name may contain a null byte
+        folder = Path(path).parent
+        if isinstance(error, FileNotFoundError) and not folder.is_dir():
+            raise BadFile(
+                f"{path}: the folder {str(folder)!r} does not exist; make it, or choose another path."
+            ) from error
         reason = getattr(error, "strerror", None) or error
         raise BadFile(
             f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."

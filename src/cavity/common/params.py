@@ -9,6 +9,8 @@ import numpy as np
 
 from cavity.errors import BadOption
 
+MOST_NUMBERS = 20  # of an array in a text
+
 
 class Parameters:
     """An object whose `__init__` stores its arguments, each under its own name, and does nothing else.
@@ -74,4 +76,9 @@ class Parameters:
 
 
 def _brief(value: Any) -> str:
-    return f"array{value.shape}" if isinstance(value, np.ndarray) and value.size > 1 else repr(value)
+    """Return a value as text; of long arrays the first and the last numbers."""
+    if not isinstance(value, np.ndarray) or not value.size:
+        return repr(value)
+    form: Any = {"float_kind": lambda v: f"{v:.4g}"}
+    with np.printoptions(threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, formatter=form):
+        return " ".join(np.array2string(value, separator=", ").split())

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FORMAT = 4  # of all files that this version reads
 _KEY, _DIGEST = "cavity", "sha256"
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
-_HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
-_MOST_TENSORS = 20_000
+_HEADER_BYTES = 4 << 20  # descriptions of 10,000 columns; read and checked within a second
+_MOST_TENSORS, _MOST_VALUES = 20_000, 400_000
 _DTYPES = {  # names in torch, and bytes
     "F64": ("float64", 8),
     "F32": ("float32", 4),
@@ -109,7 +109,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         ) from error
     held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
     try:
-        _check_length(len(head) + head.count('"') + head.count("\\"))  # as text inside JSON
+        _check_length(len(head) + head.count('"') + head.count("\\"), head.count(","))  # as text inside JSON
         data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
     except (BadFile, SafetensorError, RuntimeError, ValueError, OverflowError) as error:
         raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
@@ -232,7 +232,9 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _
     if size < 8 or length > size - 8:
         raise EOFError("the header is longer than the file")
     _check_length(length)
-    header = json.loads(file.read(length).decode())
+    raw = file.read(length)
+    _check_length(length, raw.count(b","))
+    header = json.loads(raw.decode())
     words = header.pop("__metadata__", {})
     if len(header) > _MOST_TENSORS:
         raise BadFile(f"it has {len(header)} tensors, and a cavity file has at most {_MOST_TENSORS}.")
@@ -247,12 +249,12 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _
     return words, places
 
 
-def _check_length(length: int) -> None:
+def _check_length(length: int, values: int = 0) -> None:
     """Raise BadFile for a header that would take long to read."""
-    if length > _HEADER_BYTES:
+    if length > _HEADER_BYTES or values > _MOST_VALUES:
         raise BadFile(
-            f"its JSON takes {length >> 20} MB, and a cavity file has at most {_HEADER_BYTES >> 20} MB of it: names of columns "
-            "and levels, the history, notes_."
+            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a cavity file has at most {_HEADER_BYTES >> 20} MB "
+            f"and {_MOST_VALUES} of them: names of columns and levels, the history, notes_."
         )
 
 

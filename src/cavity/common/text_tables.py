@@ -32,6 +32,11 @@ def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def name_column(name: str) -> str:
+    """Return what texts call a column: the header of a table may have no name for it."""
+    return name or "unnamed column"
+
+
 def shorten(text: str, width: int) -> str:
     """Cut a text to a width in half-width characters; those of East Asian scripts take two."""
     used, kept = 0, ""

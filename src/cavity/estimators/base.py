@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.lazy import resolve
 from cavity.errors import BadOption, CavityError
+from cavity.estimators.argument_types import Column, Device, Rows, Seed
+from cavity.estimators.notebook import describe_fit
 from cavity.estimators.optional_methods import CallbackSupport
+from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
-from cavity.explain.partial_dependence import PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Draws, Importance, permutation_importance
+from cavity.explain.fit_summary import FitSummary, summarise_fit
+from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
+from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import read_level, resolve_device, whole
@@ -34,7 +37,9 @@ from cavity.saving import model_file
 from cavity.saving.model_file import Record
 
 if TYPE_CHECKING:  # they load torch
+    from cavity.explain.samples import HyperSamples
     from cavity.fitting.job import Session
+    from cavity.options import ClassifierConfig, RegressorConfig
     from cavity.rows.tables import Request
 
 Array = NDArray[np.float64]
@@ -53,28 +58,64 @@ def make_request(*given: Any) -> Request:
     return Request(*given)
 
 
-class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
-    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result.
-
-    Each of them has
-
-        _config()                   the arguments, checked
-        _average(seed)              a function from groups of rows to mean predictions and their standard deviations
-        _predict_outcome(X)         log-probabilities [n C], or means and standard deviations [n 2], of features
-        _compare(own, others)       contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]
-        _information(own, others)   divergence of the predictions from their mean over other cells, [n]
-        _row_losses(request)        features and weights of rows, and a function from features to the loss of each row
-    """
+class GPEstimator(CallbackSupport, BaseEstimator):
+    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
     _fitted: FittedModel  # of the result
+    method: Any
+    training: Training | None
+    random_state: Seed
+    warm_start: bool
+    noise_: Any
+    inducing_points_: Array
+    preparation_: Preparation
+    notes_: dict[str, Any]
     _load = staticmethod(model_file.load)  # the counterpart of `save`, for callers below this layer
+
+    def _config(self) -> ClassifierConfig | RegressorConfig:
+        """Return the arguments, checked."""
+        raise NotImplementedError
+
+    def _average(self, seed: int) -> Average:
+        """Return a function from groups of rows to mean predictions and their standard deviations."""
+        raise NotImplementedError
+
+    def _predict_outcome(self, X: Array) -> Array:
+        """Return log-probabilities [n C], or means and standard deviations [n 2], of features."""
+        raise NotImplementedError
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        """Return contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]."""
+        raise NotImplementedError
+
+    def _information(self, own: Array, others: Array) -> Array:
+        """Return the divergence of the predictions from their mean over other cells, [n]."""
+        raise NotImplementedError
+
+    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        """Return features and weights of rows, and a function from features to the loss of each row."""
+        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         return tags
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._describe_fit()}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown = super()._repr_mimebundle_(**kwargs)
+        return shown | {
+            key: f"{text}{self._describe_fit()}" for key, text in shown.items() if key == "text/html"
+        }
+
+    def _describe_fit(self) -> str:
+        return (
+            describe_fit(self._result, getattr(self, "estimate_", None)) if hasattr(self, "_result") else ""
+        )
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
@@ -169,7 +210,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         return self._result.features
 
-    def to(self, device: Any) -> Self:
+    def to(self, device: Device) -> Self:
         """Move the fitted model to a device, in place.
 
         After `fit` the model is on the device of the fit, and predictions are computed there. Pickles and model files do not depend
@@ -241,7 +282,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             made.notes_ = record.notes
         return made
 
-    def predict_novelty(self, X: Any) -> Array:
+    def predict_novelty(self, X: Rows) -> Array:
         """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
 
         The number is the share of training rows that are more usual, where a row is unusual if the posterior variance of the
@@ -265,20 +306,31 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
 
+    def summary(self) -> FitSummary:
+        """Return the learnt hyper-parameters by class and column; `print` shows them as a table.
+
+        Returns
+        -------
+        FitSummary
+            Variances, lengthscales and noise; method, number of inducing points, epochs and evidence.
+        """
+        check_is_fitted(self, "_fitted")
+        return summarise_fit(self._result, str(self.method))
+
     def sample_hyperparameters(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
         *,
         n_samples: int = 200,
         warmup: int = 200,
         chains: int = 2,
-        over: Any = ("kernel", "noise"),
+        over: Sequence[str] = ("kernel", "noise"),
         target_accept: float = 0.8,
         n_models: int = 100,
-        random_state: Any = None,
-    ) -> Any:
+        random_state: Seed = None,
+    ) -> HyperSamples:
         """Draw hyper-parameters from their posterior by NUTS, and average predictions over the draws.
 
         The density is the "objective" of `history_`: log Z_q (the evidence or the bound) with converged sites, plus the log
@@ -316,14 +368,14 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
 
     def explain(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
         *,
         n_repeats: int = 5,
         conditional: bool = False,
-        groups: Any = None,
-        random_state: Any = 0,
+        groups: Literal["auto"] | Mapping[str, str | int | Sequence[str | int]] | None = None,
+        random_state: Seed = 0,
     ) -> Importance:
         """Estimate which columns matter: by how much the loss increases without the cells of one column.
 
@@ -376,13 +428,19 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             )
         return found
 
+    @property
+    def feature_importances_(self) -> Array:
+        """`feature_importance_`, by the name that scikit-learn gives it."""
+        return self.feature_importance_
+
     def _find_importance(self) -> Array | None:
         """Compute the importance of the columns once, from rows that the fit keeps in memory."""
         result = self._result
         if result.importance is None and result.background is not None:
             X, features, cost = result.background, result.features, self._fitted.cost
+            calls = self._predict_outcome, self._information
             try:
-                found = compute_importance(X, features, self._predict_outcome, self._information, cost)
+                found = compute_importance(X, features, *calls, cost, result.relevance)
             except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)
@@ -390,13 +448,13 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
 
     def partial_dependence(
         self,
-        X: Any,
-        column: Any,
+        X: Rows,
+        column: str | int,
         *,
         n_values: int = 20,
         n_rows: int = 50,
         level: float = 0.95,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> PartialDependence:
         """Compute how predictions depend on one column: the mean over rows in which all its cells are set to one value.
 
@@ -435,7 +493,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
 
     def explain_rows(
-        self, X: Any, background: Any, *, n_background: int = 50, random_state: Any = 0
+        self, X: Rows, background: Rows, *, n_background: int = 50, random_state: Seed = 0
     ) -> Contributions:
         """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.namespaces import NUMPY
 from cavity.errors import BadOption
+from cavity.estimators import argument_types as types
+from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import Array, GPEstimator, make_request
 from cavity.estimators.optional_methods import available_if
+from cavity.estimators.sklearn_base import ClassifierMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.options.training import Training, read_training
@@ -26,6 +28,7 @@ from cavity.prediction.blocks import accuracy
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import predict_labels, predict_log_proba, predict_moments, predict_proba
 from cavity.prediction.pool import normalised
+from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
@@ -37,13 +40,14 @@ if TYPE_CHECKING:  # they load torch
     from cavity.explain.evidence_sampling import Diagnosis
     from cavity.options import ClassifierConfig
     from cavity.rows.tables import Request
+    from cavity.training.callbacks import Callback
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
+class GPClassifier(ClassifierMixin, GPEstimator):
     """Multi-class Gaussian process classification by expectation propagation.
 
     There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
@@ -113,7 +117,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of X, if it had names.
     preparation_ : cavity.Preparation
-        How columns of a frame become features, if the frame had other columns than numbers, or missing cells.
+        How columns become features, if the table had other columns than numbers, or missing cells.
     kernel_ : Kernel
         The kernel with learnt values.
     inducing_points_ : ndarray of shape (C, M, D)
@@ -178,23 +182,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "model"
 
-    method: Any = "auto"
+    method: types.ClassifierMethod = "auto"
     _: KW_ONLY
-    effort: str = "balanced"
-    calibration: str | None = "auto"
-    ensemble: Any = "auto"
-    kernel: Any = None
-    n_inducing: int | float | str = "auto"
-    inducing: Any = "auto"
+    effort: types.Effort = "balanced"
+    calibration: types.Calibration | None = "auto"
+    ensemble: types.Ensemble | None = "auto"
+    kernel: types.KernelArgument = None
+    n_inducing: int | float | Literal["auto"] = "auto"
+    inducing: types.ClassifierInducing | None = "auto"
     learning_rate: float | None = None
-    batch_size: int | str | None = "auto"
+    batch_size: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
-    device: Any = "auto"
-    random_state: Any = None
+    device: Device = "auto"
+    random_state: Seed = None
     warm_start: bool = False
-    class_weight: Any = None
+    class_weight: types.ClassWeight | None = None
     training: Training | None = None
-    callbacks: Any = ()
+    callbacks: Sequence[Callback] = ()
     verbose: int = 0
 
     def _partial_fit_problem(self) -> str | None:
@@ -215,15 +219,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
         *,
-        target: Any = None,
-        weight: Any = None,
-        eval_set: Any = None,
+        target: str | None = None,
+        weight: str | None = None,
+        eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
-    ) -> GPClassifier:
+    ) -> Self:
         """Fit the model.
 
         X may be in memory, or a source that is read in pieces and never whole. One pass over a source gives the starting
@@ -233,6 +237,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
+            NaN in an array is a missing cell, too.
             Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
             arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; with `target`, a Parquet or Arrow file, a folder or
@@ -271,7 +276,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return self
 
     @available_if(lambda self: self._partial_fit_problem())
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
+    def partial_fit(
+        self, X: Rows, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
+    ) -> Self:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
         For methods "sep" and "auto", and `REP(sites="tied")`. The rows' sites are added to the sums, `batch_size` rows at a time
@@ -335,6 +342,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
             return found
+        assert isinstance(result.estimate, Estimate)
         return result.estimate
 
     @property
@@ -350,7 +358,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
         return self._loo_log_proba
 
-    def suspect_labels(self, n: int | None = None, *, return_scores: bool = False) -> Any:
+    def suspect_labels(self, n: int | None = None) -> RankedRows:
         """Rank training rows by how unlikely their own label is given all other rows.
 
         If a share ε of the labels is wrong, a label whose probability is below about ε is more likely wrong than right: look at
@@ -360,28 +368,21 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         n : int or None
             Return only the first n. With fewer rows it returns all of them and warns.
-        return_scores : bool
-            Return the probabilities, too.
 
         Returns
         -------
-        rows : ndarray of int
-            Row numbers of the table given to `fit`, the most suspect first. Rows of weight 0 are not among them.
-        scores : ndarray of float
-            Leave-one-out probability of each of these labels. Only with `return_scores`.
+        RankedRows
+            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
+            each of these labels. Rows of weight 0 are not among them.
         """
         most = None if n is None else whole("n", n, 1)
         log_p, loo = self.loo_log_proba_, self._result.loo
         assert loo is not None
         own = log_p[np.arange(len(loo.y)), loo.y]
-        if most is not None and most > len(own):
-            warnings.warn(
-                f"n={n}, but there are {len(own)} training rows: all are returned.", UserWarning, stacklevel=2
-            )
-        order = np.argsort(own, kind="stable")[:most]
-        return (loo.rows[order], np.exp(own[order])) if return_scores else loo.rows[order]
+        found = rank(loo.rows, own, most)
+        return RankedRows(found.rows, np.exp(found.scores))
 
-    def predict_latent(self, X: Any) -> tuple[Array, Array]:
+    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
 
         Parameters
@@ -398,7 +399,33 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
+        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
+
+        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, D)
+            Rows with the features of the fit.
+        n : int
+            Number of draws.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_rows, C)
+            (n, n_rows, 1) for two classes.
+        """
+        from cavity.prediction.draws import Normals, draw_latent
+
+        draws = whole("n", n, 1)
+        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
+        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
+        return np.asarray(f.cpu().numpy())
+
+    def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
         They are right to 0.1 % down to probabilities of 1e-300. Among classes whose variances differ very much, a smaller one gets
@@ -417,7 +444,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         (log_p,) = self._predict(X, predict_log_proba)
         return log_p
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Rows) -> Array:
         """Predict class probabilities.
 
         Parameters
@@ -433,7 +460,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         (P,) = self._predict(X, predict_proba)
         return P
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> NDArray[Any]:
         """Predict the most probable class of each row.
 
         Parameters
@@ -453,7 +480,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return labels
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+        self,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
+        *,
+        target: str | None = None,
+        weight: str | None = None,
     ) -> float:
         """Return the accuracy: the weighted share of rows whose label is predicted.
 
@@ -474,11 +507,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         source = find_source(request, features=features)
         if source is None:
             y = request.y
-            labels = check_labels(y, len(y) if hasattr(y, "__len__") else 0)
+            labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
             return float(super().score(to_host(X), labels, request.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
 
-    def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
+    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
         `total` is the entropy of `predict_proba`. Aleatoric entropy would remain if the latent functions were known: noise, random
@@ -498,7 +531,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
 
-    def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
+    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
 
         Parameters
@@ -510,14 +543,21 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of int
-            Row numbers, the most informative first.
+        RankedRows
+            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
         """
         most = None if n is None else whole("n", n, 1)
-        return uncertainty.rank_rows(self.predict_uncertainty(to_host(X)), most)
+        epistemic = self.predict_uncertainty(to_host(X)).epistemic
+        return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
     def diagnose(
-        self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
+        self,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
+        *,
+        n_samples: int = 1000,
+        random_state: Seed = 0,
     ) -> Diagnosis:
         """Estimate how far to trust this fit by importance sampling, with q as the proposal.
 

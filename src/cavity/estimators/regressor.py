@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 import numpy as np
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
+from cavity.estimators import argument_types as types
+from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import Array, GPEstimator, make_request
+from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import follow, to_host
 from cavity.rows.frames import Prepared
@@ -28,11 +32,12 @@ from cavity.saving import model_file
 if TYPE_CHECKING:  # they load torch
     from cavity.options import RegressorConfig
     from cavity.rows.tables import Request
+    from cavity.training.callbacks import Callback
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
+class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
     The methods run in the classifier's engine: a Gaussian likelihood is a site whose precision is known.
@@ -67,6 +72,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Of y in its own units; for "vi" and "svi" the lower bound, which is also `elbo_`.
     elbo_ : float
         Evidence lower bound, for variational methods.
+    estimate_ : TargetEstimate
+        How good the model is on new rows, from leave-one-out: root mean squared error, R², log density and coverage of normal
+        intervals, with standard errors, next to those of the mean of y. Not for "nystrom", "cg", "bcm" and sources.
     noise_ : float
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
@@ -97,20 +105,20 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "regressor"
 
-    method: Any = "exact"
+    method: types.RegressorMethod = "exact"
     _: KW_ONLY
-    kernel: Any = None
+    kernel: types.KernelArgument = None
     n_inducing: int | float = 100
-    inducing: Any = "auto"
+    inducing: types.RegressorInducing | None = "auto"
     normalize_y: bool = True
     learning_rate: float | None = None
-    batch_size: int | str | None = "auto"
+    batch_size: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
-    device: Any = "auto"
-    random_state: Any = None
+    device: Device = "auto"
+    random_state: Seed = None
     warm_start: bool = False
     training: Training | None = None
-    callbacks: Any = ()
+    callbacks: Sequence[Callback] = ()
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
@@ -120,15 +128,15 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Column | None = None,
+        sample_weight: Column | None = None,
         *,
-        target: Any = None,
-        weight: Any = None,
-        eval_set: Any = None,
+        target: str | None = None,
+        weight: str | None = None,
+        eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
-    ) -> GPRegressor:
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -173,9 +181,26 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self.inducing_points_ = points[0] if len(points) == 1 else points
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
+    @overload
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
-    ) -> Any:
+        self,
+        X: Rows,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        *,
+        noise: bool = True,
+    ) -> Array: ...
+    @overload
+    def predict(
+        self, X: Rows, return_std: Literal[True], return_cov: Literal[False] = False, *, noise: bool = True
+    ) -> tuple[Array, Array]: ...
+    @overload
+    def predict(
+        self, X: Rows, return_std: Literal[False] = False, *, return_cov: Literal[True], noise: bool = True
+    ) -> tuple[Array, Array]: ...
+    def predict(
+        self, X: Rows, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
+    ) -> Array | tuple[Array, Array]:
         """Predict y at rows X.
 
         Parameters
@@ -212,7 +237,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         found = self._predict(X, targets)
         return found if return_std else found[0]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Column, sample_weight: Column | None = None) -> float:
         """Return R², the share of the targets' variance that predicted means explain.
 
         Parameters
@@ -229,29 +254,42 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         return float(super().score(to_host(X), to_host(y), to_host(sample_weight)))
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """Predict intervals that hold a new y with probability `level`: mean ± z · std, noise included.
+    @property
+    def estimate_(self) -> TargetEstimate:
+        """How good the model is on new rows, estimated from the rows of the fit."""
+        found = self._result.estimate if hasattr(self, "_result") else None
+        if not isinstance(found, TargetEstimate):
+            raise AttributeError(
+                'estimate_ exists after fit() on a table in memory, not for the methods "nystrom", "cg" and "bcm".'
+            )
+        return found
+
+    def predict_interval(self, X: Rows, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
+
+        c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), which
+        makes the intervals right on average whatever the noise is. Without `estimate_` it is that of a normal distribution.
 
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
             Rows with the features of the fit.
-        level : float
-            Probability, above 0 and below 1.
+        coverage : float
+            Share of new rows, above 0 and below 1.
 
         Returns
         -------
         low, high : ndarray of shape (n,)
             Ends of the intervals.
         """
-        from scipy.special import ndtri
-
-        half_level = 0.5 + 0.5 * read_level(level)
+        share = read_level(coverage, "coverage")
+        found = getattr(self, "estimate_", None)
+        c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
-        half = ndtri(half_level) * std
+        half = c * std
         return follow(X, (mean - half, mean + half))
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
 
         Parameters

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
+from cavity.common.tabular import Tabular
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import Array, RawRows, find_columns
 from cavity.rows.validation import Features
@@ -18,10 +20,12 @@ Predict = Callable[[Array], Array]
 Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30
+MOST_TRIED = 1000  # columns of a wide table whose importance is computed
 SHOWN_ROWS, SHOWN_COLUMNS = 5, 6  # by `print`
 
 
-class Contributions(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Contributions(Tabular):
     r"""How each column moves the predictions of rows.
 
     For a classifier, the contribution of column j to class c is
@@ -63,6 +67,29 @@ class Contributions(NamedTuple):
         if self.classes is None:
             return self.contributions
         return self.contributions[np.arange(len(self.prediction)), :, self.prediction.argmax(1)]
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of a table: a line per row and column, and per class of a classifier."""
+        n, D = self.values.shape
+        each = self.contributions.size // max(1, n * D)
+        columns = {
+            "row": np.repeat(np.arange(n), D * each),
+            "column": np.tile(np.repeat(np.array(self.names, dtype=object), each), n),
+            "cell": np.repeat(self.values.ravel(), each),
+        }
+        labels = {} if self.classes is None else {"class": np.tile(self.classes, n * D)}
+        return {**columns, **labels, "contribution": self.contributions.ravel()}
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the largest contributions to the predictions of the first rows."""
+        lines, moved = [], self.of_prediction()
+        for i in range(min(SHOWN_ROWS, len(moved))):
+            for j in np.argsort(-np.abs(moved[i]), kind="stable")[:SHOWN_COLUMNS]:
+                lines.append((i, self.names[j], self.values[i, j], moved[i, j]))
+        return dict(zip(("row", "column", "cell", "contribution"), zip(*lines, strict=True), strict=True))
+
+    def _heading(self) -> str:
+        return f"largest contributions to the {'mean, in units of y' if self.classes is None else 'predicted class, in nats'}"
 
     def __str__(self) -> str:
         lines = []
@@ -118,12 +145,17 @@ def compute_contributions(
 
 
 def compute_importance(
-    X: Array, features: Features, predict: Predict, information: Compare, cost: int = 1
+    X: Array, features: Features, predict: Predict, information: Compare, cost: int, relevance: Array | None
 ) -> Array:
-    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long."""
+    """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long.
+
+    In a wide table only the columns of the largest `relevance`, [n_features_in_], are tried; the others have 0.
+    """
     names, owner = find_columns(features)
+    if relevance is not None:
+        owner = np.where(np.isin(owner, np.argsort(-relevance, kind="stable")[:MOST_TRIED]), owner, -1)
     outputs = predict(X[:1]).shape[1]
-    room = MOST_PREDICTED // cost // len(set(owner.tolist())) * FEW // max(FEW, outputs)
+    room = MOST_PREDICTED // cost // len(set(owner[owner >= 0].tolist())) * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
     X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
     own, found = predict(X), np.zeros(len(names))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from cavity.common.tabular import Tabular
 from cavity.common.text_tables import format_grid
 from cavity.explain.raw_rows import Array, RawRows
 
@@ -17,7 +19,8 @@ LEAST = 1e-12  # of probabilities and their variances
 Average = Callable[[list[Array]], tuple[Array, Array]]  # groups of rows to means and standard deviations
 
 
-class PartialDependence(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PartialDependence(Tabular):
     """Mean prediction when one column has the same value in every row.
 
     Attributes
@@ -50,6 +53,18 @@ class PartialDependence(NamedTuple):
     classes: NDArray[Any] | None
     level: float
     rows: int
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of a table: of a classifier, with a line per value and class."""
+        numbers = {"mean": self.mean.ravel(), "low": self.low.ravel(), "high": self.high.ravel()}
+        if self.classes is None:
+            return {self.name or "value": self.values, **numbers}
+        C = len(self.classes)
+        labels = np.tile(self.classes, len(self.values))
+        return {self.name or "value": np.repeat(self.values, C), "class": labels, **numbers}
+
+    def _heading(self) -> str:
+        return f"mean prediction over {self.rows} rows, with {self.level:.0%} intervals"
 
     def __str__(self) -> str:
         heads = ["mean"] if self.classes is None else [f"P({label})" for label in self.classes]

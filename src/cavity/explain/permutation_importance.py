@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
+from cavity.common.tabular import Tabular
 from cavity.errors import BadInput, BadOption
 from cavity.explain.raw_rows import find_column, find_columns
 from cavity.rows.validation import Features
@@ -20,7 +22,8 @@ TREES, LEAST_LEAF = 50, 10  # of the forest that predicts a column from the othe
 CORRELATED = 0.7  # absolute rank correlation from which groups="auto" joins columns
 
 
-class Importance(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Importance(Tabular):
     """Importance of the columns of a table, or of groups of columns.
 
     Attributes
@@ -45,14 +48,24 @@ class Importance(NamedTuple):
     loss: float
     conditional: bool = False
 
-    def __str__(self) -> str:
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of a table, the most important first."""
         order = np.argsort(-self.importance, kind="stable")
-        width = max(map(len, self.names))
-        columns = zip(self.names, self.importance, self.standard_error, strict=True)
-        lines = [f"{name:<{width}}  {mean:+.4f} ± {error:.4f}" for name, mean, error in columns]
+        names = [self.names[j] for j in order]
+        return {
+            "column": names,
+            "importance": self.importance[order],
+            "standard_error": self.standard_error[order],
+        }
+
+    def _heading(self) -> str:
         what = "unknown, given the others" if self.conditional else "shuffled"
-        head = f"increase of the mean loss ({self.loss:.4f} nats) if a column is {what}"
-        return "\n".join([head, *(lines[j] for j in order)])
+        return f"increase of the mean loss ({self.loss:.4f} nats) if a column is {what}"
+
+    def __str__(self) -> str:
+        width, lines = max(map(len, self.names)), zip(*self._columns().values(), strict=True)
+        texts = (f"{name:<{width}}  {mean:+.4f} ± {error:.4f}" for name, mean, error in lines)
+        return "\n".join([self._heading(), *texts])
 
 
 class Draws(NamedTuple):

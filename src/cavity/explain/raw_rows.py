@@ -97,7 +97,8 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
         names = features.names or tuple(f"column {j}" for j in range(features.n))
         return tuple(map(str, names)), np.arange(features.n)
     names = tuple(map(str, prepare.feature_names_in_))
-    place = np.array([names.index(name) for name in prepare.inputs])
+    known = {name: j for j, name in enumerate(names)}
+    place = np.array([known[name] for name in prepare.inputs])
     return names, place[group_features(prepare.columns_)[1]]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from cavity.errors import missing_extra
-from cavity.estimators.base import GPEstimator
 from cavity.export.autogluon import fit_estimator
 
 try:
@@ -24,7 +23,7 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
     The model class `cavity.export.autogluon.CavityModel` is the Gaussian process alone.
     """
 
-    estimator: GPEstimator  # the fitted model
+    estimator: Any
 
     def _fit_system(
         self,

@@ -33,6 +33,7 @@ from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
+from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.prediction.pool import Gate, Member, Pool
 from cavity.rows.batches.source import Source
@@ -104,7 +105,9 @@ def fit_classifier(
     seen = choose_seen(session, split.rest, rows.features.n)
     begun = start(session, split, seen)
     plan = replace(plan, seen=seen.n_rows if seen.n_rows < split.rest.n_rows else 0)
-    whole = Plan(training=begun.options.plan, calibration=plan, time_limit=session.clock.limit)
+    given, distinct = rows.table.n_rows, begun.options.plan.distinct or table.n_rows
+    training = replace(begun.options.plan, rows=given, distinct=distinct if distinct < given else None)
+    whole = Plan(training=training, calibration=plan, time_limit=session.clock.limit)
     whole = describe_plan(whole, plan_fast(session, split, whole), session.config, session.reduce)
 
     first, trained, judged, notes = begun.run.state, False, None, list[str]()
@@ -158,13 +161,13 @@ def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledT
 def find_cases(session: Session[ClassifierConfig], table: Facts) -> Facts:
     """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells."""
     auto = session.config.method.recommended and session.reduce.world == 1
-    return table.merged if auto and isinstance(table, Table) and not has_cells(table) else table
+    return table.merge() if auto and isinstance(table, Table) and not has_cells(table) else table
 
 
 def merge_rows(session: Session[ClassifierConfig], table: Facts) -> Facts:
     """Return the rows to train on: those of a table of cells are merged, too."""
     auto = session.config.method.recommended and session.reduce.world == 1
-    return table.merged if auto and isinstance(table, Table) and table.place is None else table
+    return table.merge(cells=True) if auto and isinstance(table, Table) and table.place is None else table
 
 
 def plan_judging(
@@ -267,7 +270,9 @@ def judge_held(split: Split, model: FittedModel, members: list[Member]) -> Judge
     assert held is not None
     found = predict_rows(model, members, held, number_units(held))
     how = f"{held.n_rows} rows {split.held_name}"
-    return judge_rows(found, _find_gate(model, members, split.rest), split.class_prior, how, "held out")
+    small = split.rest is not split.table and split.table.n_rows <= FULL_ROWS
+    gate, kind = _find_gate(model, members, split.rest), FOLDS if small else HELD_OUT
+    return judge_rows(found, gate, split.class_prior, how, kind)
 
 
 def _find_gate(model: FittedModel, members: list[Member], table: Facts) -> Gate | None:
@@ -312,7 +317,7 @@ def judge_folds(
     joined = join([held._replace(logs=held.logs[:logs]) for held in found])
     how = f"{len(found)} folds" if len(found) == len(folds) else f"{len(found)} of {len(folds)} folds"
     gate = find_gate(extract_model(begun.run.engine, begun.run.state), table) if logs > 1 else None
-    return judge_rows(joined, gate, split.class_prior, how, "folds"), recipes[: logs - 1], notes
+    return judge_rows(joined, gate, split.class_prior, how, FOLDS), recipes[: logs - 1], notes
 
 
 def fit_fold(
@@ -345,7 +350,7 @@ def extend(begun: Begun, split: Split) -> Begun:
     own = np.arange(rest.n_rows) if begun.table.place is None else begun.table.place
     place[np.searchsorted(table.numbers, rest.numbers)] = own
     if begun.table.place is not None:  # a table of cells
-        trained = table.merged
+        trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])
     share = np.where(place < 0, 0.0, trained.weight / begun.table.weight[np.maximum(place, 0)])
     kept = runs.Kept(torch.from_numpy(place).clamp_min(0), torch.from_numpy(share))

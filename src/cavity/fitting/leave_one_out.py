@@ -5,7 +5,7 @@ Labels calibrate the model and estimate its quality; variances say how usual a r
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class LeaveOneOut(NamedTuple):
     """Marginals of f at training rows without their own labels."""
 
     f: Normal  # [n C]
-    y: Numbers
+    y: NDArray[Any]  # classes, or targets in the units of the fit
     weight: Array
     rows: Numbers  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
@@ -119,7 +119,7 @@ def _leave_out(
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
     rows = np.arange(run.rows.n_rows) if chosen is None else chosen
-    return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), rows, False)
+    return LeaveOneOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
 
 
 def most_rows(n_classes: int) -> int:

@@ -131,10 +131,10 @@ class Frequencies:
     ) -> tuple[Forest, Frequencies]:
         weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
         count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
-        zero = np.zeros(1, np.int32)
-        leaf = (count / count.sum())[None].astype(np.float32)
-        never, start = np.full(1, np.inf, np.float32), np.zeros(rows.n_classes)
-        return Forest(zero, never, zero, zero, leaf, zero, zero, start, boosted=False), self
+        leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
+        node, child, at, root, column = (np.zeros(1, np.int32) for _ in range(5))
+        start = np.zeros(rows.n_classes)
+        return Forest(node, never, child, at, leaf, root, column, start, boosted=False), self
 
 
 @dataclass(frozen=True)

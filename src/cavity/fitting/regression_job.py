@@ -19,7 +19,7 @@ from cavity.common.column_statistics import Columns, distinct_rows
 from cavity.distributed import run_together
 from cavity.fitting import build
 from cavity.fitting.job import Job, Session, check_rows, start_job
-from cavity.fitting.leave_one_out import find_usual_rows
+from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
 from cavity.fitting.results import Result, common_result
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Kernel, inducing
@@ -28,7 +28,14 @@ from cavity.options import RegressorConfig, policy
 from cavity.options.plan import TableSize
 from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
-from cavity.prediction.regression import TrainingRows, make_training_rows, predict_moments, target_noise
+from cavity.prediction.regression import (
+    TrainingRows,
+    make_training_rows,
+    predict_moments,
+    residual,
+    target_noise,
+)
+from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Array, Facts, Request, Start, Table
@@ -73,8 +80,13 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
         # a source would be read once more
         left_out = find_usual_rows(run) if isinstance(given, Table) else None
         found = common_result(run, begin.columns, features, evidence, config.warm_start, begin.pool, left_out)
-        residual = config.method.predicts_residual
-        return found._replace(units=units, rows=keep(found.model), predicts_residual=residual)
+        with_residual = config.method.predicts_residual
+        estimate = None
+        if left_out is not None and isinstance(table, Table):
+            estimate = estimate_left_out(left_out, found.model, table, units, config)
+        return found._replace(
+            units=units, rows=keep(found.model), predicts_residual=with_residual, estimate=estimate
+        )
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
@@ -82,6 +94,26 @@ def prepare_regression(session: Session[RegressorConfig], request: Request) -> J
         stopping = (EarlyStopping(make_judge(held, config.method.predicts_residual, keep), PATIENCE),)
     return start_job(
         session, table, features, begin, Z, make_result, likelihood=make_likelihood(config), stopping=stopping
+    )
+
+
+def estimate_left_out(
+    left_out: LeaveOneOut,
+    model: FittedModel,
+    table: Table,
+    units: tuple[float, float],
+    config: RegressorConfig,
+) -> TargetEstimate | None:
+    """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
+    if config.method.keeps_rows or config.method.committee is not None:
+        return None
+    (shift, scale), var = units, left_out.f.var[:, 0]
+    if not config.method.predicts_residual:
+        var = var - torch.from_numpy(residual(model, table.X[left_out.rows]))
+    sd = (var.clamp_min(0) + target_noise(model)).sqrt().numpy()
+    mean, y = left_out.f.mean[:, 0].double().numpy(), left_out.y.astype(np.float64)
+    return estimate_targets(
+        shift + scale * mean, scale * sd, shift + scale * y, left_out.weight, of=table.n_rows
     )
 
 

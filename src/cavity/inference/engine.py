@@ -6,6 +6,7 @@ does not know their names. Data flow: X → (a, r) → marginals → cavity → 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -263,7 +264,8 @@ class Engine:
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
-        if self.sites.size:  # q follows from the parameters, which are not yet known
+        # q may follow from parameters that are not yet known; and a CPU does one thing after the other
+        if self.sites.size or not sums.P.is_cuda:
             return Made(sums, decay, clock, lambda: self.sites.factorise(sums))
         factor = run_on_side_stream(sums.P.device, lambda: self.sites.factorise(sums))
         return Made(sums, decay, clock, factor)
@@ -435,13 +437,14 @@ class Engine:
             promise = (slope * (theta - state.theta)).sum() if full else None
             sums = self.sites.place(theta, sums)
             factor = made.factor if sums is made.sums else lambda: self.sites.factorise(sums)
-        new, size = factor(), sums.h.sum() + theta.sum() + evidence
+        new, size = factor(), sums.h.sum() + evidence
         broken = q.failed | totals.failed
-        failed = broken | new.failed | (size - size != 0)  # ∞ − ∞ is NaN
-        if optimiser is not None and len(
-            theta
-        ):  # k(Z, Z) is factorised in the next step, and must have finite values there
-            failed = failed | ((theta - state.theta).abs().max() > LONGEST)
+        failed = broken | new.failed
+        if len(theta) and optimiser is not None:
+            # k(Z, Z) is factorised in the next step, and must have finite values there
+            leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
+            failed, size = failed | (leap > LONGEST), size + leap
+        failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
         failed = failed if going is None else failed | ~going
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta, pull),

@@ -281,18 +281,15 @@ class Tied(SiteStore):
         self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
     def factorise(self, sums: Sums) -> Factor:
-        return cholesky(self._with_cavity(sums).P, 1.0)
+        left = 1 - self.unit / self.counts
+        return cholesky(torch.cat([left[:, None, None] * sums.P, sums.P]), 1.0)
 
     def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
         """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C, both = len(sums.h), posterior(self._with_cavity(sums), factor)
+        C, left = len(sums.h), 1 - self.unit / self.counts
+        h = torch.cat([left[:, None] * sums.h, sums.h])
+        both = posterior(Sums(sums.P, h), factor or self.factorise(sums))
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
-
-    def _with_cavity(self, sums: Sums) -> Sums:
-        left = 1 - self.unit / self.counts
-        return Sums(
-            torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
-        )
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)

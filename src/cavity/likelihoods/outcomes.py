@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from cavity.common.namespaces import Array
@@ -53,7 +52,7 @@ def make_outcome(
     ):
         return None
     given = arguments.keys() - {"n_classes"}
-    log_win = log_probit if two else partial(log_largest, n_classes=n_classes)
+    log_win = log_probit if two else log_largest
     if name == ("BinaryProbit" if two else "ProbitPairs") and not given and not state:
         return ClassOutcome(log_win, n_classes)
     if (

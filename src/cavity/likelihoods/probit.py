@@ -117,7 +117,7 @@ class ProbitPairs(_Probit):
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        return log_largest(mean, var, self._classes())
+        return log_largest(mean, var)
 
 
 @LIKELIHOODS.register

@@ -170,7 +170,7 @@ class RobustMax(_Robust):
         return win(f.mean, f.var)
 
     def _log_win(self, mean: Array, var: Array) -> Array:
-        return log_largest(mean, var, self._classes())
+        return log_largest(mean, var)
 
 
 @LIKELIHOODS.register

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from cavity.common.tabular import Tabular
 from cavity.rows.tables import Facts, Table
 from cavity.training.run_settings import Steps
 
@@ -119,7 +120,7 @@ class CalibrationPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Tabular):
     """What a fit does, with the reason of each decision. `print(clf.plan_)` shows it as a table.
 
     Attributes
@@ -187,15 +188,21 @@ class Plan:
             parts += [word for _, word, _ in c.choices() if word != "none"]
         return f"{', '.join(parts)} ({t.device})"
 
-    def __str__(self) -> str:
+    def _columns(self) -> dict[str, Any]:
+        return dict(zip(Choice._fields, zip(*self.choices, strict=True), strict=True))
+
+    def _heading(self) -> str:
         t = self.training
         classes = f", {t.classes} classes" if t.classes > 1 else ""
         distinct = f" ({t.distinct:,} distinct)" if t.distinct else ""
         head = f"Plan for {t.rows:,} rows{distinct}, {t.columns} columns{classes}"
         time = self.describe_time()
+        return f"{head}: {time}" if time else head
+
+    def __str__(self) -> str:
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
         rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)
-        return "\n".join([f"{head}: {time}" if time else head, *rows])
+        return "\n".join([self._heading(), *rows])
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self | None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.common.params import Parameters
 from cavity.errors import BadOption
 
+if TYPE_CHECKING:
+    import torch
+
+Learnt = Literal["kernel", "noise", "inducing", "frequencies", "epsilon"]
 OF_CLASSIFIER = ("share", "schedule", "validation_fraction", "patience")  # GPRegressor has no use for them
 
 
@@ -73,19 +79,19 @@ class Training(Parameters):
     Training(learn=('kernel', 'noise'), tol=0.001, max_seconds=60.0)
     """
 
-    learn: Any = ("kernel", "noise", "inducing")
-    noise: Any = 0.1
-    share: str | None = "auto"
-    optimizer: str = "auto"
-    schedule: str = "inner-approx"
+    learn: Learnt | Sequence[Learnt] = ("kernel", "noise", "inducing")
+    noise: float | Sequence[float] | NDArray[Any] = 0.1
+    share: Literal["auto", "prior", "kernel", "inducing", "both"] | None = "auto"
+    optimizer: Literal["auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"] = "auto"
+    schedule: Literal["inner-approx", "inner-exact", "outer"] = "inner-approx"
     damping: float | None = None
     tol: float = 1e-4
     max_seconds: float | None = None
     validation_fraction: float | None = None
     patience: int = 10
     jitter: float | None = None
-    dtype: Any = "float64"
-    checkpoint: Any = None
+    dtype: Literal["float64", "float32"] | torch.dtype = "float64"
+    checkpoint: str | os.PathLike[str] | None = None
     checkpoint_every: float = 60.0
     resume: bool = False
 

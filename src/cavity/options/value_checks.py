@@ -76,9 +76,9 @@ def whole(name: str, value: Any, low: int) -> int:
     return int(value)
 
 
-def read_level(value: Any) -> float:
+def read_level(value: Any, name: str = "level") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise BadOption(f"level={value!r} must be a probability above 0 and below 1, such as 0.95.")
+        raise BadOption(f"{name}={value!r} must be a probability above 0 and below 1, such as 0.95.")
     return float(value)
 
 

@@ -1,8 +1,8 @@
-"""Class probabilities under draws of the latent functions from their posterior."""
+"""Draws of the latent functions from their posterior, and class probabilities under them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -20,27 +20,31 @@ Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
 
 
+class Normals:
+    """Standard normal numbers on a model's device."""
+
+    def __init__(self, model: FittedModel, seed: int) -> None:
+        self.device, self.random = model.device, torch.Generator().manual_seed(seed)
+
+    def __call__(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=self.random).to(self.device)
+
+
 @torch.no_grad()
-def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: int) -> Iterator[Array]:
-    """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
+def draw_latent(
+    model: FittedModel, groups: Iterable[Array], n_draws: int, draw_normal: Normals
+) -> Iterator[Tensor]:
+    """Yield draws of f without noise at each group of rows, [S n C].
 
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
-    differ by little noise. The noise of f and the pool's weights stay as they are in predictions.
+    differ by little noise.
     """
-    random = torch.Generator().manual_seed(seed)
-
-    def draw_normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=random).to(model.device)
-
-    prior, (prior_lower, mean, lower) = (
-        model.prior,
-        map(torch.as_tensor, (model.prior_lower, model.mean, model.lower)),
-    )
+    prior = model.prior
+    prior_lower, mean, lower = map(torch.as_tensor, (model.prior_lower, model.mean, model.lower))
     C, M = model.n_latent, mean.numel() // model.n_latent
     noise = draw_normal(n_draws, *lower.shape[:2])
     off = solve_lower_t(lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
     w = mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
-    variance = prior.noise.double().clamp_min(1e-12).expand(C)  # [C]
     for rows in groups:
         X = as_tensor(rows).to(mean)
         a = prior.project_with(prior_lower, X).a.double()
@@ -48,6 +52,18 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
         root = _residual_root(model, X, a)
         if root is not None:
             f = f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
+        yield f
+
+
+@torch.no_grad()
+def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: int) -> Iterator[Array]:
+    """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
+
+    The noise of f and the pool's weights stay as they are in predictions.
+    """
+    C, draw_normal = model.prior.n_latent, Normals(model, seed)
+    variance = model.prior.noise.double().clamp_min(1e-12).expand(C)  # [C]
+    for rows, f in zip(groups, draw_latent(model, groups, n_draws, draw_normal), strict=True):
         if model.coupled:  # the quadrature of correlated classes is slow: draw the noise, too
             f = f + variance.sqrt() * draw_normal(*f.shape)
             log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()

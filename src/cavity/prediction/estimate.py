@@ -3,21 +3,24 @@
 Folds share most of their training rows, and another draw of these makes another model; the standard error s of their mean loss does
 not know it. The error of a small table is therefore wider: [decision 48]
 
-    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows, 0 for rows held out of the only fit
+    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows or a part of them, 0 for rows of a large table or of your own
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import average, score_rows
+from cavity.common.tabular import Tabular
 
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
+FOLDS: Rows = "folds"
+HELD_OUT: Rows = "held out"
 
 WIDER = 1.0  # share by which the standard error grows
 FULL_ROWS = 2000  # above, another draw of the rows makes nearly the same model
@@ -33,7 +36,20 @@ def format_loss(value: float, error: float | None = None) -> str:
     return f"{value:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
-class Estimate(NamedTuple):
+class _Scores(NamedTuple):
+    how: str
+    rows: int
+    log_loss: float
+    standard_error: float
+    accuracy: float
+    baseline_log_loss: float
+    baseline_accuracy: float
+    true: tuple[float, ...]
+    predicted: tuple[float, ...]
+    seen: bool = False
+
+
+class Estimate(Tabular, _Scores):
     """How good the fit is on new rows, and how good class frequencies alone would be.
 
     Attributes
@@ -56,16 +72,18 @@ class Estimate(NamedTuple):
         Whether hyper-parameters saw the rows.
     """
 
-    how: str
-    rows: int
-    log_loss: float
-    standard_error: float
-    accuracy: float
-    baseline_log_loss: float
-    baseline_accuracy: float
-    true: tuple[float, ...]
-    predicted: tuple[float, ...]
-    seen: bool = False
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        return {
+            "score": ["log loss", "accuracy"],
+            "value": [self.log_loss, self.accuracy],
+            "standard_error": [self.standard_error, math.nan],
+            "class_frequencies": [self.baseline_log_loss, self.baseline_accuracy],
+        }
+
+    def _heading(self) -> str:
+        return f"estimated on {self.origin}. {self.trust}"
 
     @property
     def origin(self) -> str:
@@ -119,8 +137,8 @@ def estimate_quality(
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
-    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit; `unit`: the same number for
-    rows that belong together.
+    `rows`: "seen" by hyper-parameters, of "folds" or of a part of a small table, or "held out"; `unit`: the same number for rows
+    that belong together.
     """
     scores, predicted = score_rows(log_p, y), log_p.argmax(1)
     loss = average(scores["nll"], weight, unit)

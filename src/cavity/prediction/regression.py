@@ -179,6 +179,11 @@ def _project(model: FittedModel, new: Array) -> tuple[Rows, Rows, Rows]:
     return xp.host((model.mean[:, None] @ a)[:, 0]), xp.host(xp.solve_lower(model.lower, a)), xp.host(a)
 
 
+def residual(model: FittedModel, new: Any) -> Rows:
+    """Return r of one latent function at new rows, [n]."""
+    return np.asarray(model.xp.host(model.project(as_rows(model, new))[1])[0])
+
+
 def predict_moments(
     model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any
 ) -> Marginals:
@@ -190,7 +195,7 @@ def predict_moments(
         return committee(model, f, new)
     var = f.var[:, 0]
     if not with_residual:
-        var = var - model.xp.host(model.project(as_rows(model, new))[1])[0]
+        var = var - residual(model, new)
     return Marginals(f.mean[:, 0], var)
 
 

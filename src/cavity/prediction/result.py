@@ -12,6 +12,7 @@ from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
+from cavity.prediction.regression_estimate import TargetEstimate
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
@@ -59,7 +60,7 @@ class Result(NamedTuple):
     loo: Any = None  # LeaveOneOut, of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
-    estimate: Estimate | None = None  # of a classifier, from rows that were held out
+    estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
     plan: Any = None  # Plan, or one that is made later
     importance: Array | None = None  # [columns], computed when it is first needed
     background: Array | None = None  # [n D], training rows to compute it from; model files have none

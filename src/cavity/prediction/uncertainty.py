@@ -1,15 +1,14 @@
-"""Split the entropy of a prediction, rank rows by what their labels would teach, and measure novelty. [docs/decisions/0014]"""
+"""Split the entropy of a prediction, and measure the novelty of rows. [docs/decisions/0014]"""
 
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput
+from cavity.common.tabular import Tabular
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import (
     FittedModel,
@@ -24,12 +23,32 @@ from cavity.prediction.novelty import Novelty
 Array = NDArray[np.float64]
 
 
-class Uncertainty(NamedTuple):
-    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits)."""
-
+class _Entropies(NamedTuple):
     total: Array
     aleatoric: Array
     epistemic: Array
+
+
+class Uncertainty(Tabular, _Entropies):
+    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits).
+
+    Attributes
+    ----------
+    total : ndarray of shape (n,)
+        Entropy of the class probabilities.
+    aleatoric : ndarray of shape (n,)
+        What would remain if the latent functions were known.
+    epistemic : ndarray of shape (n,)
+        What labels nearby could teach.
+    """
+
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        return {"row": np.arange(len(self.total)), **self._asdict()}
+
+    def _heading(self) -> str:
+        return "entropy of each row's label, in nats"
 
 
 def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
@@ -79,18 +98,3 @@ def _ask(outcome: Any, mean: Array, var: Array, noise: Array) -> Any:
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:
     """Return how unlike the training rows each row is, [n]."""
     return (novelty.at(predict_moments(model, rows)[1]),)
-
-
-def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
-    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN."""
-    unknown = np.flatnonzero(np.isnan(uncertainty.epistemic))
-    if len(unknown):
-        raise BadInput(
-            f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted from 0): their epistemic part is not a "
-            "number. Look at these rows' features, and at predict_uncertainty of them; leave them out."
-        )
-    if n is not None and n > len(uncertainty.epistemic):
-        rows = len(uncertainty.epistemic)
-        warnings.warn(f"n={n}, but X has {rows} rows: all of them are returned.", UserWarning, stacklevel=3)
-    order = np.argsort(-uncertainty.epistemic, kind="stable")
-    return np.asarray(order[:n], dtype=np.int64)

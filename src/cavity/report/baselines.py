@@ -1,4 +1,4 @@
-"""What `cavity fit` compares a model with: logistic regression by folds; for a regressor, the mean on rows held out."""
+"""What `cavity fit` compares a model with: logistic regression by folds."""
 
 from __future__ import annotations
 
@@ -6,40 +6,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from cavity.estimators.base import GPEstimator
-from cavity.options import read_training
-from cavity.report.scores import Array, Numbers, score_constant, score_targets
-from cavity.rows.frames import Prepared
-from cavity.rows.splitting import choose_folds, hold_out
+from cavity.report.scores import Array
+from cavity.rows.splitting import choose_folds
 
 FOLDS = 3
 MOST_WORK = 2_000_000  # rows × features × classes of logistic regression
-HELD_SHARE = 0.2
-LEAST_ROWS = 10
-
-
-def estimate_regression(
-    model: GPEstimator, X: Array, y: Array, weight: Array | None, seed: int
-) -> Numbers | None:
-    """Fit once more without a fifth of the rows, and score their predictions; None for a handful of rows or with a time limit."""
-    w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-    held = hold_out(X, None, HELD_SHARE, seed, weight=w)
-    if read_training(model.training).max_seconds is not None or (w > 0).sum() < LEAST_ROWS or not held.any():
-        return None
-    again = clone(model).set_params(training__checkpoint=None, training__resume=False, verbose=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        again.fit(Prepared(X[~held], model.preparation_), y[~held], sample_weight=w[~held])
-    mean, std = again.predict(Prepared(X[held]), return_std=True)
-    found = score_targets(mean, std, y[held], w[held])
-    mean = float(np.average(y[~held], weights=w[~held]))
-    std = float(np.sqrt(np.average((y[~held] - mean) ** 2, weights=w[~held]))) or 1.0
-    plain = score_constant(mean, std, y[held], w[held])
-    del plain["r2"]
-    return {"rows": int(held.sum()), **found, "baseline": plain}
 
 
 def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int) -> float | None:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.scoring import NORMAL_95
+from cavity.common.text_tables import name_column
 from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, Range, choose_dates
+from cavity.report.svg import Plot, Range, choose_dates, choose_ticks
 from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
@@ -84,7 +85,11 @@ def draw_learning(history: Sequence[dict[str, Any]]) -> list[Figure]:
 def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:
     """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
     mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
-    classes, bounds, what = [target], (float(low.min()), float(high.max())), f"mean {target}"
+    classes, bounds, what = (
+        [target],
+        (float(low.min()), float(high.max())),
+        f"mean {target.removeprefix('the ')}",
+    )
     if found.classes is not None:
         classes, bounds, what = [str(c) for c in found.classes], (0.0, 1.0), "mean probability"
     shown = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_SERIES]).tolist()
@@ -96,7 +101,7 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     left_out = f" The {len(shown)} classes that change most." if 2 < len(classes) > len(shown) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
     legend = {} if found.classes is None else {c: classes[c] for c in shown}
-    return Figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+    return Figure(f"dependence-{number}", plot, caption, name_column(found.name), legend)
 
 
 class Series(NamedTuple):
@@ -116,8 +121,8 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
     ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
-    room = 0.1 * (ends[1] - ends[0]) if missing.any() else 0.0  # for missing cells at the right
-    plot = Plot((ends[0], ends[1] + room), bounds, labels=(found.name or "(no name)", what))
+    room = 0.18 * (ends[1] - ends[0]) if missing.any() else 0.0  # for missing cells at the right
+    plot = Plot((ends[0], ends[1] + room), bounds, labels=(name_column(found.name), what))
     for s in series:
         plot.band(x, s.low[~missing], s.high[~missing], s.kind)
         plot.line(x, s.mean[~missing], s.kind)
@@ -129,7 +134,9 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
                 plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
             tip, kind = s.tip(i, format_value(found.values[i])), f"{s.kind} hollow" if lacks else s.kind
             plot.dot(place, s.mean[i], kind, tip, 4 if lacks else 3)
-    ticks = choose_dates(*ends) if found.kind == "date" else None
+    ticks = choose_dates(*ends) if found.kind == "date" else choose_ticks(*plot.xlim)
+    if missing.any():
+        ticks = [tick for tick in ticks if tick[0] <= ends[1]] + [(plot.xlim[1], "missing")]
     changes = ", ".join(f"{s.name} {s.mean[0]:.3g} to {s.mean[-1]:.3g}" for s in series)
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
@@ -149,16 +156,16 @@ def _draw_levels(found: PartialDependence, series: list[Series], bounds: Range, 
 
 def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
     chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
-    both = np.concatenate([mean[chosen], y[chosen]])
+    both, name = np.concatenate([mean[chosen], y[chosen]]), target.removeprefix("the ")
     low, high = float(both.min()), float(both.max())
-    plot = Plot((low, high), (low, high), labels=(f"predicted {target}", f"true {target}"))
+    plot = Plot((low, high), (low, high), labels=(f"predicted {name}", f"true {name}"))
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
         off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
         tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
-    alt = f"True against predicted {target} of {len(chosen)} rows."
-    caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."
+    alt = f"True against predicted {name} of {len(chosen)} rows."
+    caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95% interval."
     return Figure("scatter", plot.render(alt), caption, "Predicted and true")
 
 
@@ -166,9 +173,10 @@ def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
     """Draw how many rows lie within their intervals, against how many should."""
     from scipy.special import ndtri
 
-    plot = Plot((0.4, 1), (0, 1), labels=("probability of the interval", "share of rows inside"))
-    plot.line([0.4, 1], [0.4, 1], "reference")
     inside = [float((np.abs(y - mean) <= ndtri(0.5 + 0.5 * level) * std).mean()) for level in LEVELS]
+    labels = ("probability of the interval", "share of rows inside")
+    plot = Plot((0.4, 1), (min(0.4, *inside), 1), labels=labels)
+    plot.line([0.4, 1], [0.4, 1], "reference")
     plot.line(LEVELS, inside, "c0")
     for level, share in zip(LEVELS, inside, strict=True):
         plot.dot(level, share, "c0", f"{level:.0%} intervals hold {share:.0%} of the rows")

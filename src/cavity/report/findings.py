@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput
-from cavity.estimators.base import GPEstimator
+from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
+from cavity.estimators.regressor import GPRegressor
 from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
+from cavity.explain.permutation_importance import Importance
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
 from cavity.fitting.results import Result
 from cavity.report.calibration import Array
@@ -21,6 +23,7 @@ from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode, to_array
 from cavity.saving.json_checks import format_label
 
+Model = GPClassifier | GPRegressor
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows
 MOST_CONDITIONAL = 20  # columns up to which the report says what each tells given the others
@@ -52,7 +55,7 @@ class Ranking(NamedTuple):
 class Findings(NamedTuple):
     """A model, and what the report tells of it."""
 
-    model: GPEstimator
+    model: Model
     fit: Result
     target: str
     classes: list[str]  # empty for a regressor
@@ -66,7 +69,7 @@ class Findings(NamedTuple):
         return None if self.scored is None or self.scored.truth is None else self.scored
 
 
-def find(model: GPEstimator, X: Any, y: Any, names: Any) -> Findings:
+def find(model: Model, X: Any, y: Any, names: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
     prepare = fit.features.preparation
@@ -97,10 +100,10 @@ def name_columns(raw: RawRows, names: Any) -> RawRows:
     return raw._replace(names=found)
 
 
-def score_rows(model: GPEstimator, raw: RawRows, y: Any) -> Scored:
+def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
     rows, fit = Prepared(raw.X), view_fit(model)
     classes = getattr(model, "classes_", None)
-    if classes is None:
+    if isinstance(model, GPRegressor):
         outcome = np.column_stack(model.predict(rows, return_std=True))
     else:
         outcome = model.predict_log_proba(rows)
@@ -122,19 +125,26 @@ def score_rows(model: GPEstimator, raw: RawRows, y: Any) -> Scored:
     return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
 
 
-def rank_columns(model: GPEstimator, scored: Scored | None, y: Any) -> Ranking | None:
+def measure_columns(
+    model: Model, X: Array, y: Any, weight: Any = None
+) -> tuple[Importance, Importance | None]:
+    """Measure the importance of columns on a random sample of rows: shuffled and, unless there are many, given the others."""
+    used = len(set(find_columns(view_fit(model).features)[1].tolist()))
+    room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4)
+    chosen = choose_rows(len(X), int(np.clip(room // (2 * used), 50, 500)), 0)
+    rows = Prepared(X[chosen]), y[chosen], None if weight is None else weight[chosen]
+    found = model.explain(*rows, n_repeats=2)
+    return found, model.explain(*rows, n_repeats=2, conditional=True) if used <= MOST_CONDITIONAL else None
+
+
+def rank_columns(model: Model, scored: Scored | None, y: Any) -> Ranking | None:
     values: Array | None = None
     errors: Array | None = None
     given: Array | None = None
     if scored is not None and scored.truth is not None:
-        C = scored.outcome.shape[1]
-        used, room = len(set(scored.raw.owner.tolist())), MOST_SHUFFLED // max(1, C // 4)
-        chosen = choose_rows(len(scored.raw.X), int(np.clip(room // (2 * used), 50, 500)), 0)
-        rows = Prepared(scored.raw.X[chosen]), np.asarray(to_array(to_plain(y, "y")))[chosen]
-        found = model.explain(*rows, n_repeats=2)
+        found, known = measure_columns(model, scored.raw.X, np.asarray(to_array(to_plain(y, "y"))))
         values, errors = found.importance, found.standard_error
-        if used <= MOST_CONDITIONAL:
-            given = model.explain(*rows, n_repeats=2, conditional=True).importance
+        given = None if known is None else known.importance
     else:
         values = getattr(model, "feature_importance_", None)
     if values is None:
@@ -174,7 +184,7 @@ def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
     return rows + [(n, "uncertain") for n in unsure if n not in both]
 
 
-def explain_notable(model: GPEstimator, scored: Scored, rows: list[int]) -> Contributions:
+def explain_notable(model: Model, scored: Scored, rows: list[int]) -> Contributions:
     raw = scored.raw
     used = len(set(raw.owner.tolist()))
     most = int(np.clip(MOST_REPLACED // max(1, len(rows) * used), 2, 30))

@@ -10,10 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.common import object_stores
 from cavity.common.lazy import resolve
 from cavity.errors import BadInput
-from cavity.estimators.base import GPEstimator
 from cavity.report import sections
 from cavity.report.charts import draw_dependence, draw_learning
-from cavity.report.findings import Findings, find, find_dependences
+from cavity.report.findings import Findings, Model, find, find_dependences
 from cavity.report.headline import find_lead
 from cavity.report.model_card import describe_model
 from cavity.report.scores import FEW_ROWS
@@ -21,7 +20,7 @@ from cavity.report.templates import render_report
 
 
 def write_report(
-    model: GPEstimator,
+    model: Model,
     path: str | Path,
     X: Any = None,
     y: Any = None,

@@ -13,6 +13,7 @@ import torch
 
 from cavity._version import __version__
 from cavity.estimators.base import GPEstimator
+from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.library import read_method
@@ -23,7 +24,7 @@ Facts = list[tuple[str, str]]
 def describe_model(model: GPEstimator) -> Facts:
     name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
     evidence = "none: training stopped too early" if math.isnan(value) else f"{value:,.2f}"
-    facts = _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
+    facts = _describe_classifier(model) if isinstance(model, GPClassifier) else _describe_regressor(model)
     facts += [(name[0].upper() + name[1:], evidence), ("Epochs", f"{model.n_epochs_}")]
     if model.history_ and "seconds" in model.history_[-1]:
         facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
@@ -45,7 +46,7 @@ def _describe_regressor(gp: GPEstimator) -> Facts:
     ]
 
 
-def _describe_classifier(clf: GPEstimator) -> Facts:
+def _describe_classifier(clf: GPClassifier) -> Facts:
     latent, M, D = clf.inducing_points_.shape
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
@@ -63,8 +64,8 @@ def _describe_classifier(clf: GPEstimator) -> Facts:
     if clf.calibration_ != "none":
         facts.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
     if len(clf.ensemble_weights_) > 1:
-        weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
-        facts.append(("Weights of Gaussian process and pooled classifiers", weights))
+        named = view_fit(clf).model.pool.named_weights
+        facts.append(("Weights of the pool", ", ".join(f"{name} {w:.2f}" for name, w in named.items())))
     return facts
 
 

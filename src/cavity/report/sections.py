@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from cavity.common.scoring import count_confusion
+from cavity.common.text_tables import name_column, shorten
+from cavity.estimators.classifier import GPClassifier
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
@@ -18,8 +20,8 @@ from cavity.rows.frames import Prepared
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix
-SHOWN_COLUMNS = 6  # columns of the table in that of notable rows
 EACH = ("precision", "recall", "f1", "auc")
+CELL_WIDTH = 24  # of a cell in the list of notable rows
 UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
 
 
@@ -62,40 +64,42 @@ def draw_trust(found: Findings) -> list[Figure]:
 
 
 def list_rows(found: Findings, numbers: Any) -> Content:
-    """List notable rows in original values, with what moved their predictions."""
+    """List notable rows with the cells that moved their predictions most."""
     scored = found.scored
     if scored is None:
         return None
     notable = find_notable(scored, not found.classes)
     places = [n for n, _ in notable]
     moved = explain_notable(found.model, scored, places)
-    order = range(len(moved.names)) if found.ranking is None else found.ranking.places
-    shown = [j for j in order if (scored.raw.owner == j).any()][:SHOWN_COLUMNS]
     outcome = _describe_labels(found, scored, places) if found.classes else _describe_numbers(scored, places)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
+        cells = (
+            f"{name_column(moved.names[j])} = {shorten(moved.values[k, j], CELL_WIDTH)} ({effect[j]:+.2g})"
+            for j in best
+        )
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
-        line["Moved by"] = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
-        lines.append([*line.values(), *(moved.values[k, j] for j in shown)])
-    head = [*line, *(moved.names[j] or "(no name)" for j in shown)]
-    return {"head": head, "lines": lines}
+        line["Moved by"] = "; ".join(cells)
+        lines.append(line)
+    return {"head": list(line), "lines": [list(line.values()) for line in lines]}
 
 
 def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
+    assert isinstance(found.model, GPClassifier)
     parts = found.model.predict_uncertainty(Prepared(scored.raw.X[places]))
     ratio = np.divide(parts.epistemic, parts.total, out=np.zeros(len(places)), where=parts.total > 0)
     lines = []
     for n, share in zip(places, ratio.clip(0, 1), strict=True):
         P, best = np.exp(scored.outcome[n]), int(scored.outcome[n].argmax())
-        line = {"Predicted": found.classes[best], "Probability": f"{P[best]:.1%}"}
+        line = {"Predicted": f"{found.classes[best]} ({P[best]:.1%})"}
         if scored.truth is not None:
             true = int(scored.truth[n])
-            line |= {"True": found.classes[true], "Its probability": f"{P[true]:.1%}"}
-            line["Right"] = "right" if true == best else "wrong"
+            said = "right" if true == best else f"wrong: {found.classes[true]} ({P[true]:.1%})"
+            line["True"] = said
         lines.append(line | {"Doubt for lack of data": f"{share:.0%}"})
     return lines
 
@@ -104,7 +108,7 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
     lines = []
     for n in places:
         mean, std = scored.outcome[n]
-        line = {"Predicted": format_number(mean, 4), "Std": f"{std:.3g}"}
+        line = {"Predicted": f"{format_number(mean, 4)} ± {std:.3g}"}
         if scored.truth is not None:
             y = float(scored.truth[n])
             line |= {"True": format_number(y), "Error / std": f"{(y - mean) / std:+.1f}"}
@@ -122,12 +126,12 @@ def describe_data(found: Findings) -> Content:
     lines = []
     for j, name in enumerate(found.columns[: 3 * MAX_LINES]):
         used = how.get(name, "number, used as it is")
-        lines.append([name or "(no name)", used, *([] if raw is None else _describe_cells(raw, j))])
+        lines.append([name_column(name), used, *([] if raw is None else _describe_cells(raw, j))])
     novelty = None if found.scored is None else found.scored.novelty
     return {
         "lines": lines,
         "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-        "aside": [] if prepare is None else [f"{c.name or '(no name)'} ({c.why})" for c in prepare.ignored_],
+        "aside": [] if prepare is None else [f"{name_column(c.name)} ({c.why})" for c in prepare.ignored_],
     }
 
 

@@ -18,16 +18,18 @@ Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 42
+LETTER = 7  # width of a digit
 
 
 class Plot:
     """Axes in a box of fixed size; the page scales it. Marks are added in the order they are drawn."""
 
     def __init__(
-        self, x: Range, y: Range, *, labels: tuple[str, str], left: int = LEFT, height: int = HEIGHT
+        self, x: Range, y: Range, *, labels: tuple[str, str], left: int = 0, height: int = HEIGHT
     ) -> None:
         self.xlim, self.ylim = _widen(x), _widen(y)
-        self.labels, self.left, self.height = labels, left, height
+        widest = max((len(text) for _, text in choose_ticks(*self.ylim)), default=0)
+        self.labels, self.left, self.height = labels, left or max(LEFT, 26 + LETTER * widest), height
         self.marks: list[tuple[str, str, str, dict[str, Any]]] = []  # shape, class, tooltip, attributes
 
     def x(self, value: float) -> float:
@@ -56,9 +58,13 @@ class Plot:
     def _points(self, x: Iterable[float], y: Iterable[float]) -> str:
         return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True))
 
+    def _inside(self, x: float, text: str) -> tuple[float, float, str]:
+        """Return where a tick is, and where its text is centred so that the box holds it."""
+        return x, min(x, WIDTH - 0.5 * LETTER * len(text)), text
+
     def render(self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None) -> Markup:
         """Return the SVG, with text for screen readers. Ticks are chosen if none are given."""
-        across = [(self.x(value), text) for value, text in x_ticks or choose_ticks(*self.xlim)]
+        across = [self._inside(self.x(value), text) for value, text in x_ticks or choose_ticks(*self.xlim)]
         up = [(self.y(value), text) for value, text in y_ticks or choose_ticks(*self.ylim)]
         box = {"width": WIDTH, "height": self.height, "left": self.left, "right": WIDTH - RIGHT, "top": TOP}
         box["bottom"] = self.height - BOTTOM

@@ -13,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cavity._version import __version__
-from cavity.common.text_tables import list_names, shorten
+from cavity.common.terms import TERMS, describe
+from cavity.common.text_tables import list_names, name_column, shorten
 from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
 
@@ -56,7 +57,7 @@ def format_defined(value: float, form: str) -> str:
 
 def list_columns(names: list[str]) -> str:
     """Join names of columns or classes; long ones are cut, and those with a comma quoted."""
-    short = [shorten(name or "(no name)", NAME_WIDTH) for name in names]
+    short = [shorten(name_column(name), NAME_WIDTH) for name in names]
     return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
@@ -67,8 +68,10 @@ TEMPLATES.filters |= {
     "f": format_defined,
     "listed": list_columns,
     "loss": format_loss,
+    "named": name_column,
     "number": format_number,
     "shorten": shorten,
+    "term": describe,
 }
 STYLE = TEMPLATES.get_template("report.css").render(light=COLOURS, dark=ON_DARK)
 SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8")
@@ -83,5 +86,6 @@ def render_report(**content: Any) -> str:
         script=Markup(SCRIPT),
         digest=digest,
         version=__version__,
+        terms=TERMS.values(),
     )
     return page.strip() + "\n"

@@ -134,9 +134,14 @@ def refuse_many_columns(X: Any) -> None:
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells."""
+    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells.
+
+    A frame of pandas is returned with dense columns, and with None in place of NA among objects.
+    """
     if is_stream(X):
         return read_stream(X)
+    if type(X).__module__.partition(".")[0] == "pandas" and is_frame(X):
+        return _to_plain_frame(X)
     if not is_sparse(X):
         return to_plain(X, "X")
     if is_large(X):
@@ -146,6 +151,20 @@ def to_dense(X: Any) -> Any:
             "method that reads rows in batches (the default of GPClassifier, 'svi' of GPRegressor)."
         )
     return X.toarray()
+
+
+def _to_plain_frame(frame: Any) -> Any:
+    changed = {}
+    for j, dtype in enumerate(frame.dtypes):
+        if hasattr(dtype, "subtype") and str(dtype).startswith("Sparse"):
+            changed[j] = frame.iloc[:, j].sparse.to_dense()
+        elif str(dtype) == "object" and (lacks := frame.iloc[:, j].isna()).any():
+            changed[j] = frame.iloc[:, j].where(~lacks, None)
+    if changed:
+        frame = frame.copy(deep=False)
+        for j, column in changed.items():
+            frame.isetitem(j, column)
+    return frame
 
 
 def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:

@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput
+from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import is_arrow, is_missing
 
+FEW_CLASSES = 10  # may have a single row each without a warning
+
 Array = NDArray[np.float64]
+HEAVY = 2.0**53  # rows that a float64 can count
 LIGHT = 0.1  # mean weight of rows below which a fit warns
 
 
+@as_bad_input()
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     """Return y as a one-dimensional array of class labels, one per row."""
     from sklearn.utils.multiclass import check_classification_targets
@@ -30,7 +34,9 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
         _refuse_odd_labels(y)
     elif y.dtype.kind == "f" and not np.isfinite(y).all():
         raise BadInput(f"y contains NaN or infinity in {int((~np.isfinite(y)).sum())} rows: drop these rows.")
-    check_classification_targets(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of many classes: `fit` says so in its own words
+        check_classification_targets(y)
     return np.asarray(y)
 
 
@@ -51,6 +57,11 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
         np.unique(y)
     except TypeError:
         raise mixed_error(y) from None
+    if len(y) and not isinstance(y[0], str):
+        raise BadInput(
+            f"Unknown label type: {type(y[0]).__name__}. Give text, truth values or whole numbers of at most 64 bits, for example "
+            "y.astype(str)."
+        )
 
 
 def mixed_error(labels: Iterable[Any]) -> BadInput:
@@ -71,7 +82,17 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
         raise BadInput(f"sample_weight has {negative} negative values; a row of weight w stands for w rows.")
     if not (weight > 0).any():
         raise BadInput("every sample_weight is zero: there is nothing to learn from.")
+    refuse_heavy_rows(weight, "sample_weight")
     return weight
+
+
+def refuse_heavy_rows(weight: Array, name: str) -> None:
+    """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
+    if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
+        raise BadInput(
+            f"{name} is {weight.max():.3g} for a row. A row of weight w counts as w rows, and all rows together may count as "
+            f"{HEAVY:.0e} at most: divide the weights by their mean."
+        )
 
 
 def warn_of_light_rows(sample_weight: Any) -> None:
@@ -110,9 +131,23 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
     labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
     if class_weight is not None:
         weight = weight * weight_of_class(class_weight, labels, weight)
+        refuse_heavy_rows(weight, "class_weight times sample_weight")
     if not (weight > 0).any():
         raise BadInput("every row has the weight 0: there is nothing to learn from.")
     return labels, weight
+
+
+def warn_of_single_rows(labels: NDArray[Any]) -> None:
+    """Warn, before a long fit, if most of many classes have a single row."""
+    rows = np.unique(labels, return_counts=True)[1]
+    single = int((rows == 1).sum())
+    if len(rows) > FEW_CLASSES and 2 * single > len(rows):
+        warnings.warn(
+            f"{single} of {len(rows)} classes have a single row, from which nothing can be learnt: predict a number with "
+            "GPRegressor (command line: --regression), merge rare classes, or check which column is the target.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
@@ -122,6 +157,7 @@ def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDAr
     return np.asarray(np.searchsorted(classes, labels))
 
 
+@as_bad_input()
 def check_targets(y: Any, n_rows: int) -> Array:
     """Return y as a one-dimensional array of finite numbers, one per row."""
     from sklearn.utils.validation import column_or_1d

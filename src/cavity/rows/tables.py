@@ -34,7 +34,7 @@ from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import check_labels, encode, read_labels, warn_of_light_rows
+from cavity.rows.labels import check_labels, encode, read_labels, warn_of_light_rows, warn_of_single_rows
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
@@ -124,13 +124,15 @@ class Table:
         """The distinct rows of X, and each row's index in them."""
         return distinct_rows(self.X)
 
-    @cached_property
-    def merged(self) -> Table:
-        """The table with equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
+    def merge(self, cells: bool = False) -> Table:
+        """Return equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
 
-        Two equal rows and one row of weight 2 make the same table, wherever they stand.
+        Two equal rows and one row of weight 2 make the same table, wherever they stand. `cells`: rows of different weights stay
+        apart, because each is a case that leaves alone.
         """
-        words = hash_rows(np.column_stack([self.X, self.y]) + 0.0)  # minus zero is zero
+        words = hash_rows(
+            np.column_stack([self.X, self.y, *([self.weight] if cells else [])]) + 0.0
+        )  # minus zero is zero
         _, first, place = np.unique(words, return_index=True, return_inverse=True)
         place = place.reshape(-1)
         weight = np.bincount(place, self.weight).astype(np.float64)
@@ -272,6 +274,7 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     rows, features = read_rows(request.X, owner, request.y)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     warn_of_light_rows(request.sample_weight)
+    warn_of_single_rows(labels)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
     if len(classes) < 2:

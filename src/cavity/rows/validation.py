@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.errors import BadInput
-from cavity.rows.arrow_tables import check_table, is_frame, to_chunk, to_dense
+from cavity.errors import BadInput, as_bad_input
+from cavity.rows.arrow_tables import check_table, import_pyarrow, is_frame, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
-from cavity.rows.columns.encoder import ColumnEncoder, encode_table
+from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
@@ -33,8 +33,9 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     return Features(owner, len(names), names, preparation)
 
 
+@as_bad_input()
 def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
-    """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
+    """Return X as a finite float64 table, and its features. A table with mixed columns or missing cells is prepared."""
     if isinstance(X, Prepared):
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
@@ -44,9 +45,10 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
         reader = _reader(owner)
         rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)
-        if names is None or np.isfinite(rows).all() or np.isinf(rows).any():
-            _refuse_missing(rows, names, owner)
+        if np.isfinite(rows).all() or np.isinf(rows).any():
+            _refuse_infinite(rows, names)
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
+        X = X if is_frame(X) else rows
     from cavity.rows.columns.preparation import Preparation
 
     chunk = to_chunk(X)
@@ -55,10 +57,11 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     return prepare.encode(chunk), prepared_features(owner, prepare)
 
 
+@as_bad_input()
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
     """Return X as a finite float64 table with these features.
 
-    With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
+    With `center`, a missing cell and a text that is not a number become the column's centre, and one warning counts such cells.
     """
     prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
@@ -68,13 +71,15 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
         X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
     else:
         X = to_dense(X)
-        check_table(X, features.owner, numbers_only=True)
+        fills = center is not None and features.names is not None
+        if check_table(X, features.owner, numbers_only=not fills):
+            X = _read_texts(X, features.names or ())
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
     rows = _convert(X, reader, reset=False)
-    if center is not None and features.names is not None and is_frame(X) and not np.isinf(rows).any():
-        rows = _fill_missing(rows, features.names, center)
-    _refuse_missing(rows, features.names, features.owner)
+    if center is not None and not np.isinf(rows).any():
+        rows = _fill_missing(rows, features.names or [f"column {j}" for j in range(features.n)], center)
+    _refuse_infinite(rows, features.names)
     return rows
 
 
@@ -97,7 +102,8 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     """Encode new rows as features; one warning counts what the training rows did not have."""
     notes: Counter[str] = Counter()
     rows = encode_table(prepare, to_chunk(X, prepare.feature_names_in_.tolist()), notes)
-    if not is_frame(X) and not isinstance(X, dict):
+    numbered = prepare.feature_names_in_.tolist() == [f"x{j}" for j in range(prepare.n_features_in_)]
+    if not is_frame(X) and not isinstance(X, dict) and not numbered:
         warnings.warn(
             f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
         )
@@ -107,7 +113,15 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     return rows
 
 
-def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Array]) -> Array:
+def _read_texts(X: Any, names: tuple[str, ...]) -> Any:
+    """Return a frame with texts as a table of numbers; one warning counts those that are not numbers and are missing."""
+    notes = Counter[str]()
+    rows = encode_table(leave_unchanged(names), to_chunk(X), notes)
+    warn_notes(notes)
+    return import_pyarrow().table(dict(zip(names, rows.T, strict=True)))
+
+
+def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]) -> Array:
     """Replace missing cells by the centres of their columns, with one warning."""
     missing, notes = np.isnan(rows), Counter[str]()
     for j in map(int, np.flatnonzero(missing.any(0))):
@@ -116,10 +130,9 @@ def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Arra
     return np.where(missing, center(), rows) if notes else rows
 
 
-def _refuse_missing(X: Array, names: Any, estimator: str) -> None:
+def _refuse_infinite(X: Array, names: Any) -> None:
     if not np.isfinite(X).all():
         raise BadInput(
-            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Impute them, for example with "
-            f"make_pipeline(SimpleImputer(add_indicator=True), {estimator}()), drop these rows, or fit on a data frame with "
-            "missing cells."
+            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Missing cells are NaN; make infinite ones NaN, "
+            "clip them, or drop these rows."
         )

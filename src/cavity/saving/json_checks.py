@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadFile
 from cavity.prediction.estimate import Estimate
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.validation import Features, prepared_features
 
@@ -23,6 +24,11 @@ def read_estimate(value: Any) -> Estimate | None:
         return None
     found = Estimate(**{name: value[name] for name in Estimate._fields if name in value})
     return found._replace(true=tuple(found.true), predicted=tuple(found.predicted))
+
+
+def read_target_estimate(value: Any) -> TargetEstimate | None:
+    """Return the estimate of a regressor's quality, or None."""
+    return None if value is None else TargetEstimate(**value | {"scores": tuple(value["scores"])})
 
 
 def read_relevance(found: NDArray[Any] | None, features: Features) -> Any:

@@ -16,12 +16,21 @@ from cavity.common import tensor_files
 from cavity.common.lazy import Later, resolve
 from cavity.errors import BadFile, CavityError
 from cavity.options.training import flatten
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import ARRAYS, TrainingRows
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
+from cavity.saving.json_checks import (
+    read_estimate,
+    read_features,
+    read_relevance,
+    read_target_estimate,
+    read_units,
+    unpack_labels,
+)
 from cavity.saving.pools import describe_pool, list_arrays, restore_pool
 from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
 from cavity.saving.schema import KINDS
@@ -83,7 +92,8 @@ def save(record: Record, path: str | Path) -> None:
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
-        "estimate": None if result.estimate is None else result.estimate._asdict(),
+        "estimate": result.estimate._asdict() if isinstance(result.estimate, Estimate) else None,
+        "target_estimate": result.estimate._asdict() if isinstance(result.estimate, TargetEstimate) else None,
         "importance": None if result.importance is None else result.importance.tolist(),
         "plan": None if plan is None else asdict(plan),
         "novelty": describe_novelty(result.novelty),
@@ -110,37 +120,7 @@ def describe(record: Record) -> dict[str, Any]:
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
-    """Read the estimator that `save` wrote. It makes the same predictions, to the bit.
-
-    Nothing in the file is run.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    device : None, str or torch.device
-        Where the model predicts, and the `device` of later fits. None: the CPU.
-    kernel : None, or a kernel
-        Needed if the model's kernel is a torch module of your own: make it as for the fit. The file has its learnt values but
-        not its code.
-
-    Returns
-    -------
-    GPClassifier or GPRegressor
-        Ready to predict, and to continue with `partial_fit`; `warm_start` starts again.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, load
-    >>> X, y = load_iris(return_X_y=True)
-    >>> path = Path(tempfile.mkdtemp()) / "iris.cavity"
-    >>> GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y).save(path)
-    >>> load(path).predict(X[:1]).tolist()
-    [0]
-    """
+    """Read the estimator that `save` wrote; `cavity.load` says more."""
     record = read_record(path, device, kernel)
     return ESTIMATORS[record.kind]._from_record(record)
 
@@ -241,7 +221,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         predicts_residual=residual,
         calibration=meta.get("calibration"),
         class_prior=None if shares is None else np.array(shares, dtype=np.float64),
-        estimate=read_estimate(meta.get("estimate")),
+        estimate=read_estimate(meta.get("estimate")) or read_target_estimate(meta.get("target_estimate")),
         importance=None if importance is None else np.array(importance, dtype=np.float64),
         plan=None if plan is None else Later(lambda: _restore_plan(plan)),
         novelty=restore_novelty(meta.get("novelty")),

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
+from cavity.prediction.regression_estimate import MOST_SCORES, TargetEstimate
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"
@@ -200,6 +201,10 @@ FACTS = (
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
     Fact("estimate?.seen?", r.flag),
+    Fact("target_estimate?.how", r.text),
+    Fact("target_estimate?.rows", COUNT),
+    *(Fact(f"target_estimate?.{name}", ANY) for name in TargetEstimate._fields[2:-1]),
+    Fact("target_estimate?.scores", r.many(r.number(0), most=MOST_SCORES)),
 )
 
 SUMMARY = (  # what `cavity info` prints
@@ -223,6 +228,7 @@ SUMMARY = (  # what `cavity info` prints
     Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
     Fact("plan?", r.text),
+    Fact("pool?", r.by_name(NUMBER)),
 )
 
 

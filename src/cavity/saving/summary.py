@@ -41,6 +41,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "calibration": result.calibration,
         "plan": None if plan is None else plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
+        "pool": pool.named_weights,
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
         "columns": None if prepare is None else dict(prepare.describe()),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),

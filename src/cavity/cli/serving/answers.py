@@ -23,8 +23,8 @@ ENTROPIES = ("total", "aleatoric", "epistemic")
 NUMBERS = {
     "mean": "Mean per row.",
     "std": "Standard deviation per row, noise included.",
-    "low": "Lower end of the 95 % interval per row.",
-    "high": "Upper end of the 95 % interval per row.",
+    "low": "Lower end of the 95% interval per row.",
+    "high": "Upper end of the 95% interval per row.",
 }
 
 

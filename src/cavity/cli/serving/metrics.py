@@ -20,6 +20,7 @@ REASONS = {
     503: "queue",
 }
 COUNT = "count"  # key of the server's state: the counter
+HEALTH = "health"  # key of the server's state: the function that answers bytes that ask for /health
 COUNTED = "counted"  # key of a request's state: it has been counted
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 

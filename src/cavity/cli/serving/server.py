@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 import torch
+import typer
 import uvicorn
 
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
-from cavity.cli.terminal import Terminal, Text
+from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.terminal import Interrupts, Terminal, Text
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
@@ -48,20 +49,23 @@ def serve(
         threads = max(1, torch.get_num_threads() // workers)
         os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, threads])
         app = f"{__name__}:make_worker_app"
-    uvicorn.run(
-        app,
-        factory=workers > 1,
-        host=host,
-        port=port,
-        workers=workers,
-        log_level="info",
-        server_header=False,
-        http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
-        ws="none",
-        timeout_graceful_shutdown=stop_seconds,
-        limit_concurrency=CONNECTIONS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
-    )
+    with Interrupts() as interrupts:
+        interrupts.hold()  # uvicorn stops, and then sends the signal again
+        uvicorn.run(
+            app,
+            factory=workers > 1,
+            host=host,
+            port=port,
+            workers=workers,
+            log_level="info",
+            server_header=False,
+            http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
+            ws="none",
+            timeout_graceful_shutdown=stop_seconds,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+        )
+    if interrupts.stopped:
+        raise typer.Exit(interrupts.stopped)
 
 
 def make_served_app(path: str, device: Text, limits: Limits, access: Access) -> Any:

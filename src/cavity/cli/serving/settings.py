@@ -37,6 +37,12 @@ class Access(NamedTuple):
     hosts: tuple[str, ...] = LOCAL_HOSTS
     token: str | None = None
 
+    def allows(self, host: str) -> bool:
+        """Whether a request may use this host, with or without a port; "*.name" allows all names of a domain, "*" any."""
+        name = re.sub(r":\d+\Z", "", host.lower())
+        allowed = [p.lower() for p in self.hosts]
+        return any(name == p or (p.startswith("*") and name.endswith(p[1:])) for p in allowed)
+
 
 def make_access(host: str, allowed: Sequence[str]) -> Access:
     """Allow the names of this machine, the address that the server listens on, and `allowed`; read the token."""

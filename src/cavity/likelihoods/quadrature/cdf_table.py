@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -15,49 +14,44 @@ CELLS = 256  # per unit of z: the cubics err by less than 1e-13
 DEGREE = 3
 
 
-class Workspace:
-    """Arrays that are used again for every piece of rows: memory that is new to a process costs as much as the arithmetic."""
+class Table:
+    """`largest.by_erfcx` from the table. Arrays are used again: memory that is new to a process costs as much as the arithmetic."""
 
-    def __init__(self, size: int) -> None:
-        self._numbers = torch.empty(4, size, dtype=torch.float64)
-        self._cells = torch.empty(size, dtype=torch.int32)
+    def __init__(self) -> None:
+        self._numbers = torch.empty(4, 0, dtype=torch.float64)
+        self._cells = torch.empty(0, dtype=torch.int32)
 
-    def reserve(self, shape: tuple[int, ...]) -> Tensor:
-        """Return an array for the argument of `minus_log_cdf`."""
-        return self._numbers[0, : torch.Size(shape).numel()].view(shape)
+    def __call__(self, shift: Tensor, rate: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+        """Return √(2π) φ/Φ, which the next call overwrites, and −Σ log Φ at z = shift + rate · d."""
+        shape = (*rate.shape, d.shape[1])
+        t = self._reserve(torch.Size(shape).numel())[0].view(shape)  # z in cells of the table
+        torch.addcmul((CELLS * shift)[..., None], (CELLS * rate)[..., None], d[:, None], out=t)
+        minus_log = self.minus_log_cdf(t)
+        total = minus_log.sum(1)
+        return minus_log.addcmul_(t, t, value=-0.5 / CELLS**2).exp_(), total
 
     def minus_log_cdf(self, t: Tensor) -> Tensor:
         """Return −log Φ(t/CELLS), for t/CELLS < LOW that of LOW. The next call overwrites it."""
-        size = t.numel()
-        found, local, coefficient = self._numbers[1:, :size]
-        cell = self._cells[:size]
+        _, found, local, coefficient = self._reserve(t.numel())
+        cell = self._cells[: t.numel()]
         torch.clamp(t.view(-1), CELLS * LOW, CELLS * HIGH, out=local).sub_(CELLS * LOW)
         cell.copy_(local).clamp_(min=0)  # rounds down; NaN may become any integer
         local.frac_()
-        highest, *lower = _table()
+        highest, *lower = _coefficients()
         torch.index_select(highest, 0, cell, out=found)
         for values in lower:
             torch.index_select(values, 0, cell, out=coefficient)
             torch.addcmul(coefficient, found, local, out=found)
         return found.view(t.shape)
 
-
-def make_evaluator(size: int) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return the function of `trapezoid.by_erfcx` from the table, for `size` points at most at a time."""
-    work = Workspace(size)
-
-    def evaluate(shift: Tensor, rate: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        t = work.reserve((*rate.shape, f.shape[1]))  # z in cells of the table
-        torch.addcmul((CELLS * shift)[..., None], (CELLS * rate)[..., None], f[:, None], out=t)
-        minus_log = work.minus_log_cdf(t)
-        product = minus_log.sum(1).neg_().exp_()
-        return minus_log.addcmul_(t, t, value=-0.5 / CELLS**2).exp_(), product
-
-    return evaluate
+    def _reserve(self, size: int) -> Tensor:
+        if size > self._cells.numel():
+            self._numbers, self._cells = self._numbers.new_empty(4, size), self._cells.new_empty(size)
+        return self._numbers[:, :size]
 
 
 @cache
-def _table() -> tuple[Tensor, ...]:
+def _coefficients() -> tuple[Tensor, ...]:
     """Return the coefficients of −log Φ in each cell, highest power first: cubics through the Chebyshev points; 0 beyond HIGH."""
     n = int((HIGH - LOW) * CELLS)
     angles = torch.pi * (torch.arange(DEGREE + 1, dtype=torch.float64) + 0.5) / (DEGREE + 1)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
-MANY = 16  # with more classes, only those that can be the largest get breakpoints
 SIZES = (16, 24, 32, 48, 96, 192)  # numbers of panels of the grids
 ENOUGH = 1.25  # natural panels per panel: probabilities are then accurate to about 1e-12
 NEAR = 2.5  # standard deviations within which a bump needs panels of one standard deviation
@@ -84,11 +83,3 @@ def shortest_grids(edges: Tensor, length: Tensor) -> Iterator[tuple[Tensor, Tens
     place = left.nonzero()[:, 0]
     if len(place):
         yield place, edges[place]
-
-
-def thin(edges: Array, floor: Array, ceiling: Array, most: int) -> Array:
-    """Return at most `most` breakpoints [n most]: evenly spaced ranks of those inside [floor, ceiling], ends included."""
-    xp = namespace(edges)
-    below, above = xp.count(edges[..., 1:] <= floor), xp.count(edges[..., :-1] < ceiling)
-    share = xp.constant(tuple(np.linspace(0, 1, most).tolist()), floor)
-    return xp.look_up(xp.clip(edges, floor, ceiling), xp.as_index(below + share * (above - below)))

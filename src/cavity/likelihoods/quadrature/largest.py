@@ -1,85 +1,342 @@
-"""Probability that one normal is the largest of many, with its derivatives: robust EP's integral. [METHOD 4, REP]
+"""How likely one of independent normals is the largest, with derivatives: the integral of predictions and of robust EP.
 
-The integrand is analytic and log-concave: 48 nodes of the trapezoidal rule around its mode integrate an ordinary row to 1e-12, with
-log Φ from a table. The sum over every other node, and the width of the rivals' steps, tell how large the error is. Rows that the
-rule does not resolve are left to Gauss–Legendre panels.
+    p_k = ∫ g_k(f) df        g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c)        [METHOD 4, REP; METHOD 8]
+
+g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially with its nodes.
+`log_probabilities` integrates all classes of a row on the same nodes, `win` one class per row, with derivatives. Both accept a sum
+if leaving out every other node hardly changes it. What they do not accept, g_k of very uneven widths or far in a tail, is
+integrated around its own mode, on nodes that resolve any widths. Arrays are torch's or NumPy's; this module does not load torch.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from cavity.common.linalg import concatenate
-from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, hazard, log_ndtr
-from cavity.likelihoods.quadrature.cdf_table import CELLS, LOW, Workspace
-from cavity.likelihoods.quadrature.grid import MANY, ORDER, piecewise_legendre, thin
+from cavity.common.namespaces import NUMPY, SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
 
-# breakpoints around a rival's step, in its standard deviations
-STEPS = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
-INWARD = (1.0, 0.5, 0.25, 0.125, 0.0625)  # breakpoints between the mode and the ends of the integrand
-DROP = 40.0  # the integrand ends where its logarithm has fallen by this
-NEWTON = 20  # steps to the mode and to each end; all converge from one side
-NODES = (48, 160)  # of the trapezoidal rule, and for rows that it does not resolve
-BYTES = 32 << 20  # of one array over a piece's nodes
-FALL = 26.0  # the same as DROP, for the trapezoidal rule
-MOST_CHANGE = 1e-5  # of the integrals if every other node is left out, relative to their sizes: their error is far smaller
-LOG_ERROR = -25.0  # of the rule at a rival's step
-CACHE_BYTES = 1 << 20  # of one array over a piece's nodes of the rule: it stays in the cache
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DROP = 26.0  # g_k ends where its logarithm has fallen by this
+# steps between nodes grow by this share of the distance: see `find_length`; those of a row more slowly, because of classes in tails
+GROWTH, OWN_GROWTH = 0.05, 0.125
+STEP = 0.7  # of the nodes of a row, in units of the scale
+SCANNED = 12  # nodes that find where the classes of a row have their mass
+FEW = 4  # classes up to which bounds are enough for that
+MOST = 384  # nodes of a row
+GRAPH_NODES, GRAPH_REACH = 320, (12.0, 8.5)  # standard deviations below and above the means
+OWN_NODES = (40, 96)  # of one class, in turn
+CAREFUL_NODES = 256
+MOST_CHANGE = 1e-4  # of a probability if every other node is left out: its error is far smaller
+MOST_OWN_CHANGE = 1e-5  # the same of the integrals of one class, relative to their sizes
+LONGEST_STEP = 1.0  # in units of the integrand's scale: longer ones may miss a rival's step
+LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: sums are in linear scale
+FAR, FAR_AMONG_MANY = -691.0, -32.0  # logarithms below which a bound must do
+MANY = 200  # classes above which single ones take long
+LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
+NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
+CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
+BYTES, GPU_BYTES = 2 << 20, 256 << 20  # of one array over a piece's nodes; on the CPU it stays in the cache
+SQRT_2PI = math.sqrt(2 * math.pi)
+LOG_SQRT_2PI = math.log(SQRT_2PI)
+
+# √(2π) φ/Φ [n C Q] and −Σ_c log Φ [n Q] at z = shift + rate · d, from [n C], [n C] and [n Q]
+Evaluate = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-class Integrand(NamedTuple):
-    """g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the normal, its mean at 0: log-concave, with −g'' ≥ 1."""
+class Span(NamedTuple):
+    """Where integrands have their mass, and the scale on which they bend at its lower end, each [n 1]."""
 
-    mean: Tensor  # [B R], of the rivals
-    rate: Tensor  # [B R], 1/s
+    low: Array
+    high: Array
+    scale: Array
 
-    def z(self, x: Tensor) -> Tensor:
-        """Return (x − μ_c)/s_c at points [B Q], [B Q R]."""
-        return (x[..., None] - self.mean[:, None]) * self.rate[:, None]
-
-    def log_value(self, x: Tensor) -> Tensor:
-        """Return g at points [B Q]."""
-        return log_ndtr(self.z(x)).sum(-1) - 0.5 * x * x
-
-    def start(self) -> Tensor:
-        """Return a point left of the mode, [B]: β(z) > −z, so the mode lies right of where each rival's −z balances x."""
-        curve = self.rate.square()
-        return (self.mean * curve / (1 + curve)).amax(-1).clamp_min(0)
-
-    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return g' and −g'' at x, [B], accurate enough for a step."""
-        z = (x[:, None] - self.mean) * self.rate
-        h = hazard(z)
-        bend = torch.where(z < -1e4, 1.0, h * (h + z))
-        return (h * self.rate).sum(-1) - x, (bend * self.rate.square()).sum(-1) + 1
-
-    def find_mode(self, steps: int) -> Tensor:
-        """Return the point where g' = 0, [B]. g' is convex and decreasing, so Newton's steps from the left never overshoot."""
-        x = self.start()
-        for _ in range(steps):
-            slope, bend = self.derivatives(x)
-            x = x + slope / bend
-        return x
+    def at(self, place: Array) -> Span:
+        return Span(*(t[place] for t in self))
 
 
 class Win(NamedTuple):
     """S = P(own > every rival): log S and the ratios S'/S, S''/S in each mean."""
 
-    log_value: Tensor  # [B]
-    first: Tensor  # [B 1+R], own first
-    second: Tensor  # [B 1+R]
+    log_value: Array  # [B]
+    first: Array  # [B 1+R], own first
+    second: Array  # [B 1+R]
+
+
+def find_length(span: Span, growth: float) -> Array:
+    r"""Return t at `high`, [n 1], for nodes at equal steps of t: the distance from `low` is
+
+        d(t) = s sinh(ρt)/ρ        ρ = growth,  s = 1/√κ at `low`,  κ = −(log g)''
+
+    κ falls with f. Left of the mode, the rise of log g from `low` is at least ½ κ d² and at most DROP, so that g bends on a scale
+    1/√κ of at least d/√(2 DROP): steps may grow in proportion to d.
+    """
+    xp, share = namespace(span.low), growth * (span.high - span.low) / span.scale
+    return xp.log(share + xp.sqrt(share * share + 1)) * (1 / growth)
+
+
+def place_nodes(span: Span, length: Array, nodes: int, growth: float) -> tuple[Array, Array]:
+    """Return distances d of nodes from `low`, and their weights, [n Q]: every other node first, then the others."""
+    xp, unit, step = namespace(length), span.scale * (0.5 / growth), length * (growth / nodes)
+    grown = xp.exp(step * xp.constant(_order(nodes), length))
+    shrunk = 1.0 / grown
+    return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
+
+
+@cache
+def _order(nodes: int) -> tuple[float, ...]:
+    return tuple(0.5 + j for start in (0, 1) for j in range(start, nodes, 2))
+
+
+def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
+    r"""Evaluate anywhere. With u = −z/√2,        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) = 2/erfcx(u)"""
+    xp = namespace(d)
+    u = (-SQRT_HALF * rate)[..., None] * d[:, None]
+    u += (-SQRT_HALF * shift)[..., None]
+    u = xp.maximum(u, -CEILING)
+    half = 0.5 * xp.erfcx(u)
+    u *= u
+    u -= xp.log(half)
+    return 1 / half, u.sum(1)
+
+
+def _sum_halves(terms: Array) -> Array:
+    """Return the sums over both halves of the nodes, [n C Q] → [n C 2]."""
+    return terms.reshape(*terms.shape[:-1], 2, -1).sum(-1)
+
+
+def _choose_evaluator(like: Array) -> Evaluate:
+    """Return the fastest way to evaluate: on a CPU with torch, a table."""
+    if namespace(like) is NUMPY or like.is_cuda:
+        return by_erfcx
+    from cavity.likelihoods.quadrature.cdf_table import Table
+
+    return Table()
+
+
+def _split(n: int, width: int, on_gpu: bool = False) -> Iterator[slice]:
+    """Yield slices of n rows, a few at a time, each of `width` numbers."""
+    size = max(1, (GPU_BYTES if on_gpu else BYTES) // (8 * width))
+    return (slice(start, start + size) for start in range(0, n, size))
+
+
+# --- all classes of a row ---------------------------------------------------------------------------------------------------------
+
+
+def log_probabilities(mean: Array, sd: Array) -> Array:
+    """Return log p, [n C] → [n C], not normalised: |Σ_k p_k − 1| is the error."""
+    xp, C = namespace(mean), mean.shape[1]
+    log_p, left = 0 * mean, mean == mean
+    left[:] = True
+    on_gpu = xp is not NUMPY and mean.is_cuda
+    evaluate = _choose_evaluator(mean)
+    with np.errstate(all="ignore"):
+        span = _find_span(mean, sd, evaluate)
+        length = find_length(span, GROWTH)
+        for finer in (1, 2):
+            count = xp.ceil(length[:, 0] * (finer / (8 * STEP))) * left.any(1)
+            for eighth in set(count.tolist()):
+                if not 0 < 8 * eighth <= MOST:
+                    continue
+                nodes = 8 * int(eighth)
+                rows = xp.find(count == eighth)
+                for some in (rows[i] for i in _split(len(rows), C * nodes, on_gpu)):
+                    log_p[some], left[some] = _integrate_all(
+                        mean[some], sd[some], span.at(some), length[some], nodes, evaluate
+                    )
+        entries = xp.find(left.reshape(-1))
+        if len(entries):
+            _mend(log_p, mean, sd, entries)
+    return log_p
+
+
+def _integrate_all(
+    mean: Array, sd: Array, span: Span, length: Array, nodes: int, evaluate: Evaluate
+) -> tuple[Array, Array]:
+    """Return log p and which of them are not resolved, each [n C]."""
+    xp, rate = namespace(mean), 1 / sd
+    d, weight = place_nodes(span, length, nodes, GROWTH)
+    ratio, total = evaluate((span.low - mean) * rate, rate, d)
+    ratio *= (weight * xp.exp(-total))[:, None]
+    halves = _sum_halves(ratio)
+    whole = halves.sum(-1)
+    p = whole * (rate / SQRT_2PI)
+    tiny = p < LEAST  # and nothing else is wrong with the row
+    changes = ~((abs(halves[..., 0] - halves[..., 1]) < MOST_CHANGE * whole) | tiny)
+    return xp.log(p), tiny | changes.any(1)[:, None]
+
+
+def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
+    r"""Bound where each g_k exceeds exp(−DROP) of its largest value, then look at a few nodes in between.
+
+    Let b be the largest mean, of class l, and γ_k = b − m_k. Since g_k has at least the value g_k(b), with Φ ≤ 1 on the right and
+    log Φ(z) ≤ −z²/2 on the left,
+
+        f ≤ m_k + √(γ_k² + v_k D)      f ≥ b − d_k − √(d_k² + D v_k v_l/(v_k + v_l)),    d_k = γ_k v_l/(v_k + v_l)
+        D = 2 (DROP − Σ_c log Φ(γ_c/√v_c))
+    """
+    xp, var, rate = namespace(mean), sd * sd, 1 / sd
+    best = xp.max(mean)
+    gap = best - mean
+    leads = 1.0 * (gap == 0)
+    best_var = xp.max(var * leads)
+    z = gap * rate
+    drop = 2 * (DROP - xp.sum(xp.log1p(-0.5 * xp.exp(-0.5 * z * z))))  # Φ(z) ≥ 1 − ½ exp(−z²/2)
+    high = xp.max(mean + (gap * gap + var * drop) ** 0.5)
+    share = best_var / (var + best_var)
+    back = gap * share
+    low = xp.min(best - back - (back * back + var * (share + 0.5 * leads) * drop) ** 0.5)
+    low = xp.maximum(low, xp.max(mean + LOWEST_Z * sd))  # there one Φ, and so every g_k, is below LEAST
+    if mean.shape[1] > FEW:
+        low, high = _scan(mean, rate, low, high, evaluate)
+    precision = rate * rate
+    bend = _bound_bend((low - mean) * rate) * precision
+    return Span(low, high, (xp.sum(bend) + xp.max(precision - bend)) ** -0.5)
+
+
+def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate) -> tuple[Array, Array]:
+    """Return the ends of what lies between nodes where every class has fallen by DROP."""
+    xp, h, steps = namespace(mean), (high - low) / (SCANNED - 1), namespace(mean).arange(SCANNED, mean)
+    first, last = 0 * low, 0 * low
+    for some in _split(len(mean), mean.shape[1] * SCANNED):
+        ratio, total = evaluate((low[some] - mean[some]) * rate[some], rate[some], h[some] * steps)
+        ratio *= xp.exp(-total)[:, None]
+        top = xp.max(ratio)
+        alive = (ratio > xp.where(top > LEAST, math.exp(-DROP) * top, 1.0)).any(1)
+        first[some] = xp.min(xp.where(alive, steps, 1.0 * SCANNED))
+        last[some] = xp.max(xp.where(alive, steps, 0.0))
+    return low + h * xp.clip(first - 1, 0, SCANNED - 1), low + h * xp.clip(last + 1, 0, SCANNED - 1)
+
+
+def _bound_bend(z: Array) -> Array:
+    """Return a bound of −(log Φ)'', which is at most 1 on the left and falls about as a normal on the right."""
+    z = namespace(z).maximum(z, 0.0)
+    return namespace(z).exp(-0.5 * z * z)
+
+
+def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
+    """Write log p of single classes, row · C + class, each around its own mode.
+
+    p_k is at most the probability that k beats the class that is surely highest. Where that is very small it must do.
+    """
+    xp, C = namespace(mean), mean.shape[1]
+    row, own = entries // C, entries % C
+    leader = (mean - 8 * sd).argmax(1)[row]
+    m, s = mean[row, own], sd[row, own]
+    duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
+    log_p[row, own] = duel
+    near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
+    for some in (near[i] for i in _split(len(near), C * CAREFUL_NODES)):
+        at, k = row[some], own[some]
+        unit = s[some][:, None]
+        away, rate = (mean[at] - m[some][:, None]) / unit, unit / sd[at]
+        away = xp.where(xp.arange(C, mean) == k[:, None], -1e6, away)  # no rival of its own
+        log_p[at, k] = Rivals(away, rate).integrate(CAREFUL_NODES, by_erfcx, careful=True).value
+
+
+def integrate_in_graph(mean: Array, var: Array) -> Array:
+    """Return log p in any namespace, without a branch on values, to 1e-9 where p > 1e-30; widths may differ a thousandfold."""
+    xp, sd = namespace(mean), namespace(mean).sqrt(var)
+    low, high = xp.max_over(mean - GRAPH_REACH[0] * sd, 1), xp.max_over(mean + GRAPH_REACH[1] * sd, 1)
+    inside = xp.where(mean + GRAPH_REACH[1] * sd < low, 0.0, 1.0 / var)
+    span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
+    d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
+    z = (d[..., None] + (low - mean)[:, None]) / sd[:, None]  # [n Q C]
+    log_cdf = xp.log_ndtr(z)
+    log_density = z * z * -0.5 - (xp.log(sd) + LOG_SQRT_2PI)[:, None]
+    return xp.logsumexp(log_density + (log_cdf.sum(2)[..., None] - log_cdf) + xp.log(weight)[..., None], 1)
+
+
+# --- one class per row ------------------------------------------------------------------------------------------------------------
 
 
 class Integrals(NamedTuple):
-    """log S without its constant, and means under the normalised integrand; see `win`."""
+    """log S, and means under the normalised integrand; see `win`."""
 
-    value: Tensor  # [B]
-    rate: Tensor  # [B R], ⟨β⟩
-    pull: Tensor  # [B R], ⟨zβ⟩
+    value: Array  # [B]
+    rate: Array  # [B R], ⟨β⟩
+    pull: Array  # [B R], ⟨zβ⟩
+    settled: Array  # [B], whether the others are resolved
+
+
+class Point(NamedTuple):
+    """log g at a point, its slope and −(log g)'', each [B 1]."""
+
+    value: Array
+    slope: Array
+    bend: Array
+
+
+class Rivals(NamedTuple):
+    """log g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the own normal, its mean at 0; −(log g)'' ≥ 1 falls with x."""
+
+    mean: Array  # [B R]
+    rate: Array  # [B R], 1/s
+
+    def at(self, x: Array) -> Point:
+        """Evaluate at x, [B 1]."""
+        xp, z = namespace(x), (x - self.mean) * self.rate
+        u = xp.maximum(-SQRT_HALF * z, -CEILING)
+        E = xp.erfcx(u)
+        beta = SQRT_2_OVER_PI / E
+        bend = (
+            xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
+        )  # it cancels on the far left
+        value = xp.sum(xp.log(0.5 * E) - u * u) - 0.5 * x * x
+        return Point(value, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
+
+    def find_span(self, careful: bool) -> tuple[Span, Array]:
+        r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the mode: there −z balances x for one rival.
+
+        With γ and κ the slope and the bend at x₀, −z²/2 ≥ log Φ and −x²/2 ≥ log g,
+
+            x ≥ x₀ − (√(γ² + 2κ DROP) − γ)/κ        x ≥ μ_c − s_c √D        x ≤ √D,    D = 2 (DROP − log g(x₀))
+
+        `careful` finds mode and lower end by Newton's steps, which never overshoot: the slope is convex and falls.
+        """
+        xp, curve = namespace(self.mean), self.rate * self.rate
+        x = xp.maximum(xp.max(self.mean * curve / (1 + curve)), 0.0)
+        point = self.at(x)
+        for _ in range(NEWTON if careful else 0):
+            x = x + point.slope / point.bend
+            point = self.at(x)
+        top, slope, bend = point
+        reach = (2 * (DROP - top)) ** 0.5
+        high = xp.minimum(x + slope + (slope * slope + 2 * DROP) ** 0.5, reach)
+        low = x - ((slope * slope + 2 * DROP * bend) ** 0.5 - slope) / bend
+        low = xp.maximum(low, xp.max(self.mean - reach / self.rate))
+        for _ in range(END_STEPS if careful else 0):
+            point = self.at(low)
+            low = low + xp.maximum(top - DROP - point.value, 0.0) / point.slope
+        bend = _bound_bend((low - self.mean) * self.rate) * curve
+        return Span(low, high, (xp.sum(bend) + 1) ** -0.5), top
+
+    def integrate(self, nodes: int, evaluate: Evaluate, careful: bool) -> Integrals:
+        """Return the integrals of each row."""
+        xp, (span, top) = namespace(self.mean), self.find_span(careful)
+        length = find_length(span, OWN_GROWTH)
+        d, weight = place_nodes(span, length, nodes, OWN_GROWTH)
+        x, away = span.low + d, self.mean - span.low
+        shift = -away * self.rate
+        ratio, total = evaluate(shift, self.rate, d)
+        weight *= xp.exp(-top - 0.5 * x * x - total)
+        norm = SQRT_2PI * xp.sum(weight)
+        ratio *= weight[:, None]
+        rates = _sum_halves(ratio)
+        ratio *= d[:, None]
+        pulls = (_sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
+        even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
+        whole, change = even + odd, even - odd
+        settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
+        settled &= ((length < LONGEST_STEP * nodes) & (shift > LOWEST_Z)).all(1)
+        found, R = whole / norm, self.mean.shape[1]
+        value = xp.log(norm)[:, 0] + (top[:, 0] - 2 * LOG_SQRT_2PI)
+        return Integrals(value, found[:, :R], found[:, R:], settled)
 
 
 def win(mean: Tensor, var: Tensor) -> Win:
@@ -93,137 +350,31 @@ def win(mean: Tensor, var: Tensor) -> Win:
     """
     sd = var.sqrt()
     unit = sd[:, :1]
-    g = Integrand((mean[:, 1:] - mean[:, :1]) / unit, unit / sd[:, 1:])
-    if mean.is_cuda:  # a recorded step cannot sort rows
-        value, rate, pull = _by_panels(g)
-    else:
-        found = _refine(Integrand(g.mean.double(), g.rate.double()), NODES)
-        value, rate, pull = (t.to(mean.dtype) for t in found)
-    force = g.rate * rate
-    own, turn = force.sum(1, keepdim=True), (g.mean * force + pull).sum(1, keepdim=True)
-    first = torch.cat([own, -rate], 1) / sd
-    second = torch.cat([turn, -pull], 1) / var
-    return Win(value - LOG_SQRT_2PI, first, second)
+    rivals = Rivals(((mean[:, 1:] - mean[:, :1]) / unit).double(), (unit / sd[:, 1:]).double())
+    found = _refine(rivals, () if mean.is_cuda else OWN_NODES)  # a recorded step cannot sort rows
+    value, rate, pull = (t.to(mean.dtype) for t in found[:3])
+    force = rate * rivals.rate.to(mean.dtype)
+    turn = (rivals.mean.to(mean.dtype) * force + pull).sum(1, keepdim=True)
+    first = namespace(mean).concat([force.sum(1, keepdim=True), -rate]) / sd
+    return Win(value, first, namespace(mean).concat([turn, -pull]) / var)
 
 
-def _refine(g: Integrand, nodes: tuple[int, ...]) -> Integrals:
-    """Integrate by the trapezoidal rule with these numbers of nodes in turn, then on panels; each time the rows that are left."""
-    if not nodes:
-        return _by_panels(g)
-    found, resolved = integrate_trapezoid(g, nodes[0])
-    left = resolved.logical_not().nonzero()[:, 0]
+def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
+    """Integrate with these numbers of nodes in turn, each time the rows that are left; the last ones carefully."""
+    from cavity.common.linalg import concatenate
+
+    like, R = rivals.mean, rivals.mean.shape[1]
+    most = nodes[0] if nodes else CAREFUL_NODES
+    size = max(1, (GPU_BYTES if like.is_cuda else BYTES) // (8 * R * most))
+    evaluate = _choose_evaluator(like) if nodes else by_erfcx
+    parts = [
+        Rivals(*piece).integrate(most, evaluate, careful=not nodes)
+        for piece in zip(*(t.split(size) for t in rivals), strict=True)
+    ]
+    found = parts[0] if len(parts) == 1 else concatenate(parts)
+    left = namespace(like).find(~found.settled) if nodes else []
     if len(left):
-        rest = _refine(Integrand(g.mean[left], g.rate[left]), nodes[1:])
+        rest = _refine(Rivals(rivals.mean[left], rivals.rate[left]), nodes[1:])
         for column, part in zip(found, rest, strict=True):
             column[left] = part
     return found
-
-
-def _by_panels(g: Integrand) -> Integrals:
-    """Integrate on Gauss–Legendre panels, a few rows at a time."""
-    rivals = g.mean.shape[1]
-    panels = 2 * len(INWARD) + len(STEPS) * min(rivals, MANY)
-    size = max(1, BYTES // (8 * rivals * ORDER * panels))
-    pieces = [Integrand(*piece) for piece in zip(*(torch.split(t, size) for t in g), strict=True)]
-    parts = [_integrate(piece, _breakpoints(piece, piece.find_mode(NEWTON))) for piece in pieces]
-    return concatenate(parts)
-
-
-def _integrate(g: Integrand, edges: Tensor) -> Integrals:
-    grid = piecewise_legendre(edges)
-    x = grid.nodes  # [B Q]
-    z = g.z(x)
-    log_g = log_ndtr(z).sum(-1) - 0.5 * x * x + grid.log_weights
-    value = log_g.logsumexp(-1)
-    p = (log_g - value[:, None]).exp()
-    h = hazard(z)
-    return Integrals(value, (p[:, None] @ h)[:, 0], (p[:, None] @ (z * h))[:, 0])
-
-
-def _ends(g: Integrand, mode: Tensor) -> Tensor:
-    """Return where g has fallen by DROP on either side, [2 B]; Newton's steps from outside never overshoot, as −g'' ≥ 1."""
-    value = g.log_value(mode[:, None])[:, 0]
-    reach = math.sqrt(2 * DROP)
-    x = torch.stack([mode - reach, mode + reach])
-    for _ in range(NEWTON):
-        z = (x[..., None] - g.mean) * g.rate
-        excess = (log_ndtr(z).sum(-1) - 0.5 * x * x - value + DROP).clamp(max=0)
-        x = x - excess / ((hazard(z) * g.rate).sum(-1) - x)
-    return x
-
-
-def _breakpoints(g: Integrand, mode: Tensor) -> Tensor:
-    """Return sorted breakpoints [B E]: graded from both ends towards the mode, and around every rival's step."""
-    low, high = _ends(g, mode)[..., None]
-    inward = constant(INWARD, mode)
-    centre = mode[:, None]
-    graded = torch.cat([centre + (low - centre) * inward, centre, centre + (high - centre) * inward], 1)
-    around = (g.mean[..., None] + constant(STEPS, mode) / g.rate[..., None]).flatten(1).sort(-1).values
-    most = MANY * len(STEPS)
-    inside = around.clamp(low, high) if around.shape[1] <= most else thin(around, low, high, most)
-    return torch.cat([graded, inside], 1).sort(-1).values
-
-
-def integrate_trapezoid(g: Integrand, nodes: int) -> tuple[Integrals, Tensor]:
-    """Return the integrals of each row, and whether it is resolved, [B]."""
-    size = max(1, CACHE_BYTES // (8 * g.mean.shape[1] * nodes))
-    if len(g.mean) <= size:
-        return _sum_nodes(g, nodes)
-    pieces = zip(*(torch.split(t, size) for t in g), strict=True)
-    parts, resolved = zip(*(_sum_nodes(Integrand(*piece), nodes) for piece in pieces), strict=True)
-    return concatenate(parts), torch.cat(resolved)
-
-
-class _Span(NamedTuple):
-    """Where g is above g(x₀) − FALL, and g(x₀), for a point x₀ left of its mode."""
-
-    low: Tensor  # [B]
-    high: Tensor  # [B]
-    top: Tensor  # [B]
-
-
-def _find_span(g: Integrand) -> _Span:
-    r"""−g'' decreases with x, from −g''(x₀) at most to 1, and g(x) ≤ −½ x², so that with γ = g'(x₀), κ = −g''(x₀)
-
-    x ≥ x₀ − (√(γ² + 2κ FALL) − γ)/κ        x ≤ x₀ + γ + √(γ² + 2 FALL)        x² ≤ 2 (FALL − g(x₀))
-    """
-    x = g.start()
-    slope, bend = g.derivatives(x)
-    top = g.log_value(x[:, None])[:, 0]
-    square = slope.square()
-    low = x - ((square + 2 * FALL * bend).sqrt() - slope) / bend
-    return _Span(low, torch.minimum(x + slope + (square + 2 * FALL).sqrt(), (2 * (FALL - top)).sqrt()), top)
-
-
-def _sum_nodes(g: Integrand, nodes: int) -> tuple[Integrals, Tensor]:
-    """Return the integrals of some rows, and whether they are resolved: leaving out every other node changes them little."""
-    B, R = g.mean.shape
-    low, high, top = _find_span(g)
-    h = (high - low) / nodes
-    steps = constant((*range(0, nodes, 2), *range(1, nodes, 2)), h)
-    x = torch.addcmul(low[:, None], h[:, None], steps)  # [B Q]
-    z = (x[:, None] - g.mean[..., None]).mul_(g.rate[..., None])  # [B R Q]
-    minus_log = Workspace(z.numel()).minus_log_cdf(CELLS * z)
-    terms = h.new_empty(B, 1 + 2 * R, nodes)
-    weight, rates, pulls = terms[:, :1], terms[:, 1 : 1 + R], terms[:, 1 + R :]
-    torch.exp(torch.addcmul(minus_log.sum(1), x, x, value=0.5).add_(top[:, None]).neg_()[:, None], out=weight)
-    beta = minus_log.addcmul_(z, z, value=-0.5).sub_(LOG_SQRT_2PI).exp_()
-    torch.mul(beta, weight, out=rates)
-    torch.mul(rates, z, out=pulls)
-    even, odd = terms.view(B, 1 + 2 * R, 2, nodes // 2).sum(-1).unbind(-1)
-    total = even + odd
-    norm = total[:, :1]
-    settled = ((even - odd).abs_() < MOST_CHANGE * (norm + total.abs())).all(1)
-    fine = ((z[..., 0] > LOW) & (_log_error(g, h, top) < LOG_ERROR)).all(1)
-    return Integrals((norm[:, 0] * h).log() + top, *(total[:, 1:] / norm).chunk(2, 1)), settled & fine
-
-
-def _log_error(g: Integrand, h: Tensor, top: Tensor) -> Tensor:
-    r"""Return the logarithm of the error at each rival's step, which may be too narrow for a sum over every other node, [B R].
-
-    φ(x) φ((x − μ)/s) is a normal of precision p = 1 + 1/s² and mass exp(−½ μ²/(1 + s²)); the rule errs by exp(−2π²/(p h²)) of it.
-    """
-    curve = g.rate.square()
-    return (
-        -(2 * math.pi**2 / h.square()[:, None] + 0.5 * g.mean.square() * curve) / (1 + curve) - top[:, None]
-    )

@@ -45,7 +45,7 @@ class Largest(NamedTuple):
         if self.terms > MOST:
             var = xp.maximum(noise, 1e-8 * float(self.noise.max()))[..., None] + 0 * f
             rows, variances = (xp.swap(x).reshape(-1, f.shape[1]) for x in (f, var))
-            p = xp.exp(log_largest(rows, variances, f.shape[1]))
+            p = xp.exp(log_largest(rows, variances))
             return xp.swap(p.reshape(len(f), -1, f.shape[1]))
 
         def find_distribution(t: Array, s: Array) -> tuple[Array, Array]:

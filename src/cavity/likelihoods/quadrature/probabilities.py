@@ -9,9 +9,11 @@ import math
 
 import numpy as np
 
-from cavity.common.namespaces import GRAPH, NUMPY, Array, in_torch, namespace
+from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
 from cavity.common.onnx_graph import Value
-from cavity.likelihoods.quadrature import trapezoid
+from cavity.likelihoods.quadrature.largest import integrate_in_graph, log_probabilities
+
+FEW = 4  # rows up to which NumPy is faster than dozens of small torch calls
 
 
 def log_probit(mean: Array, var: Array) -> Array:
@@ -21,20 +23,18 @@ def log_probit(mean: Array, var: Array) -> Array:
     return xp.concat([xp.log_ndtr(-alpha), xp.log_ndtr(alpha)])
 
 
-def log_largest(mean: Array, var: Array, n_classes: int) -> Array:
-    """Return log P(f_c is the largest). NumPy arrays load torch only for rows that the trapezoidal rule does not resolve."""
-    if isinstance(mean, np.ndarray):
-        log_p, left = trapezoid.log_probabilities(mean, np.sqrt(var))
-        if left.any():
-            from cavity.likelihoods.quadrature.argmax import log_by_panels
-
-            log_p[left] = in_torch(log_by_panels, mean[left], np.sqrt(var[left]))
-        return NUMPY.log_softmax(log_p)
-    from cavity.likelihoods.quadrature import argmax
-
+def log_largest(mean: Array, var: Array) -> Array:
+    """Return log P(f_c is the largest)."""
     if isinstance(mean, Value):
-        return GRAPH.log_softmax(argmax.integrate_all_panels(mean, var, n_classes))
-    return argmax.log_argmax_probability(mean, var).log_softmax(-1)
+        return GRAPH.log_softmax(integrate_in_graph(mean, var))
+    if isinstance(mean, np.ndarray):
+        return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
+    rows, sd = mean.double(), var.double().sqrt()
+    if len(rows) <= FEW and not rows.is_cuda:
+        log_p = namespace(rows).like(log_probabilities(rows.numpy(), sd.numpy()), rows)
+    else:
+        log_p = log_probabilities(rows, sd)
+    return log_p.log_softmax(-1).to(mean.dtype)
 
 
 def log_logistic(mean: Array, var: Array) -> Array:

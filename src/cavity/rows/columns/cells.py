@@ -51,11 +51,13 @@ def to_text(column: Any) -> Any:
     return pc.if_else(gone, arrow.nulls(1, "string")[0], column)
 
 
-def to_numbers(column: Any, name: str, first: int = 0, style: str | None = None) -> tuple[Array, Flags]:
+def to_numbers(
+    column: Any, name: str, first: int = 0, style: str | None = None, odd: Counter[str] | None = None
+) -> tuple[Array, Flags]:
     """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
 
     `style` is that of texts: what separates their decimals, or None for plain numbers.
-    Raises BadInput with the row of the first cell that is not a number.
+    With `odd`, texts that are not numbers are missing, and are counted there; otherwise BadInput names the row of the first.
     """
     if classify_type(column.type) == "duration":
         micros = column.cast(import_pyarrow().duration("us"), safe=False).cast("int64")
@@ -68,7 +70,11 @@ def to_numbers(column: Any, name: str, first: int = 0, style: str | None = None)
         text = to_text(column)
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
-        if len(wrong):
+        if len(wrong) and odd is not None and classify_type(column.type) == "text":
+            odd[f"column {name!r} has texts that are not numbers; they are taken as missing"] += len(wrong)
+            lacks[wrong] = True
+            text = blank(text, lacks)
+        elif len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
             written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
             raise BadInput(
@@ -80,6 +86,14 @@ def to_numbers(column: Any, name: str, first: int = 0, style: str | None = None)
     if len(large):
         raise_infinite(name, first + int(large[0]) + 1)
     return value, lacks
+
+
+def blank(text: Any, where: Flags) -> Any:
+    """Return texts with null where a flag is set."""
+    import pyarrow.compute as pc
+
+    arrow = import_pyarrow()
+    return pc.if_else(arrow.array(where), arrow.nulls(1, "string")[0], text)
 
 
 def match_cells(text: Any, pattern: str) -> Flags:
@@ -119,11 +133,16 @@ def cast(column: Any, kind: str) -> Any:
 
 
 class EncodingContext(NamedTuple):
-    """Number of the first row, policy for unseen categories, and counts of unusual cells."""
+    """Number of the first row, policy for unseen categories, counts of unusual cells, and whether odd cells are errors."""
 
     first: int
     unseen: str
     notes: Counter[str]
+    strict: bool = False
+
+    def read_numbers(self, column: Any, name: str, style: str | None = None) -> tuple[Array, Flags]:
+        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing, or an error if strict."""
+        return to_numbers(column, name, self.first, style, None if self.strict else self.notes)
 
     def note_missing(self, name: str, count: int, consequence: str) -> None:
         """Count missing cells in a column that had none in the training rows."""

@@ -61,7 +61,7 @@ class Number(NamedTuple):
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        value, lacks = to_numbers(column, self.name, context.first, self.style)
+        value, lacks = context.read_numbers(column, self.name, self.style)
         new = int((~np.isin(value, self.values) & ~lacks).sum()) if self.values else 0
         if new:
             context.notes[f"column {self.name!r} has groups that the training rows did not have"] += new
@@ -138,7 +138,7 @@ class Unchanged(NamedTuple):
         return "number, unchanged"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        return to_numbers(column, self.name, context.first)[0][:, None]
+        return context.read_numbers(column, self.name)[0][:, None]
 
 
 class Ignored(NamedTuple):

@@ -82,7 +82,7 @@ class ColumnEncoder:
 
     def _encode(self, chunk: Chunk, notes: Counter[str]) -> Array:
         check_columns(self, chunk.table.column_names, chunk.where)
-        context = EncodingContext(chunk.first, self.unseen, notes)
+        context = EncodingContext(chunk.first, self.unseen, notes, self.strict)
         try:
             parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         except BadInput as error:

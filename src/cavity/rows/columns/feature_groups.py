@@ -61,8 +61,8 @@ def fold_relevance(weights: Array, prepare: ColumnEncoder) -> Array:
     Ignored columns have none.
     """
     sharing, owner = group_features(prepare.columns_)
-    place = {name: j for j, name in enumerate(prepare.feature_names_in_)}
+    place, inputs = {name: j for j, name in enumerate(prepare.feature_names_in_)}, prepare.inputs
     folded = np.zeros((len(weights), prepare.n_features_in_))
     for j in np.unique(sharing.group, return_index=True)[1]:
-        folded[:, place[prepare.inputs[owner[j]]]] += weights[:, j] ** 2
+        folded[:, place[inputs[owner[j]]]] += weights[:, j] ** 2
     return np.sqrt(folded)

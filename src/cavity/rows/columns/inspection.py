@@ -20,6 +20,10 @@ from cavity.rows.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
+MOST_COLUMNS = 10_000  # a model file describes no more
+PLAIN_ROWS = (
+    10_000  # of plain numbers that are kept until another cell shows whether they are dates or of a style
+)
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
@@ -82,6 +86,12 @@ class Inspection:
             self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
+        used = len(names) - sum(kind == "ignore" for kind in self.kinds.values())
+        if used > MOST_COLUMNS:
+            raise BadInput(
+                f"the table has {used} columns, and a model of a table has at most {MOST_COLUMNS}: keep those that vary most, "
+                f"leave others out (--ignore, in Python ignore=), or fit on an array of numbers."
+            )
         for what, name in (("the target column", self.target), *(("column", n) for n in self.kinds)):
             if name is not None and name not in names:
                 raise BadInput(f"{what} {name!r} does not exist; {suggest_column(name, names)}")
@@ -123,6 +133,7 @@ class _ColumnSummary:
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
+        self.plain: list[Any] = []  # texts that are plain numbers: dates, or of a style, if other cells are
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -164,12 +175,20 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            self.styles.add(text, good, lacks)
-            self.dates.add(text, lacks)
+            self.plain.append((text, good, lacks))
+            if self.odd is not None or self.rows > PLAIN_ROWS:
+                self._add_plain()
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
                 self.levels = None
+
+    def _add_plain(self) -> None:
+        """Read plain numbers as dates and in every style, too; most columns have no cell that asks for it."""
+        for text, good, lacks in self.plain:
+            self.styles.add(text, good, lacks)
+            self.dates.add(text, lacks)
+        self.plain = []
 
     def _add_numbers(self, value: Any) -> None:
         if self.row_numbers is not None:
@@ -185,6 +204,8 @@ class _ColumnSummary:
         """Decide how to use the column, or raise BadInput. The sample chooses how many texts are used."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
+        if self.typed is not None:
+            self._add_plain()
         present = self.rows - self.missing
         if self.typed == "other":
             return self._set_aside(f"has the type {self.type_name}, neither numbers nor categories")

@@ -34,8 +34,9 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
     unseen : {"ignore", "error"}, default="ignore"
         Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
     strict : bool, default=False
-        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels. By default dates
-        become numbers, formatted numbers are read, and columns that a model cannot use are ignored.
+        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels, and for texts in
+        numeric columns of new rows. By default dates become numbers, formatted numbers are read, columns that a model cannot use
+        are ignored, and such texts are missing cells, which a note counts.
 
     Attributes
     ----------

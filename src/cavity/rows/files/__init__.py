@@ -1,1 +1,1 @@
-"""Files and tables that people have: CSV, Parquet, Arrow, Delta Lake, Iceberg."""
+"""Files and tables that people have: CSV, Parquet, Arrow."""

@@ -213,7 +213,8 @@ def open_dataset(data: Any) -> Any:
         what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(
             f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=). "
-            "Of CSV files the command line reads one at a time."
+            "Of a CSV file, give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); "
+            "or use the command line, cavity fit."
         )
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
     with explain_errors(repr(path), ERRORS):

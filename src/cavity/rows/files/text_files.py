@@ -26,6 +26,7 @@ MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
 MAX_QUOTED = 1 << 20  # quotes in a header must close within this many characters
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
+BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
 QUOTED = re.compile('"[^"]*"')
 LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
@@ -49,6 +50,8 @@ def explain_errors(
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        if BINARY.search(reason):  # it quotes cells
+            raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.") from error
         if "straddling" in reason:  # a row that is longer than a block
             raise BadInput(
                 f"{path} has a row of more than 4 MB: close a quote that is never closed, or shorten the cell."

@@ -18,7 +18,7 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-const percent = (p) => (p > 0.9995 && p < 1 ? "> 99.9 %" : p > 0 && p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);
+const percent = (p) => (p > 0.9995 && p < 1 ? "> 99.9%" : p > 0 && p < 0.0005 ? "< 0.1%" : `${(100 * p).toFixed(1)}%`);
 const short = (x) => (x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e6) ? String(Number(x.toPrecision(4))) : x.toExponential(2));
 const colour = (k) => `var(--c${k % 16})`;
 const width = (share) => ({ width: `${100 * Math.min(1, Math.max(0, share))}%` });
@@ -176,7 +176,7 @@ function showNumber(one, many) {
   const [mean, low, high] = [one.mean[0], one.low[0], one.high[0]];
   const bottom = Math.min(low, ...many.low), scale = Math.max(high, ...many.high) - bottom || 1;
   $("label").textContent = short(mean);
-  $("how").textContent = `between ${short(low)} and ${short(high)} with probability 95 %`;
+  $("how").textContent = `between ${short(low)} and ${short(high)} with probability 95%`;
   const at = (x) => `${(100 * (x - bottom)) / scale}%`;
   $("bars").replaceChildren(make("div", { class: "track" },
     make("span", { class: "interval", style: { left: at(low), ...width((high - low) / scale) } }), make("span", { class: "dot", style: { left: at(mean) } })));
@@ -192,7 +192,7 @@ function showNovelty(one) {
   $("novelty").className = strange ? "strange" : "calm";
   $("novelty").textContent = strange
     ? "Outside what the model has seen: no training row was as unusual as this one."
-    : `${Math.round(100 * found)} % of the training rows were more usual than this one.`;
+    : `${Math.round(100 * found)}% of the training rows were more usual than this one.`;
 }
 
 // ------------------------------------------------------------------ what if
@@ -208,7 +208,7 @@ function drawCurve(column, values, found, now) {
   for (const share of [0, 0.5, 1]) {
     const y = low + share * (high - low), x = first + share * span;
     svg.append(make("line", { class: "grid", x1: left, x2: W - 4, y1: Y(y), y2: Y(y) }),
-      make("text", { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, model.classes ? `${100 * share} %` : short(y)),
+      make("text", { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, model.classes ? `${100 * share}%` : short(y)),
       make("text", { x: X(x), y: H - 4, "text-anchor": ["start", "middle", "end"][2 * share] }, describe(column, x)));
   }
   if (!model.classes) {
@@ -294,17 +294,26 @@ function showMoves(compared, found) {
 
 // ------------------------------------------------------------------ files
 
+function findStop(text, at, border) { // where the cell that begins at a place stops; -1 if a quotation mark does not end it
+  border.lastIndex = at;
+  if (text[at] !== '"') return border.exec(text).index;
+  let close = text.indexOf('"', at + 1);
+  while (close >= 0 && text[close + 1] === '"') close = text.indexOf('"', close + 2);
+  border.lastIndex = close + 1;
+  return close >= 0 && border.exec(text).index === close + 1 ? close + 1 : -1;
+}
+
 function parseTable(text) {
-  const line = text.replace(/"[^"]*"/g, "").split(/\r?\n/, 1)[0];
+  const line = text.replace(/"[^"]*"/g, "").split(/[\r\n]/, 1)[0];
   const comma = [",", ";", "\t", "|"].reduce((a, b) => (line.split(b).length > line.split(a).length ? b : a));
-  const rows = [[]];
-  const pattern = new RegExp(`("(?:[^"]|"")*"|(?!")[^${comma}\\r\\n]*)([${comma}]|\\r?\\n|$)`, "gy");
-  for (let match, end = comma; end; ) {
-    match = pattern.exec(text);
-    if (!match) throw new Error(`row ${rows.length - 1} below the header has a quotation mark that does not end a cell.`);
-    end = match[2];
-    rows.at(-1).push(match[1].startsWith('"') ? match[1].slice(1, -1).replaceAll('""', '"') : match[1]);
-    if (end && end !== comma) rows.push([]);
+  const rows = [[]], border = new RegExp(`[${comma}\\r\\n]|$`, "g");
+  for (let at = 0, next = comma; next !== undefined; ) {
+    const stop = findStop(text, at, border);
+    if (stop < 0) throw new Error(`row ${rows.length - 1} below the header has a quotation mark that does not end a cell.`);
+    rows.at(-1).push(text[at] === '"' ? text.slice(at + 1, stop - 1).replaceAll('""', '"') : text.slice(at, stop));
+    next = text[stop];
+    if (next && next !== comma) rows.push([]);
+    at = stop + (next === "\r" && text[stop + 1] === "\n" ? 2 : 1);
   }
   return { comma, header: rows[0], rows: rows.slice(1).filter((cells) => cells.length > 1 || cells[0]) };
 }

@@ -1,0 +1,53 @@
+"""Types of the estimators' arguments. Names of methods, kernels and rules are those of the registries; a test says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Union
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:  # they load torch
+    import torch
+
+    from cavity.kernels.base import KernelLike
+    from cavity.options.method import Method
+    from cavity.options.regression_methods import RegressionMethod
+
+# ruff: noqa: UP007  names in quotes have no operator |
+
+Rows: TypeAlias = object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
+Column: TypeAlias = ArrayLike | os.PathLike[str]  # labels, targets or weights, one per row; or a .npy file
+EvalSet: TypeAlias = tuple[Rows, Column] | Sequence[tuple[Rows, Column]]
+Seed: TypeAlias = int | np.random.RandomState | None
+Device: TypeAlias = Union[str, "torch.device"]
+KernelArgument: TypeAlias = Union["KernelLike", None]
+
+Effort: TypeAlias = Literal["fast", "balanced", "best"]
+Calibration: TypeAlias = Literal["auto", "temperature"]
+ClassifierMethod: TypeAlias = Union[
+    Literal["auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"], "Method"
+]
+RegressorMethod: TypeAlias = Union[
+    Literal["exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"], "RegressionMethod"
+]
+Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
+ClassifierInducing: TypeAlias = Union[
+    Literal["auto", "random", "kmeans", "per-class", "greedy", "spectrum"],
+    Points,
+    Sequence[Sequence[Sequence[float]]],
+]
+RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans", "greedy", "spectrum"], Points]
+ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
+
+
+class Classifier(Protocol):
+    """A classifier of scikit-learn's kind."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+    def predict_proba(self, X: Any) -> Any: ...
+
+
+Ensemble: TypeAlias = Literal["auto", "trees"] | Classifier | Sequence[Classifier]

@@ -1,0 +1,73 @@
+"""What researchers look at: joint draws of the latent functions, and the learnt hyper-parameters."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+
+from cavity import GPClassifier, GPRegressor
+from cavity.kernels import RBF, Linear
+
+X, Y = load_iris(return_X_y=True)
+NAMES = ["a", "b", "c", "d"]
+
+
+def fitted(method="ep", classes=3, **options) -> GPClassifier:
+    keep = Y < classes
+    return GPClassifier(method, n_inducing=8, max_epochs=5, random_state=0, **options).fit(X[keep], Y[keep])
+
+
+@pytest.mark.parametrize(("method", "classes"), [("ep", 2), ("auto", 3), ("laplace", 3)])
+def test_draws_of_latent_functions_have_the_posterior_moments_and_are_joint(method, classes) -> None:
+    clf = fitted(method, classes)
+    rows = X[[0, 0, 60, 99]]
+    draws = clf.sample_latent(rows, 4000)
+    mean, var = clf.predict_latent(rows)
+    assert draws.shape == (4000, *mean.shape)
+    spread = np.sqrt(np.maximum(var - clf.noise_, 1e-12))
+    np.testing.assert_allclose(draws.mean(0), mean, atol=5 * spread.max() / np.sqrt(4000))
+    np.testing.assert_allclose(draws.std(0), spread, rtol=0.1, atol=1e-3)
+    np.testing.assert_allclose(
+        draws[:, 0], draws[:, 1], atol=1e-4 * (1 + np.abs(draws[:, 0]).max())
+    )  # the same row
+    np.testing.assert_array_equal(draws[:3], clf.sample_latent(rows, 4000, random_state=0)[:3])
+
+
+def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
+    import pandas as pd
+
+    clf = GPClassifier("ep", kernel=RBF() + Linear(), n_inducing=8, max_epochs=3, random_state=0)
+    frame = clf.fit(pd.DataFrame(X, columns=NAMES), Y).summary().to_frame()
+    of = frame.set_index(["part", "name", "column", "function"])["value"].sort_index()
+    rbf, linear = clf.kernel_.k1, clf.kernel_.k2
+    for j, name in enumerate(NAMES):
+        np.testing.assert_array_equal(of["RBF", "lengthscale", name], rbf.lengthscale[:, j])
+    np.testing.assert_array_equal(of["Linear", "variance", ""], linear.variance)
+    np.testing.assert_array_equal(of["noise", "variance", ""], clf.noise_)
+    said = str(clf.summary())
+    for value in (clf.log_marginal_likelihood_, rbf.variance[0], clf.noise_[2]):
+        assert f"{value:.4g}" in said
+    assert f"{rbf.variance[0]:.4g}" in repr(clf.kernel_)
+
+
+class Cosine(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_variance = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def full(self, Z):
+        return self.cross(Z, Z)
+
+    def cross(self, Z, X):
+        unit = torch.nn.functional.normalize
+        return self.log_variance.exp() * unit(Z, dim=-1) @ unit(X, dim=-1).mT
+
+    def diag(self, X):
+        return self.log_variance.exp().expand(1, len(X))
+
+
+def test_every_model_has_a_summary() -> None:
+    own = fitted(kernel=Cosine())
+    assert f"{own.kernel_.log_variance.item():.4g}" in str(own.summary())
+    gp = GPRegressor("vi", inducing="spectrum", n_inducing=10, max_epochs=2, random_state=0).fit(X, X[:, 0])
+    assert gp.summary().functions == ("f",) and f"{gp.noise_:.4g}" in str(gp.summary())
