@@ -129,7 +129,7 @@ class Evaluation(Callback):
         self.recorder.record(lambda: self._r2(run), last=True)
 
     def _r2(self, run: Any) -> float:
-        mean = predict_latent(snapshot(run.engine, run.state), torch.tensor(self.X)).mean[:, 0].numpy()
+        mean = predict_latent(snapshot(run.engine, run.state), self.X).mean[:, 0]
         return float(r2_score(self.y, mean))
 
 

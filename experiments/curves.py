@@ -74,9 +74,9 @@ class ScoreCurve(Callback):
     def _score(self, run: Any) -> Row:
         model = snapshot(run.engine, run.state)
         f = predict_latent(model, self.X.to(run.state.theta.device))
-        row: Row = score_predictions(log_probabilities(model, f).numpy(), self.classes, self.labels)
+        row: Row = score_predictions(log_probabilities(model, f), self.classes, self.labels)
         if run.engine.removal == 0 and np.isfinite(row["nll"]):
-            row["expected_log_p"] = self._expected_log_p(model.likelihood, f.mean, f.var)
+            row["expected_log_p"] = self._expected_log_p(model.likelihood, *map(torch.as_tensor, f[:2]))
         return row
 
     def _expected_log_p(self, factor: Likelihood, mean: Tensor, var: Tensor) -> float:

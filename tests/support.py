@@ -20,7 +20,7 @@ from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import Normal, marginals, posterior
 from cavity.options import nest, read_classifier
-from cavity.options.method import method_names
+from cavity.options.library import method_names
 from cavity.options.plan import TableSize
 from cavity.options.policy import complete
 from cavity.rows import tables

@@ -63,13 +63,12 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "A damaged model file or checkpoint is refused: every file has a SHA-256 digest, which is checked on reading. "
-        "Files of format 1 have none, and a warning says so.",
+        "A damaged model file or checkpoint is refused: every file has a SHA-256 digest, which is checked on reading.",
         ("flip-model", "flip-checkpoint"),
         (
             "tests/saved/test_damage.py::test_no_flipped_bit_goes_unnoticed",
             "tests/training/test_checkpoints.py::test_no_flipped_bit_of_a_checkpoint_goes_unnoticed",
-            "tests/saved/test_saved.py::test_a_file_of_an_older_format_is_read_with_a_note_until_it_is_saved_again",
+            "tests/saved/test_saved.py::test_files_of_older_formats_say_who_wrote_them_and_what_to_do",
         ),
     ),
     (

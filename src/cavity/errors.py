@@ -32,10 +32,6 @@ class LostRank(CavityError, RuntimeError):
     """A rank of a distributed run does not answer."""
 
 
-class OldFormat(FutureWarning):
-    """A file of an older format was read. It has no digest, so damage cannot be noticed: load it and save it again."""
-
-
 class MissingExtra(ModuleNotFoundError, BadOption):
     """An optional package is not installed."""
 

@@ -16,7 +16,7 @@ import cavity
 from cavity import BadInput, GPClassifier
 from cavity.cli.app import _command, app
 from cavity.methods import EP, METHODS
-from cavity.options.method import method_names
+from cavity.options.library import method_names
 from cavity.rows.arrow_tables import Chunk
 from cavity.rows.files.table_files import FILE_KINDS, TableFile
 from cli.running import run

@@ -7,7 +7,8 @@ from cavity import GPClassifier
 from cavity.kernels import RBF
 from cavity.methods import REP, VI
 from cavity.options import nest
-from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE, method_names
+from cavity.options.library import method_names
+from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE
 from support import toy
 
 METHODS = [kind() for kind in method_names("classification").values()]

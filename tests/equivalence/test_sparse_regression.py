@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.column_statistics import distinct_rows, summarize
@@ -192,7 +191,7 @@ def test_a_better_preconditioner_takes_fewer_iterations(monkeypatch):
         monkeypatch.setattr(
             regression, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
         )
-        regression.conjugate_gradients(gp._fitted, gp._result.rows, torch.tensor(Y)[:, None])
+        regression.conjugate_gradients(gp._fitted, gp._result.rows, Y[:, None])
         monkeypatch.undo()
         counts.append(seen[0])
     assert counts[0] > counts[1] > counts[2] and counts[2] <= 2

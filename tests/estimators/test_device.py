@@ -1,7 +1,7 @@
 """A fitted model predicts on the device of its fit; pickles and files do not depend on it."""
 
+import copy
 import pickle
-from functools import cached_property
 
 import numpy as np
 import pytest
@@ -10,11 +10,16 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier, GPRegressor
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Matern32
+from cavity.kernels.base import formula_of
+from cavity.kernels.formulas import SpectrumFormula
 from cavity.options import nest
-from cavity.prediction.marginal_matrices import make_form
-from cavity.prediction.model import FittedModel, predict_latent
+from cavity.prediction.latent import make_form
+from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
+from cavity.prediction.regression import ARRAYS, predict_joint, predict_moments
+from cavity.prediction.uncertainty import predict_uncertainty
 
 X, y = load_iris(return_X_y=True)
 QUICK = {"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0, "device": "cpu"}
@@ -76,23 +81,15 @@ def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
 # ---------------------------------------------------------------- products instead of solves
 
 
-class Solving(FittedModel):
-    """The same model without matrices for products."""
-
-    @cached_property
-    def form(self):
-        return None
-
-
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
 @pytest.mark.parametrize("options", [{}, {"share": "both"}, {"inducing": None}], ids=str)
 def test_products_and_solves_give_the_same_marginals(method, options):
     model = fitted(method, **options)._fitted
     assert model.form is not None
-    rows = torch.tensor(np.concatenate([X, X + 0.3, 5 * X]))
-    f, exact = predict_latent(model, rows), predict_latent(Solving(*model), rows)
-    torch.testing.assert_close(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
+    rows = np.concatenate([X, X + 0.3, 5 * X])
+    f, exact = predict_latent(model, rows), predict_latent(model._replace(by_solves=True), rows)
+    np.testing.assert_allclose(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(f.var, exact.var, rtol=1e-9)
 
 
 @pytest.mark.parametrize("M", [9, 64, 100])
@@ -106,13 +103,13 @@ def test_products_are_those_of_explicit_matrices(M, shared, negative):
     K, sign = A @ A.swapaxes(1, 2) / M, np.array([-0.01 if negative else 1, 1, 1, 1, 1])
     precision, mean = np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M, rng.normal(size=(C, M))
     L, lower = np.linalg.cholesky(K), np.linalg.cholesky(precision)
-    form = make_form(*map(torch.tensor, (L, mean, lower, np.full(C, noise))))
-    assert form is not None and form.triangular != negative
+    given = L, mean, lower, np.full(C, noise)
+    form, in_torch = make_form(*given), make_form(*map(torch.tensor, given))
+    assert form.triangular != negative and not in_torch.triangular
     k, variance = rng.normal(size=(len(K), M, n)), np.full((C, n), 1e3)
-    in_numpy = form._replace(matrix=form.matrix.numpy(), weight=form.weight.numpy())
     a = np.linalg.solve(L, k)
     explained = (a * ((np.eye(M) - np.linalg.inv(precision)) @ a)).sum(1)
-    for found in (form.apply(torch.tensor(k), torch.tensor(variance)), in_numpy.apply(k, variance)):
+    for found in (in_torch.apply(torch.tensor(k), torch.tensor(variance)), form.apply(k, variance)):
         np.testing.assert_allclose(found[0], (mean[:, None] @ a)[:, 0], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found[1], variance - explained, rtol=1e-9)
 
@@ -123,26 +120,53 @@ def test_products_are_those_of_explicit_matrices(M, shared, negative):
     ids=str,
 )
 @pytest.mark.parametrize("classes", [2, 3])
-def test_one_row_in_numpy_has_the_marginals_of_solves(options, classes):
+def test_the_formulas_in_torch_and_one_row_at_a_time_give_the_same_marginals(options, classes):
     some = y < classes
     model = GPClassifier("ep", **nest(**QUICK | options)).fit(X[some], y[some])._fitted
-    assert model.single_row is not None
-    for row in torch.tensor(np.concatenate([X[::15], 5 * X[::50], [[1e200, -1e300, 0, 0]]])):
-        f, exact = predict_latent(model, row[None]), predict_latent(Solving(*model), row[None])
-        torch.testing.assert_close(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
+    rows = np.concatenate([X[::15], 5 * X[::50], [[1e200, -1e300, 0, 0]]])
+    f = predict_latent(model, rows)
+    single = [predict_latent(model, row[None]) for row in rows]
+    for other in (
+        predict_latent(in_torch(model), rows),
+        [np.concatenate(part) for part in zip(*single, strict=True)],
+    ):
+        np.testing.assert_allclose(other[0], f.mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(other[1], f.var, rtol=1e-9)
 
 
-def test_single_precision_predicts_one_row_in_torch():
-    clf = fitted("ep", dtype="float32")
-    assert clf._fitted.single_row is None
-    np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X[:2])[:1], rtol=1e-5)
+def in_torch(model):
+    """The same model with tensors on the CPU, as a GPU has them."""
+    names = ("Z", "noise", "center", "spread", "prior_lower", "mean", "lower")
+    kernel = copy.deepcopy(model.prior.kernel).requires_grad_(False)
+    formula = SpectrumFormula(kernel._scale(TORCH)) if model.is_spectrum else formula_of(kernel, TORCH)
+    return model._replace(formula=formula, **{name: torch.tensor(getattr(model, name)) for name in names})
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "rep"}, {"method": "laplace"}, {"inducing": "spectrum"}, {}], ids=str
+)
+def test_tensors_predict_what_arrays_do(options):
+    model = fitted(**{"method": "ep"} | options)._fitted
+    for predict in (predict_log_proba, predict_uncertainty):
+        for found, expected in zip(predict(in_torch(model), X), predict(model, X), strict=True):
+            np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fitc", "pp", "nystrom", "cg", "bcm"])
+def test_tensors_predict_targets_as_arrays_do(method):
+    gp = GPRegressor(method, **nest(**QUICK)).fit(X[:, :3], X[:, 3])
+    result, model = gp._result, gp._fitted
+    rows = result.rows and result.rows._replace(**{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS})
+    for ask in (predict_moments, predict_joint):
+        expected = ask(model, result.rows, result.predicts_residual, X[:20, :3])
+        found = ask(in_torch(model), rows, result.predicts_residual, X[:20, :3])
+        for x, value in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, value, rtol=1e-7, atol=1e-9)
 
 
 def test_badly_conditioned_factors_are_solved():
-    lower = torch.tensor([[[1.0, 0.0], [1.0, 1e-9]]], dtype=torch.float64)
-    q, mean = torch.eye(2, dtype=torch.float64)[None], torch.zeros(1, 2, dtype=torch.float64)
-    noise = torch.tensor([0.1], dtype=torch.float64)
+    lower, q, mean = np.array([[[1.0, 0.0], [1.0, 1e-9]]]), np.eye(2)[None], np.zeros((1, 2))
+    noise = np.array([0.1])
     assert make_form(lower, mean, q, noise) is None
     assert make_form(q, mean, 2 * q, noise) is not None
     assert make_form(q, mean, 2 * q, 0 * noise) is None

@@ -13,7 +13,7 @@ from cavity.kernels import RBF
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, PowerEP
 from cavity.options import nest
-from cavity.options.method import method_names
+from cavity.options.library import method_names
 from support import classifier, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")

@@ -14,7 +14,7 @@ from cavity.explain import sampling
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
-from cavity.options.method import METHODS, method_names
+from cavity.options.library import METHODS, method_names
 from cavity.report.model_card import describe_model
 from cavity.rows.tables import Request, read_table_of_fit
 from support import toy

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.kernels import RBF
-from cavity.options.method import method_names
+from cavity.options.library import method_names
 from support import regressor, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
 from cavity.callbacks import Callback
-from cavity.estimators import sklearn_callbacks
+from cavity.estimators import optional_methods
 
 callback = pytest.importorskip("sklearn.callback", reason="callbacks came with scikit-learn 1.9")
 X, y = load_iris(return_X_y=True)
@@ -88,5 +88,5 @@ def test_callbacks_of_a_pipeline_reach_the_model_and_a_failing_fit_tears_them_do
 
 
 def test_an_older_scikit_learn_has_no_callbacks_to_set(monkeypatch):
-    monkeypatch.setattr(sklearn_callbacks, "find_spec", lambda name: None)
+    monkeypatch.setattr(optional_methods, "find_spec", lambda name: None)
     assert not hasattr(make(), "set_callbacks")

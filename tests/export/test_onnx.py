@@ -166,7 +166,6 @@ def test_a_formula_that_belongs_to_the_parent_class_is_not_used() -> None:
     with pytest.raises(BadOption, match="Bent cannot be written"):
         export.onnx_model(clf)
     X = new_rows()
-    assert clf._fitted.single_row is None
     np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X)[:1], rtol=1e-9)
     same = type("Named", (kernels.RBF,), {})
     assert_same(fitted(kernel=same()), X)

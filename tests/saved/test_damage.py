@@ -135,9 +135,6 @@ CASES = {
     "another digest": (another_digest(CLASSIFIER), "is damaged: its contents do not match its SHA-256 digest"),
     "no digest": (
         container(replaced(HEADER, ("__metadata__", "sha256"), None, True)), "do not match its SHA-256 digest"),
-    "an old format and another digest": (
-        serialise(REGRESSOR.tensors, {"cavity": json.dumps(REGRESSOR.meta | {"format": 1}), "sha256": "0" * 64}),
-        "do not match its SHA-256"),
     "a tensor of an unknown name": (file(tensors=TENSORS | {"weights": torch.zeros(9)}), "'weights' is not known"),
     "a parameter that no kernel has the size of": (
         file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1_000_000)}), "'prior.kernel.hook' is not known to this kernel"),

@@ -19,12 +19,10 @@ from cavity.common import tensor_files
 from cavity.fitting.networks import train_networks
 from cavity.kernels import RBF, Linear, RationalQuadratic
 from cavity.options import nest
-from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.pool import Pool
 from cavity.rows.frames import Prepared
 from cavity.saving import schema
-from cavity.saving.array_reader import read_array_record
-from cavity.saving.model_file import describe
+from cavity.saving.model_file import describe, read_result
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
 from support import toy
@@ -83,35 +81,18 @@ def forge(sample, name, part, value):
     return sample.file(tensors=sample.tensors | {name: new})
 
 
-def predict_in_numpy(record, X):
-    mean, var = record.model.marginals(X)
-    log_p = log_probit_probabilities(mean, var)
-    return None if log_p is None else record.pool.combine(log_p, X, var)
-
-
 def find_nonsense(path, X):
-    """Return what is wrong with the predictions of a file; None if both readers refuse it alike, or they are sound."""
+    """Return what is wrong with the predictions of a file; None if it is refused, or they are sound and torch can go on with it."""
     try:
-        model, words = cavity.load(path), None
-    except BadFile as refused:
-        model, words = None, str(refused)
-    try:
-        record = read_array_record(path)
-    except BadFile as refused:
-        return None if str(refused) == words else f"{refused} / {words}"
-    if model is None:
-        return None if record is None else "only the NumPy reader accepts it"
-    found = [predict(model, X)]
-    if record is not None and record.classes is None:
-        mean, var = record.model.marginals(X)
-        found.append(np.hstack([mean, np.sqrt(var)]))
-    elif record is not None and (log_p := predict_in_numpy(record, X)) is not None:
-        found.append(np.exp(log_p))
-    for values in found:
-        if not np.isfinite(values).all():
-            return "not finite"
-        if hasattr(model, "classes_") and not np.allclose(values.sum(1), 1, atol=1e-6):
-            return f"sums to {values.sum(1)}"
+        model = cavity.load(path)
+    except BadFile:
+        return None
+    values = predict(model, X)
+    if not np.isfinite(values).all():
+        return "not finite"
+    if hasattr(model, "classes_") and not np.allclose(values.sum(1), 1, atol=1e-6):
+        return f"sums to {values.sum(1)}"
+    model._fitted.modules.get()
     return None
 
 
@@ -124,7 +105,7 @@ def predict(model, X):
 
 def check_forgeries(kind, path, every):
     """Load every n-th forgery; the sound file must load, and its predictions be sound."""
-    given = {"format 3": CLASSIFIER, "format 3 regressor": REGRESSOR}
+    given = {"stored": CLASSIFIER, "stored regressor": REGRESSOR}
     sample = given[kind] if kind in given else fitted(kind, path)
     path.write_bytes(sample.content)
     D = len(sample.tensors["prior.center"])
@@ -141,14 +122,14 @@ def check_forgeries(kind, path, every):
     assert not bad
 
 
-@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", "sep"])
+@pytest.mark.parametrize("kind", ["stored", "stored regressor", "sep"])
 def test_a_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     """Of 4,892 such files 309 loaded and predicted nonsense, or raised another error."""
     check_forgeries(kind, tmp_path / "m", every=7)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", *KINDS])
+@pytest.mark.parametrize("kind", ["stored", "stored regressor", *KINDS])
 def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     check_forgeries(kind, tmp_path / "m", every=1)
 
@@ -158,7 +139,7 @@ def test_long_json_is_refused_soon(tmp_path, long):
     """60 MB took 20 s to read, 31 MB of empty lists 8 s."""
     path, words = tmp_path / "m", "a cavity file has at most 4 MB and 400000"
     path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"long": long}}))
-    for reader in (cavity.load, read_array_record, describe_model):
+    for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, words)
     with pytest.raises(BadFile, match=f"could not be written: .*{words}"):
         tensor_files.write(tmp_path / "new", "model", {}, {"notes": long})
@@ -169,7 +150,7 @@ def test_many_tensors_are_refused_soon(tmp_path):
     path.write_bytes(
         CLASSIFIER.container(CLASSIFIER.header | {f"arguments.{i}": empty for i in range(30_000)})
     )
-    for reader in (cavity.load, read_array_record, describe_model):
+    for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, "at most 20000")
 
 
@@ -185,7 +166,6 @@ def test_trees_that_share_nodes_are_refused(tmp_path):
     path.write_bytes(sample.file(tensors=sample.tensors | {name: sample.tensors[name].flip(0)}))
     with pytest.raises(BadFile, match="the trees of the pool do not fit together"):
         cavity.load(path)
-    assert read_array_record(path) is None  # left to the full reader
 
 
 def refuse_soon(reader, path, words):
@@ -200,7 +180,7 @@ def test_a_summary_is_what_the_schema_says():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         record = cavity.load(FOLDER / f"format-{tensor_files.FORMAT}.cavity")._record()
-    names = [fact.name.removesuffix("?") for fact in (*schema.SUMMARY, *schema.LATER)]
+    names = [fact.name.removesuffix("?") for fact in schema.SUMMARY]
     assert sorted(describe(record)) == sorted(names)
 
 

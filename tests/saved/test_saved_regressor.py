@@ -12,7 +12,7 @@ import cavity
 from cavity import BadFile, GPRegressor
 from cavity.cli.app import app
 from cavity.kernels import RBF, Linear, Matern32, Stationary
-from cavity.options.method import method_names
+from cavity.options.library import method_names
 from cavity.saving.model_file import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
 from support import regressor

@@ -372,19 +372,6 @@ def test_a_forged_checkpoint_is_refused_in_words(whole, tmp_path, name):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
 
 
-def test_a_checkpoint_of_format_1_still_resumes(tmp_path, monkeypatch):
-    """Without a digest, without the fact `content`, without its moment among the meta data."""
-    from safetensors.torch import save_file
-
-    path = tmp_path / "run.ckpt"
-    interrupt(path, RUNS["ep"], steps=3)
-    tensors, meta, _ = tensor_files.read(path, "checkpoint")
-    meta["facts"].pop("content", None)
-    meta.pop("moment")
-    save_file(tensors, path, {"cavity": json.dumps(meta | {"format": 1})})
-    same_model(fit(**RUNS["ep"], checkpoint=path, resume=True), fit(**RUNS["ep"]))
-
-
 @pytest.mark.parametrize("kind, delay", [("memory", 0.0), slow("files", 0.1)])
 def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been(
     tmp_path, parquet, kind, delay

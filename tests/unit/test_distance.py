@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cavity.kernels.distance import FAR, gaussian_pair, half_square_distance
+from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.formulas import FAR_SINGLE
 
 C, M, N, D = 2, 4, 5, 3
 
@@ -64,7 +65,7 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
 
 
 def test_single_precision_uses_differences_sooner() -> None:
-    U, V, log_scale, _ = problem(FAR[torch.float32] * 4, False, torch.float32)
+    U, V, log_scale, _ = problem(FAR_SINGLE * 4, False, torch.float32)
     got = half_square_distance(U, V, log_scale)
     expected = written_out(U, V[None], log_scale)
     near = expected > -100

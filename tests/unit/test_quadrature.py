@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from cavity.likelihoods.quadrature import largest
 from cavity.likelihoods.quadrature.cdf_table import CELLS, Table
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.largest import leader_is_sure, log_probabilities
+from cavity.likelihoods.quadrature.largest import log_probabilities
 from cavity.likelihoods.quadrature.probabilities import log_largest as log_normalised
 from reference.robust import log_largest
 from support import slow
@@ -230,12 +230,3 @@ def test_the_table_of_log_cdf_agrees_with_scipy():
     below = torch.tensor([-37.5, -1e300]).double()
     assert (log_cdf(below) == log_cdf(torch.tensor([-37.0]).double())).all()
     assert log_cdf(torch.tensor([torch.nan, 1.0]).double()).isnan().tolist() == [True, False]
-
-
-@pytest.mark.parametrize("C", [3, 10, 40])
-def test_a_sure_leader_has_probability_above_one_half(C):
-    mean, sd = draw(C, 4.0, 0.4, n=300)
-    sure = leader_is_sure(mean, sd.square())
-    p = log_probabilities(mean, sd).exp()
-    assert 0.05 < sure.double().mean() < 1
-    assert (p.gather(1, mean.argmax(1, keepdim=True))[sure] > 0.5).all()

@@ -20,10 +20,6 @@ def describe_model(path: str | Path) -> dict[str, Any]:
     meta = tensor_files.read_facts(path, *KINDS)
     try:
         found = read_summary(meta)
-        if found is None:  # an older version saved the model; this loads torch
-            from cavity.saving.model_file import describe, read_record
-
-            found = describe(read_record(path))
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     about = {"model": str(path), "bytes": count_bytes(as_path(path))}
@@ -37,7 +33,7 @@ def info(model: str, terminal: Terminal) -> None:
     if found["columns"] is not None:
         terminal.say("columns")
         terminal.say(format_pairs([(name_column(name), what) for name, what in found["columns"].items()]))
-    ranked = found.get("importance") or found["relevance"]  # older files have no importance
+    ranked = found.get("importance") or found["relevance"]
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
         unit = "nats" if found.get("importance") else "share by lengthscale"

@@ -1,49 +1,118 @@
-"""Models of the command line in torch."""
+"""Models of the command line: their columns, and their predictions as columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from cavity.cli.predictors import RowPredictor
-from cavity.fitting.results import Result
+import numpy as np
+
+from cavity.common.scoring import NORMAL_95
+from cavity.errors import BadInput, BadOption
 from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import FittedModel, predict_log_proba
+from cavity.prediction.model import predict_log_proba
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import predict_targets, target_noise
+from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
+from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
+from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
+from cavity.saving.json_checks import format_label
 
 
-class Predictor(RowPredictor):
-    """What a model file holds. It predicts without scikit-learn, which loads slowly."""
+class Extras(NamedTuple):
+    """Columns of a prediction that are computed on request."""
+
+    uncertainty: bool = False  # entropies of a classifier
+    novelty: bool = False
+
+
+NO_EXTRAS = Extras()
+
+
+class Predictor:
+    """What a model file holds, with the preparation of its columns. It needs neither torch nor scikit-learn."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(result.features, result.classes)
-        self.result = result
+        self.result, self.features, self.classes = result, result.features, result.classes
+        self.prepare: ColumnEncoder | None = self.features.preparation  # None if columns have no names
+        if self.prepare is None and self.features.names is not None:
+            self.prepare = leave_unchanged([str(name) for name in self.features.names])
+
+    @property
+    def target(self) -> str | None:
+        return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
+
+    def expect_rows(self, n: int) -> None:
+        """Predict by triangular solves if there are so few rows that matrices to replace them would take longer."""
+        model = self.result.model
+        self.result = self.result._replace(model=model._replace(by_solves=n < model.mean.shape[1]))
+
+    def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
+        """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
+        if self.prepare is not None:
+            check_columns(self.prepare, file.names, file.path)
+            return self.prepare
+        names = [name for name in file.names if name != target]
+        if len(names) != self.features.n:
+            raise BadInput(
+                f"{file.path} has {len(names)} columns, but the model was trained with {self.features.n} "
+                "columns without names: give the same columns in the same order."
+            )
+        return leave_unchanged(names)
+
+    def predict_columns(self, X: Any, extras: Extras = NO_EXTRAS) -> dict[str, Any]:
+        """Predict prepared rows and return the columns of the output.
+
+        Classifier: the label, one probability per class and, on request, entropies in nats. Regressor: mean, standard deviation
+        and 95 % interval of a new value, noise included. Both, on request: the novelty.
+        """
+        found = self._predict_outcome(X, extras.uncertainty)
+        return found | {"novelty": self.predict_novelty(X)} if extras.novelty else found
+
+    def _predict_outcome(self, X: Any, uncertainty: bool) -> dict[str, Any]:
+        if self.classes is None:
+            if uncertainty:
+                raise BadOption(
+                    "--uncertainty applies to classifiers only; for a regressor, see the column std."
+                )
+            mean, std = self.predict_targets(X)
+            return {"mean": mean, "std": std, "low": mean - NORMAL_95 * std, "high": mean + NORMAL_95 * std}
+        P = np.exp(self.predict_log_proba(X))
+        columns = {"label": self.classes[P.argmax(1)]}
+        columns |= {f"p_{format_label(c)}": P[:, i] for i, c in enumerate(self.classes)}
+        return columns | self.predict_uncertainty(X) if uncertainty else columns
 
     def predict_log_proba(self, X: Any) -> Any:
+        """Return logarithms of the class probabilities of prepared rows, [n C]."""
         return self._predict(X, predict_log_proba)[0]
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
-        mean, std = self._predict(X, self._predict_targets)
+        """Return mean and standard deviation of new values, each [n]."""
+        result = self.result
+        predict = partial(
+            predict_targets,
+            rows=result.rows,
+            with_residual=result.predicts_residual,
+            units=result.units,
+            noise=target_noise(result.model),
+        )
+        mean, std = self._predict(X, predict)
         return mean, std
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
+        """Return entropies by name, each [n]."""
         return Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
 
     def predict_novelty(self, X: Any) -> Any:
+        """Return how unlike the training rows each row is, [n]."""
         return self._predict(X, partial(predict_novelty, novelty=find_novelty(self.result.novelty)))[0]
 
     def _predict(self, X: Any, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
-        return predict_blocks(self.result.model, self.result.features, Prepared(X), predict)
-
-    def _predict_targets(self, model: FittedModel, rows: Any) -> tuple[Any, Any]:
-        inside, residual, units = self.result.rows, self.result.predicts_residual, self.result.units
-        noise = target_noise(model)
-        return predict_targets(model, rows, rows=inside, with_residual=residual, units=units, noise=noise)
+        return predict_blocks(self.result.model, self.features, Prepared(X), predict)
 
 
 class Model(Predictor):

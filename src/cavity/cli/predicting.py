@@ -14,8 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 from uuid import uuid4
 
+from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
-from cavity.cli.predictors import ArrayPredictor, Extras, RowPredictor
 from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
@@ -25,7 +25,7 @@ from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
-from cavity.saving.array_reader import read_array_record
+from cavity.saving.model_file import read_result
 
 FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
@@ -46,7 +46,7 @@ def predict(
     elif terminal.as_json:
         raise BadOption("--json also prints to stdout: write the predictions to a file with --out.")
     extras, keep = Extras(uncertainty, novelty), keep or []
-    predictor, file = open_predictor(model, device), open_table(data)
+    predictor, file = Predictor(read_result(model, device)), open_table(data)
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -55,6 +55,8 @@ def predict(
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
+            if not rows:
+                predictor.expect_rows(chunk.table.num_rows)
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
             kept = copy_columns(chunk.table, keep, types)
             for name, values in found.items():
@@ -70,22 +72,6 @@ def predict(
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
-
-
-def open_predictor(path: str | Path, device: str | None) -> RowPredictor:
-    """Read a classifier or a regressor: in NumPy if its kind allows it, and no device is asked for."""
-    record = None if device is not None else read_array_record(path)
-    if record is not None:
-        return ArrayPredictor(record, lambda: _restore(path, None, record.stored.as_tensors()))
-    return _restore(path, device)
-
-
-def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPredictor:
-    from cavity.cli.models import Predictor
-    from cavity.saving.model_file import read_record, restore_record
-
-    found = read_record(path, device) if stored is None else restore_record(stored, path)
-    return Predictor(found.result)
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

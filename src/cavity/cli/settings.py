@@ -138,7 +138,7 @@ def _parse_number(name: str, text: str) -> int | float:
 
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
-    from cavity.options.method import method_names
+    from cavity.options.library import method_names
 
     known = method_names(task)
     options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}

@@ -9,14 +9,13 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
-from cavity.errors import BadOption, MissingExtra, OldFormat, missing_extra
+from cavity.errors import BadOption, MissingExtra, missing_extra
 
 if TYPE_CHECKING:
     from cavity.rows.arrow_tables import Chunk
@@ -131,8 +130,7 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            with _old_formats_as_notes():
-                return command(*args, **kwargs)
+            return command(*args, **kwargs)
         except KeyboardInterrupt as stop:
             raise fail("interrupted.", exit_code(stop)) from None
         except MissingExtra as error:
@@ -158,22 +156,6 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
             ) from error
 
     return run
-
-
-@contextmanager
-def _old_formats_as_notes() -> Iterator[None]:
-    """Print the warning of a model file of an older format as a note."""
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-
-        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, OldFormat):
-                typer.echo(f"note: {message}", err=True)
-            else:
-                usual(message, category, *where, **more)
-
-        warnings.showwarning = show
-        yield
 
 
 def fail(message: str, code: int) -> typer.Exit:

@@ -1,10 +1,12 @@
-"""Packages that import a name when it is first asked for (PEP 562): torch is large, and some of their modules do without it."""
+"""Names that are imported, and values that are made, when they are first asked for: torch is large, and much does without it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 def load_names(
@@ -20,3 +22,25 @@ def load_names(
 
     names = sorted(home_of)
     return load_name, names, lambda: names
+
+
+class Later(Generic[T]):
+    """A value that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._made = make, list[T]()
+
+    def get(self) -> T:
+        """Return the value."""
+        if not self._made:
+            self._made.append(self._make())
+        return self._made[0]
+
+    def __reduce__(self) -> Any:
+        """Pickle the value, not how it is made."""
+        return resolve, (self.get(),)
+
+
+def resolve(value: Any) -> Any:
+    """Return a value that may be one that is made later."""
+    return value.get() if isinstance(value, Later) else value

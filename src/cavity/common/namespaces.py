@@ -4,7 +4,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, tanh, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite
+    exp, log, log1p, sqrt, abs, tanh, cos, sin, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite
                       their argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
@@ -22,32 +22,60 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
     add_products_     offset + u·v; may overwrite the offset
     repeat_rows       x once for each row of X, [... 1] → [... n]
-    solve_lower       lower⁻¹ B, [C M n]
+    solve_lower       lower⁻¹ B, [C M n]; solve_lower_t, lower⁻ᵀ B
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
 NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
 find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
-each row; single precision; like(x, other), a NumPy array as an array like another.
+each row; single precision; like(x, other), an array of any kind as an array like another; double, in float64; host, as a NumPy
+array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis.
 
 Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-import sys
 from collections.abc import Callable
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from cavity.common import array_tails
 from cavity.common.onnx_graph import Value
 
+SUBSTITUTED = 16  # rows of a triangle that are substituted one by one
+CACHED = 1 << 12  # numbers that a long polynomial is evaluated at in turn
 LARGEST, TINY = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
-SADDLE, DEGREE = 3.0, 12  # of the polynomial for erfc in a graph: relative error 3e-9
+SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
+SADDLE = 3.75
+ERFCX = (  # coefficients of (1 + 2x) erfcx(x) in y = (x − 3.75)/(x + 3.75), the highest power first: relative error 1e-15 for x ≥ 0
+    -2.623107347133476e-09,
+    -1.9551358868985616e-09,
+    3.197926671666804e-08,
+    1.879082322370048e-08,
+    -2.4857126248016745e-07,
+    -5.084465378687302e-08,
+    1.7419821586224816e-06,
+    -9.792625707303523e-07,
+    -1.1438048033346894e-05,
+    2.2387565714911816e-05,
+    5.164652974177416e-05,
+    -0.00029015535246077655,
+    0.000293714378044958,
+    0.0017556261651970652,
+    -0.009746579683265262,
+    0.02836227737211114,
+    -0.05869339857664934,
+    0.09230432116428125,
+    -0.10880393014244462,
+    0.08227673848999506,
+    0.0035854154854790257,
+    -0.14024059858554525,
+    1.2375126308378275,
+)
+QUARTERS = np.append(ERFCX[::-1], 0.0).reshape(4, 6)  # the lowest power first
 Array = Any  # a NumPy array, a tensor, or a value of a graph
 
 
@@ -63,7 +91,7 @@ def namespace(x: Array) -> Any:
 
 
 def _to_numpy(x: Any) -> Array:
-    found = x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    found = x if isinstance(x, np.ndarray) else np.asarray(x.detach().cpu().numpy(), order="C")
     return found.astype(np.float64, copy=False) if found.dtype.kind == "f" else found
 
 
@@ -77,17 +105,28 @@ def _repeat_rows(x: Array, X: Array) -> Array:
 
 
 def _solve_lower(lower: Array, B: Array) -> Array:
-    """Forward substitution: NumPy would factorise the triangle again."""
+    """Forward substitution, by halves, so that most of it is products: NumPy would factorise the triangle again."""
     X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
-    for i in range(X.shape[1]):
-        X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
-        X[:, i] /= lower[:, i, i, None]
+    _substitute(lower, X)
     return X
 
 
-def _special() -> Any:
-    """Return SciPy's functions if they are loaded: they are faster than ours, but take longer to load."""
-    return sys.modules.get("scipy.special", array_tails)
+def _substitute(lower: Array, X: Array) -> None:
+    M = X.shape[1]
+    if M > SUBSTITUTED:
+        half = M // 2
+        _substitute(lower[:, :half, :half], X[:, :half])
+        X[:, half:] -= lower[:, half:, :half] @ X[:, :half]
+        _substitute(lower[:, half:, half:], X[:, half:])
+        return
+    for i in range(M):
+        X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
+        X[:, i] /= lower[:, i, i, None]
+
+
+def _solve_lower_t(lower: Array, B: Array) -> Array:
+    """Backward substitution: a forward one of the triangle turned around."""
+    return _solve_lower(lower.swapaxes(-1, -2)[:, ::-1, ::-1], B[:, ::-1])[:, ::-1]
 
 
 def _logsumexp(x: Array, axis: int) -> Array:
@@ -111,32 +150,73 @@ def _log_sigmoid(xp: Any, x: Array) -> Array:
     return xp.minimum(x, 0.0) - xp.log1p(xp.exp(-xp.abs(x)))
 
 
-def _log_ndtr_in_graph(z: Value) -> Value:
-    r"""log Φ(z), from erfc(x) = exp(−x²) g(y)/(1 + 2x), x = |z|/√2.
-
-    onnxruntime has no Erf of float64. g is smooth in y = (x − 3)/(x + 3): a polynomial, fitted here.
-    """
-    graph = z.graph
-    x = graph.op("Abs", z) * math.sqrt(0.5)
-    y = (x - SADDLE) / (x + SADDLE)
-    *lower, highest = _erfc_coefficients()
-    g = graph.value(highest)
-    for coefficient in reversed(lower):
-        g = y * g + coefficient
-    ratio, below = g / (x * 4.0 + 2.0), z.at_most(0.0)
-    scaled = graph.op("Where", z < 0.0, ratio, 1.0 - (-(x * x)).exp() * ratio)
-    return scaled.log() - below * below * 0.5
+def _erfcx_of_size(x: Array) -> Array:
+    """Return erfcx(x) of numbers x ≥ 0, as a polynomial: neither NumPy nor onnxruntime has it, and SciPy loads slowly."""
+    y = x - SADDLE
+    y /= x + SADDLE
+    if isinstance(y, np.ndarray):
+        found = _evaluate(y)
+        found /= 1.0 + 2.0 * x
+        return found
+    return functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0]) / (1.0 + 2.0 * x)
 
 
-@cache
-def _erfc_coefficients() -> tuple[float, ...]:
-    """Coefficients of g, the lowest first."""
-    from numpy.polynomial import chebyshev
+def _evaluate(y: Array) -> Array:
+    """Return the polynomial as four of degree 5, by one product: a few calls of NumPy instead of dozens."""
+    powers = np.empty((6, *y.shape), y.dtype)
+    powers[0], powers[1], square = 1, y, y * y
+    np.multiply(powers[:2], square, out=powers[2:4])
+    np.multiply(powers[2:4], square, out=powers[4:])
+    first, *others, found = (QUARTERS.astype(y.dtype, copy=False) @ powers.reshape(6, -1)).reshape(
+        4, *y.shape
+    )
+    y *= powers[5]
+    for part in (*reversed(others), first):
+        found *= y
+        found += part
+    return found
 
-    y = np.cos(np.pi * (np.arange(400) + 0.5) / 400)
-    x = SADDLE * (1 + y) / (1 - y)
-    fitted = chebyshev.cheb2poly(chebyshev.chebfit(y, (1 + 2 * x) * array_tails.erfcx(x), DEGREE))
-    return tuple(float(c) for c in fitted)
+
+def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return a function of NumPy arrays that takes a few numbers at a time, so that they stay in the cache."""
+
+    def call(x: Array) -> Array:
+        if x.size <= CACHED:
+            return function(x)
+        flat = np.ascontiguousarray(x).reshape(-1)
+        found = np.empty_like(flat)
+        for i in range(0, x.size, CACHED):
+            found[i : i + CACHED] = function(flat[i : i + CACHED])
+        return found.reshape(x.shape)
+
+    return call
+
+
+@_in_cache
+def _erfcx(x: Array) -> Array:
+    """Return exp(x²) erfc(x), which overflows below −26.6."""
+    found, below = _erfcx_of_size(np.abs(x)), x < 0
+    if not below.any():
+        return found
+    left = x[below]
+    with np.errstate(over="ignore"):
+        found[below] = 2 * np.exp(left * left) - found[below]
+    return found
+
+
+@_in_cache
+def _erfc(x: Array) -> Array:
+    """Return 1 − erf(x), accurate in both tails."""
+    found = np.exp(-x * x) * _erfcx_of_size(np.abs(x))
+    return np.where(x < 0, 2 - found, found)
+
+
+def _log_ndtr(xp: Any, z: Array) -> Array:
+    """Return log Φ(z), accurate in both tails."""
+    x = xp.abs(z) * SQRT_HALF
+    half, below = 0.5 * _erfcx_of_size(x), xp.minimum(z, 0.0)
+    with np.errstate(over="ignore"):
+        return xp.log(xp.where(z < 0.0, half, 1.0 - xp.exp(-x * x) * half)) - 0.5 * below * below
 
 
 def _join(parts: list[Value]) -> Value:
@@ -167,13 +247,13 @@ NUMPY: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     **{
         name: getattr(np, name)
-        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil reciprocal".split()
+        for name in "exp log log1p sqrt abs tanh cos sin maximum minimum where ceil reciprocal linalg".split()
     },
     rsqrt=lambda x: 1 / np.sqrt(x),
-    erf=lambda x: _special().erf(x),
-    erfc=lambda x: _special().erfc(x),
-    erfcx=lambda x: _special().erfcx(x),
-    log_ndtr=lambda x: _special().log_ndtr(x),
+    erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
+    erfc=_erfc,
+    erfcx=_erfcx,
+    log_ndtr=_in_cache(lambda x: _log_ndtr(NUMPY, x)),
     log_sigmoid=lambda x: _log_sigmoid(NUMPY, x),
     clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
@@ -186,7 +266,11 @@ NUMPY: Any = SimpleNamespace(
     swap=lambda x: x.swapaxes(-1, -2),
     descending=lambda x: np.argsort(-x, 1, kind="stable"),
     single=lambda x: x.astype(np.float32),
-    like=lambda x, other: x,
+    like=lambda x, other: _to_numpy(x),
+    double=_to_numpy,
+    host=_to_numpy,
+    einsum=np.einsum,
+    join=np.concatenate,
     find=np.flatnonzero,
     arange=lambda n, like: np.arange(n, dtype=np.float64),
     count=lambda x: x.sum(-1, keepdims=True),
@@ -203,6 +287,7 @@ NUMPY: Any = SimpleNamespace(
     add_products_=_add_products,
     repeat_rows=_repeat_rows,
     solve_lower=_solve_lower,
+    solve_lower_t=_solve_lower_t,
     look_up=lambda table, index: np.take_along_axis(table, index, 1),
 )
 GRAPH: Any = SimpleNamespace(
@@ -216,7 +301,7 @@ GRAPH: Any = SimpleNamespace(
     maximum=_node("Max"),
     minimum=_node("Min"),
     where=_node("Where"),
-    log_ndtr=_log_ndtr_in_graph,
+    log_ndtr=lambda x: _log_ndtr(GRAPH, x),
     log_sigmoid=lambda x: _log_sigmoid(GRAPH, x),
     clip=lambda x, low, high: x.at_least(low).at_most(high),
     may_exceed=lambda x, most: True,

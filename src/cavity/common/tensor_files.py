@@ -10,7 +10,6 @@ import json
 import math
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +17,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from cavity.common import object_stores
 from cavity.common.object_stores import is_uri
-from cavity.errors import BadFile, BadInput, OldFormat
+from cavity.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-FORMAT = 4  # raised when an older reader could not make sense of a file
+FORMAT = 4  # of all files that this version reads
 _KEY, _DIGEST = "cavity", "sha256"
-_DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
 _HEADER_BYTES = 4 << 20  # descriptions of 10,000 columns; read and checked within a second
 _MOST_TENSORS, _MOST_VALUES = 20_000, 400_000
@@ -286,22 +284,19 @@ def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str
         found = meta.get("kind") if isinstance(meta, dict) else None
         raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
     number = meta.get("format")
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
-        raise BadFile(f"{path} has format {number!s:.40}, this version reads up to {FORMAT}: update cavity.")
+    if number in range(1, FORMAT) and not isinstance(number, bool):
+        wrote = f"cavity {meta.get('version', 'before 0.3')!s:.20}"
+        raise BadFile(
+            f"{path} has format {number}, written by {wrote}: this version reads format {FORMAT}. Load it with cavity 0.3 "
+            "(pip install 'cavity<0.4') and save it again, or fit again."
+        )
+    if isinstance(number, bool) or number != FORMAT:
+        raise BadFile(f"{path} has format {number!s:.40}, this version reads {FORMAT}: update cavity.")
     return meta
 
 
 def _check_digest(path: str | Path, found: str, head: _Head) -> None:
-    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
-    number = head.meta["format"]
-    if head.digest is None and number < _DIGEST_SINCE:
-        warnings.warn(
-            f"{path} has format {number}, without a digest: damage to it cannot be noticed. Load it and save it again; the new "
-            f"file has format {FORMAT}.",
-            OldFormat,
-            stacklevel=2,
-        )
-        return
+    """Refuse a file whose contents changed after it was written."""
     if head.digest != found:
         said = f"{path} is damaged: its contents do not match its SHA-256 digest."
         raise BadFile(f"{said} Restore the file from a copy, or fit again.")

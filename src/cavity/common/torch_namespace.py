@@ -37,7 +37,7 @@ TORCH = SimpleNamespace(
     largest=lambda x: float(torch.finfo(x.dtype).max),
     **{
         name: getattr(torch, name)
-        for name in "exp log log1p abs tanh where ceil reciprocal rsqrt erf erfc".split()
+        for name in "exp log log1p abs tanh cos sin where ceil reciprocal rsqrt erf erfc linalg einsum".split()
     },
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
@@ -57,7 +57,10 @@ TORCH = SimpleNamespace(
     swap=lambda x: x.mT,
     descending=lambda x: x.argsort(dim=1, descending=True, stable=True),
     single=lambda x: x.float(),
-    like=lambda x, other: torch.from_numpy(x).to(other),
+    like=lambda x, other: torch.as_tensor(x).to(other),
+    double=lambda x: x.double(),
+    host=lambda x: x.detach().double().cpu().numpy(),
+    join=torch.cat,
     find=lambda x: x.nonzero()[:, 0],
     arange=lambda n, like: torch.arange(n, dtype=like.dtype, device=like.device),
     logsumexp=torch.logsumexp,
@@ -73,5 +76,6 @@ TORCH = SimpleNamespace(
     add_products_=_add_products,
     repeat_rows=lambda x, X: x.expand(*x.shape[:-1], X.shape[-2]),
     solve_lower=linalg.solve_lower,
+    solve_lower_t=linalg.solve_lower_t,
     look_up=lambda table, index: table.gather(1, index),
 )

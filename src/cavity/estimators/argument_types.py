@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Union
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.kernels.base import KernelLike
-from cavity.options.method import Method
-from cavity.options.regression_methods import RegressionMethod
+if TYPE_CHECKING:  # they load torch
+    import torch
+
+    from cavity.kernels.base import KernelLike
+    from cavity.options.method import Method
+    from cavity.options.regression_methods import RegressionMethod
+
+# ruff: noqa: UP007  names in quotes have no operator |
 
 Rows: TypeAlias = object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
 Column: TypeAlias = ArrayLike | os.PathLike[str]  # labels, targets or weights, one per row; or a .npy file
 EvalSet: TypeAlias = tuple[Rows, Column] | Sequence[tuple[Rows, Column]]
 Seed: TypeAlias = int | np.random.RandomState | None
-Device: TypeAlias = str | torch.device
-KernelArgument: TypeAlias = KernelLike | None
+Device: TypeAlias = Union[str, "torch.device"]
+KernelArgument: TypeAlias = Union["KernelLike", None]
 
 Effort: TypeAlias = Literal["fast", "balanced", "best"]
 Calibration: TypeAlias = Literal["auto", "temperature"]
-ClassifierMethod: TypeAlias = Literal["auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"] | Method
-RegressorMethod: TypeAlias = (
-    Literal["exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"] | RegressionMethod
-)
-Points: TypeAlias = NDArray[Any] | torch.Tensor | Sequence[Sequence[float]]
-ClassifierInducing: TypeAlias = (
-    Literal["auto", "random", "kmeans", "per-class", "greedy", "spectrum"]
-    | Points
-    | Sequence[Sequence[Sequence[float]]]
-)
-RegressorInducing: TypeAlias = Literal["auto", "random", "kmeans", "greedy", "spectrum"] | Points
+ClassifierMethod: TypeAlias = Union[
+    Literal["auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"], "Method"
+]
+RegressorMethod: TypeAlias = Union[
+    Literal["exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"], "RegressionMethod"
+]
+Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
+ClassifierInducing: TypeAlias = Union[
+    Literal["auto", "random", "kmeans", "per-class", "greedy", "spectrum"],
+    Points,
+    Sequence[Sequence[Sequence[float]]],
+]
+RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans", "greedy", "spectrum"], Points]
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
 
 

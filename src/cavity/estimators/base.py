@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.common.lazy import resolve
 from cavity.errors import BadOption, CavityError
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.notebook import describe_fit
+from cavity.estimators.optional_methods import CallbackSupport
 from cavity.estimators.sklearn_base import BaseEstimator
-from cavity.estimators.sklearn_callbacks import CallbackSupport
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.explain.samples import HyperSamples
-from cavity.explain.sampling import Asked, draw_samples
-from cavity.fitting.job import Session, open_session, read_request
-from cavity.fitting.results import Result
-from cavity.kernels import RBF
-from cavity.options import ClassifierConfig, RegressorConfig
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import read_level, resolve_device, whole
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
+from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.foreign_arrays import Results
-from cavity.rows.tables import Request
 from cavity.rows.validation import Features
 from cavity.saving import model_file
 from cavity.saving.model_file import Record
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.explain.samples import HyperSamples
+    from cavity.fitting.job import Session
+    from cavity.options import ClassifierConfig, RegressorConfig
+    from cavity.rows.tables import Request
 
 Array = NDArray[np.float64]
 EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
@@ -49,6 +49,13 @@ EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estima
     "model": "cavity.methods.EP()",
     "regressor": "cavity.methods.BCM()",
 }
+
+
+def make_request(*given: Any) -> Request:
+    """Return the arguments of `fit` as one value."""
+    from cavity.rows.tables import Request
+
+    return Request(*given)
 
 
 class GPEstimator(CallbackSupport, BaseEstimator):
@@ -124,10 +131,10 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         self : GPClassifier or GPRegressor
             The estimator itself.
         """
-        for name, made in (("kernel", RBF), ("training", Training)):
+        for name in ("kernel", "training"):
             asked = any(key.startswith(f"{name}__") for key in params)
             if asked and params.get(name, getattr(self, name)) is None:
-                params = {**params, name: made()}
+                params = {**params, name: self._make_default(name)}
         for name in ("kernel", "method", "training"):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
             value = params.get(name, getattr(self, name))
@@ -140,6 +147,15 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         super().set_params(**params)
         return self
 
+    @staticmethod
+    def _make_default(name: str) -> Any:
+        """Return the object that None stands for."""
+        if name == "training":
+            return Training()
+        from cavity.kernels import RBF
+
+        return RBF()
+
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
         self._result, self._fitted = result, result.model
@@ -148,14 +164,27 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         self.n_features_in_ = features.n if prepare is None else prepare.n_features_in_
         names = features.names if prepare is None else prepare.feature_names_in_
         self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
-        self.kernel_ = result.model.prior.kernel
         self.log_marginal_likelihood_ = result.evidence
         self._set_optional("elbo_", result.evidence if result.is_bound else None)
         self.history_ = result.history
         self.n_epochs_ = len(result.history)
         self.fit_warnings_ = list(result.warnings)
         self.feature_relevance_ = result.relevance
-        self._set_optional("plan_", result.plan)
+
+    @property
+    def plan_(self) -> Any:
+        """What the fit decided, with reasons."""
+        plan = resolve(self._result.plan) if hasattr(self, "_result") else None
+        if plan is None:
+            raise AttributeError("plan_ exists after fit().")
+        return plan
+
+    @property
+    def kernel_(self) -> Any:
+        """The kernel with learnt values."""
+        if not hasattr(self, "_fitted"):
+            raise AttributeError("kernel_ exists after fit().")
+        return self._fitted.prior.kernel
 
     def _set_optional(self, name: str, value: Any) -> None:
         """Set an attribute that only some fits have; remove an older one."""
@@ -166,6 +195,8 @@ class GPEstimator(CallbackSupport, BaseEstimator):
 
     def _begin_fit(self, request: Request) -> tuple[Session[Any], Request]:
         """Check the arguments, and draw the seed of the fit."""
+        from cavity.fitting.job import open_session, read_request
+
         config = self._config()
         read = read_request(config, request)
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
@@ -199,18 +230,18 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         self.__dict__.update(self._parts_on(resolve_device(device)))
         return self
 
-    def _parts_on(self, device: torch.device) -> dict[str, Any]:
+    def _parts_on(self, device: Any) -> dict[str, Any]:
         """Return the attributes that hold tensors, on a device."""
         model, rows = self._fitted.to(device), self._result.rows
         result = self._result._replace(model=model, rows=None if rows is None else rows.to(device))
-        return {"_result": result, "_fitted": model, "kernel_": model.prior.kernel}
+        return {"_result": result, "_fitted": model}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model without its device and without what has one entry per training row."""
         state: dict[str, Any] = super().__getstate__()
         if "_fitted" not in state:
             return state
-        state = state | self._parts_on(torch.device("cpu"))
+        state = state | self._parts_on("cpu")
         kept = state["_result"]._replace(loo=None, background=None, importance=self._find_importance())
         return state | {"_result": kept, "_loo_log_proba": None}
 
@@ -234,7 +265,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
         self._find_importance()
-        held: Result = self._parts_on(torch.device("cpu"))["_result"]
+        held: Result = self._parts_on("cpu")["_result"]
         result = held._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
         return Record(self._kind, flatten(self.get_params(deep=False)), result, notes)
@@ -326,10 +357,14 @@ class GPEstimator(CallbackSupport, BaseEstimator):
             `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each, `acceptance`,
             `divergences` and `warnings`. It predicts as the estimator does; `print` shows it as a table.
         """
+        import torch
+
+        from cavity.explain.sampling import Asked, draw_samples
+
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return draw_samples(self._config(), self._result, Request(X, y, sample_weight), asked)
+            return draw_samples(self._config(), self._result, make_request(X, y, sample_weight), asked)
 
     def explain(
         self,
@@ -377,7 +412,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
             `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
-        rows, weight, losses = self._row_losses(Request(X, y, sample_weight))
+        rows, weight, losses = self._row_losses(make_request(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
         draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
         return permutation_importance(losses, rows, weight, features, draws, groups)

@@ -5,53 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.common.namespaces import NUMPY
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, make_request
+from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
-from cavity.estimators.sklearn_callbacks import tell_callbacks
-from cavity.explain import evidence_sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.fitting import partial_fit
-from cavity.fitting.classification import fit_classifier
-from cavity.fitting.partial_fit import available_if
-from cavity.fitting.results import Result
-from cavity.options import ClassifierConfig, read_classifier
-from cavity.options.method import read_method
 from cavity.options.training import Training, read_training
 from cavity.options.value_checks import read_class_weight, whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
-from cavity.prediction.draws import Normals, draw_latent, draw_log_proba
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import (
-    as_array,
-    frequencies,
-    predict_labels,
-    predict_log_proba,
-    predict_moments,
-    predict_proba,
-)
+from cavity.prediction.model import predict_labels, predict_log_proba, predict_moments, predict_proba
 from cavity.prediction.pool import normalised
 from cavity.prediction.ranked_rows import RankedRows, rank
+from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
-from cavity.rows.tables import Request, read_table_of_fit
 from cavity.saving import model_file
-from cavity.training.callbacks import Callback
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.explain.evidence_sampling import Diagnosis
+    from cavity.options import ClassifierConfig
+    from cavity.rows.tables import Request
+    from cavity.training.callbacks import Callback
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
@@ -214,6 +203,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _partial_fit_problem(self) -> str | None:
         """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
+        from cavity.fitting import partial_fit
+        from cavity.options.library import read_method
+
         try:
             method, training = read_method(self.method, "classification"), read_training(self.training)
         except BadOption:
@@ -221,6 +213,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
+        from cavity.options import read_classifier
+
         return read_classifier(self.get_params(deep=False))
 
     def fit(
@@ -269,7 +263,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self : GPClassifier
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        import torch
+
+        from cavity.estimators.sklearn_callbacks import tell_callbacks
+        from cavity.fitting.classification import fit_classifier
+
+        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
         session, read = self._begin_fit(request)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             watch = partial(tell_callbacks, self, request)
@@ -277,7 +276,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return self
 
     @available_if(lambda self: self._partial_fit_problem())
-    @torch.inference_mode(False)
     def partial_fit(
         self, X: Rows, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
     ) -> Self:
@@ -303,23 +301,29 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self : GPClassifier
             The updated estimator.
         """
+        import torch
+
+        from cavity.fitting import partial_fit
+
         earlier = self._result if hasattr(self, "_result") else None
-        self._store(partial_fit.grow(self._config(), Request(X, y, sample_weight), classes, earlier))
+        with torch.inference_mode(False):
+            self._store(partial_fit.grow(self._config(), make_request(X, y, sample_weight), classes, earlier))
         return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        prior, C = result.model.prior, result.model.prior.n_latent
+        model = result.model
         assert result.classes is not None
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
-        self._set_optional("epsilon_", result.model.likelihood.epsilon)
-        self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
-        self._set_optional("frequencies_", frequencies(prior))
-        self.temperature_ = 1 / result.model.pool.weight
+        self._set_optional("epsilon_", model.outcome.epsilon)
+        points = model.inducing_points
+        self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
+        self._set_optional("frequencies_", model.frequencies)
+        self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
-        self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
-        self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
+        self.ensemble_weights_ = np.array([model.pool.weight, *model.pool.weights])
+        self.noise_ = model.noises
         self._set_optional("class_prior_", result.class_prior)
 
     @property
@@ -414,6 +418,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         ndarray of shape (n, n_rows, C)
             (n, n_rows, 1) for two classes.
         """
+        from cavity.prediction.draws import Normals, draw_latent
+
         draws = whole("n", n, 1)
         rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
         (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
@@ -497,7 +503,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             Accuracy.
         """
         features = self._features()
-        request = Request(X, y, sample_weight, target, weight).with_arrays()
+        request = make_request(X, y, sample_weight, target, weight).with_arrays()
         source = find_source(request, features=features)
         if source is None:
             y = request.y
@@ -544,7 +550,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         epistemic = self.predict_uncertainty(to_host(X)).epistemic
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
-    @torch.inference_mode(False)
     def diagnose(
         self,
         X: Rows,
@@ -553,7 +558,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         *,
         n_samples: int = 1000,
         random_state: Seed = 0,
-    ) -> evidence_sampling.Diagnosis:
+    ) -> Diagnosis:
         """Estimate how far to trust this fit by importance sampling, with q as the proposal.
 
         Needs the extra "diagnose".
@@ -574,15 +579,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             posterior. `level` ("good", "usable", "unclear", "poor") follows from all of them and the dimension of q; `verdict`
             says in a sentence what to do.
         """
+        import torch
+
+        from cavity.explain import evidence_sampling
+        from cavity.rows.tables import read_table_of_fit
+
         features, class_weight = self._features(), read_class_weight(self.class_weight)
-        table = read_table_of_fit(Request(X, y, sample_weight), class_weight, features, self.classes_)
+        table = read_table_of_fit(make_request(X, y, sample_weight), class_weight, features, self.classes_)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
-        model = self._fitted.to(torch.device("cpu"))
-        return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
+        with torch.inference_mode(False):
+            model = self._fitted.to("cpu")
+            return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        from cavity.rows.tables import read_table_of_fit
+
         table = read_table_of_fit(request, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
         return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
@@ -591,7 +604,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return self.predict_log_proba(Prepared(X))
 
     def _compare(self, own: Array, others: Array) -> Array:
-        return np.asarray(own - logsumexp(others, axis=1) + np.log(others.shape[1]))
+        return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
 
     def _information(self, own: Array, others: Array) -> Array:
         return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
@@ -599,6 +612,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _average(self, seed: int) -> Average:
         def average(groups: list[Array]) -> tuple[Array, Array]:
             mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
+            from cavity.prediction.draws import draw_log_proba
+
             draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
             return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.base import GPEstimator
-from cavity.fitting.results import Result
+from cavity.prediction.result import Result
 
 # Of regression: "exact" up to the first, "vi" up to the second, then "svi".
 EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000

@@ -6,35 +6,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 import numpy as np
-import torch
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, make_request
 from cavity.estimators.sklearn_base import RegressorMixin
-from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.fitting.regression_job import prepare_regression
-from cavity.fitting.results import Result
-from cavity.options import RegressorConfig, read_regressor
 from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
-from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
+from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import follow, to_host
 from cavity.rows.frames import Prepared
-from cavity.rows.tables import Request
-from cavity.rows.targets import read_targets_of_fit
 from cavity.rows.validation import check_rows
 from cavity.saving import model_file
-from cavity.training.callbacks import Callback
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.options import RegressorConfig
+    from cavity.rows.tables import Request
+    from cavity.training.callbacks import Callback
 
 
 @model_file.register
@@ -124,6 +122,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
+        from cavity.options import read_regressor
+
         return read_regressor(self.get_params(deep=False))
 
     def fit(
@@ -159,7 +159,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        import torch
+
+        from cavity.estimators.sklearn_callbacks import tell_callbacks
+        from cavity.fitting.regression_job import prepare_regression
+
+        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
         session, read = self._begin_fit(request)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_regression(session, read)
@@ -172,9 +177,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
-        points = as_array(result.model.prior.Z)
+        points, waves = result.model.inducing_points, result.model.frequencies
         self.inducing_points_ = points[0] if len(points) == 1 else points
-        waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
     @overload
@@ -225,10 +229,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
         extra = target_noise(self._fitted) if noise else 0.0
         if return_cov:
-            new = as_tensor(check_rows(X, features, lambda: as_array(self._fitted.prior.center)))
+            new = check_rows(X, features, lambda: as_array(self._fitted.center))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
-            total = cov.cpu().numpy() + extra * np.eye(len(cov))
-            return follow(X, (shift + scale * mean.cpu().numpy(), scale**2 * total))
+            return follow(X, (shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))))
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
         found = self._predict(X, targets)
@@ -308,6 +311,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return follow(X, (draws,))[0]
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        from cavity.rows.targets import read_targets_of_fit
+
         table = read_targets_of_fit(request, self._features(), (0.0, 1.0))
 
         def losses(X: Array) -> Array:

@@ -5,43 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any
 
-from cavity.fitting.partial_fit import available_if
-from cavity.fitting.results import Result
+from cavity.estimators.optional_methods import CallbackSupport
 from cavity.options import Plan
 from cavity.prediction.model import copy_engine
+from cavity.prediction.result import Result
 from cavity.rows.tables import Request
 from cavity.training.callbacks import Callback, Running
 from cavity.training.loop import Run
 
 Record = Callable[[Run], Result]
-
-
-class CallbackSupport:
-    """What `sklearn.callback.CallbackSupportMixin` gives an estimator. That module, and rich with it, is imported when used."""
-
-    @available_if(
-        lambda self: None if find_spec("sklearn.callback") else "set_callbacks needs scikit-learn 1.9."
-    )
-    def set_callbacks(self, *callbacks: Any) -> Self:
-        """Set callbacks of scikit-learn, such as `ProgressBar`: the fit is a task, each epoch a subtask. Needs 1.9 or newer.
-
-        Parameters
-        ----------
-        *callbacks : objects with the methods of `sklearn.callback.FitCallback`
-            They replace those set before. One that returns True at the end of an epoch stops training.
-
-        Returns
-        -------
-        self : GPClassifier or GPRegressor
-            The estimator itself.
-        """
-        from sklearn.callback import CallbackSupportMixin
-
-        CallbackSupportMixin.set_callbacks(self, *callbacks)
-        return self
 
 
 class Epochs(Callback):

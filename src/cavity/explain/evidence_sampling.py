@@ -102,7 +102,7 @@ def diagnose(
     # samples of a poor q miss most of the evidence; the fit's own value may not
     best = log_z if math.isnan(approximation) else max(log_z, approximation)
     excess = max(best - float(log_weights.mean()), 0.0)
-    return Diagnosis(log_z, error, approximation, ess, k, n, model.mean.numel(), excess)
+    return Diagnosis(log_z, error, approximation, ess, k, n, model.mean.size, excess)
 
 
 def _smooth(log_weights: Array) -> tuple[Array, float]:
@@ -118,12 +118,13 @@ def _smooth(log_weights: Array) -> tuple[Array, float]:
 @torch.no_grad()
 def importance_weights(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor, n: int, rng: Any) -> Array:
     r"""log p(y | w) + log p(w) − log q(w) at w = μ + Λ^{−T/2} z, [n]."""
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    prior_lower, mean, lower = map(torch.as_tensor, (model.prior_lower, model.mean, model.lower))
+    projection = model.prior.project_with(prior_lower, X.to(mean.dtype))
     a, r = projection.a.double(), projection.r.double().clamp_min(LEAST).mT  # [C M N], [N C]
-    blocks, size = model.mean.shape
+    blocks, size = mean.shape
     z = torch.tensor(rng.standard_normal((n, blocks, size, 1)))
-    lower = model.lower.double()
-    w = model.mean.double() + torch.stack([solve_lower_t(lower, one)[..., 0] for one in z])
+    lower = lower.double()
+    w = mean.double() + torch.stack([solve_lower_t(lower, one)[..., 0] for one in z])
     ratio = 0.5 * (z.square().sum((1, 2, 3)) - w.square().sum((1, 2)) - log_det(lower).sum())
     # samples whose latent values fit into memory together
     parts = torch.split(w, max(1, PREDICT_BYTES // (8 * len(a) * a.shape[2])))
@@ -138,6 +139,6 @@ def _log_likelihood(model: FittedModel, w: Tensor, a: Tensor, r: Tensor, y: Tens
     if model.likelihood.points and float(r.max()) < POINT:
         log_p = model.likelihood.log_probability_at(t)
     else:
-        log_p = log_probabilities(model, Normal(t, r.repeat(S, 1)))
+        log_p = torch.from_numpy(log_probabilities(model, Normal(t, r.repeat(S, 1))))
     own = log_p.gather(1, y.repeat(S)[:, None]).reshape(S, N)
     return own @ weight

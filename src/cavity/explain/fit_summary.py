@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular, format_cell
 from cavity.common.text_tables import format_grid, name_column
-from cavity.fitting.results import Result
-from cavity.kernels.spectrum import Spectrum
 from cavity.prediction.model import as_array
 from cavity.prediction.regression import target_noise
+from cavity.prediction.result import Result
 
 Array = NDArray[np.float64]
 MOST_FUNCTIONS = 8  # latent functions that `print` shows
@@ -73,7 +72,7 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     prior, classes = result.model.prior, result.classes
     L = prior.n_latent
     functions = ("f",) if classes is None or L == 1 else tuple(map(str, classes))
-    if isinstance(prior, Spectrum):
+    if result.model.is_spectrum:
         points = {"spectral features": prior.size}
     else:
         points = {"inducing points": int(prior.Z.shape[-2])}

@@ -111,7 +111,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     if prepare is None or isinstance(X, Prepared):
         if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
             X = X.to_pandas()
-        rows = check_rows(X, features, lambda: as_array(model.prior.center))
+        rows = check_rows(X, features, lambda: as_array(model.center))
         return RawRows(rows, names, owner, (None,) * len(names), None)
     rows = check_rows(X, features)
     known = {column.name: column for column in prepare.columns_}

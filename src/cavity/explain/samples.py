@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import FittedModel, as_tensor, predict_latent, predict_log_proba
+from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
 from cavity.prediction.regression import target_noise
 from cavity.rows.foreign_arrays import follow
 from cavity.rows.validation import Features, check_rows
@@ -166,14 +166,14 @@ class RegressorSamples(HyperSamples):
         ndarray of shape (n,), or two of them
             Means, and standard deviations if `return_std`.
         """
-        rows = as_tensor(check_rows(X, self.features))
+        rows = check_rows(X, self.features)
         shift, scale = self.units
         each = [predict_latent(model, rows) for model in self.models]
-        means = np.stack([f.mean[:, 0].numpy() for f in each])
+        means = np.stack([f.mean[:, 0] for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:
             return follow(X, (mean,))[0]
-        var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
+        var = np.stack([np.maximum(f.var[:, 0], 0) for f in each])
         if noise:
             var = var + np.array([[target_noise(model)] for model in self.models])
         return follow(X, (mean, scale * np.sqrt(var.mean(0) + means.var(0))))

@@ -29,7 +29,7 @@ from cavity.options import ClassifierConfig, Config, Options, RegressorConfig, p
 from cavity.options.plan import TableSize
 from cavity.options.reading import read_names
 from cavity.options.value_checks import number, whole
-from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
+from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.rows.tables import Request, Table, read_table_of_fit
 from cavity.rows.targets import read_targets_of_fit
@@ -93,7 +93,7 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
         "ess": ess,
         "evaluations": target.evaluations,
         "warnings": _warn(diverging, total, r_hat, ess),
-        "models": tuple(with_canonical_layout(model.to(torch.device("cpu"))) for model in models),
+        "models": tuple(model.to(torch.device("cpu")) for model in models),
         "features": fit.features,
     }
 
@@ -212,9 +212,9 @@ def _load(engine: Engine, kept: FittedModel) -> None:
 def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
     """Start from the fitted q for methods that store nothing else; sites per row are found again."""
     if options.method.site_store == "averaged":
-        lower = kept.lower.double()
+        lower, mean = (torch.as_tensor(x).double() for x in (kept.lower, kept.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
-        h = (lower @ (lower.mT @ kept.mean.double()[..., None]))[..., 0]
+        h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
         run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
     return run
 

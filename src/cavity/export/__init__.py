@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from cavity._version import __version__
 from cavity.common import object_stores
-from cavity.common.namespaces import GRAPH, NUMPY, TINY
+from cavity.common.namespaces import GRAPH, TINY
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, TEXT_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
-from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods.base import no_graph
-from cavity.prediction.model import FittedModel, latent_model
+from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.prediction.tree_ensembles import LEAST, Forest
@@ -106,13 +105,13 @@ def onnx_model(
     ['label', 'probabilities']
     """
     result = view_fit(clf)
-    model, classes = result.model, result.classes
+    model, classes = result.model.to("cpu"), result.classes
     measure = find_novelty(result.novelty) if novelty else None
     _check(clf, dtype)
     outputs = ("mean", "std") if classes is None else ("label", "probabilities")
     preparation = None if prepared else result.features.preparation
     draft = Draft(result.features.n, preparation, dtype, (*outputs, *(["novelty"] if novelty else [])))
-    mean, var, r = latent_model(model, NUMPY).marginals_and_residual(draft.X)
+    mean, var, r = model.marginals_and_residual(draft.X)
     if classes is None:
         shift, scale = result.units
         f = var if result.predicts_residual else var - r
@@ -128,7 +127,7 @@ def onnx_model(
 
 def _add_classes(draft: Draft, model: FittedModel, classes: NDArray[Any], mean: Value, var: Value) -> None:
     try:
-        log_p: Value = model.likelihood.log_probability(mean, var)
+        log_p: Value = model.outcome.log_probability(mean, var)
     except (AttributeError, TypeError) as error:  # a function of tensors alone
         raise BadOption(no_graph(model.likelihood)) from error
     if not model.pool.is_trivial:
@@ -252,12 +251,12 @@ def _check(clf: GPEstimator, dtype: str) -> None:
             f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
             "method='vi', 'svi', 'fitc' or 'exact'."
         )
-    if classes is not None and len(model.lower) < model.prior.n_latent:
+    if classes is not None and model.coupled:
         raise BadOption(
             f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
-    if isinstance(model.prior, Spectrum):
+    if model.is_spectrum:
         raise BadOption(
             "inducing='spectrum' has features that the ONNX graph cannot express: fit with inducing points (inducing='auto')."
         )

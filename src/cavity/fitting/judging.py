@@ -53,7 +53,7 @@ def predict_rows(
 ) -> Held:
     """Predict rows that the models did not see."""
     f = predict_latent(model, as_tensor(held.X))
-    logs = [log_probabilities(model, f).numpy(), *(member.log_proba(held.X) for member in members)]
+    logs = [log_probabilities(model, f), *(member.log_proba(held.X) for member in members)]
     if part is None:
         _, place = np.unique(unit, return_inverse=True)
         part = (np.random.default_rng(0).permutation(place.max() + 1) % NESTED)[place.reshape(-1)]

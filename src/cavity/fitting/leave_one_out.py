@@ -53,7 +53,7 @@ class LeaveOneOut(NamedTuple):
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
         f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
-        return np.asarray(log_probabilities(model, f).numpy())
+        return log_probabilities(model, f)
 
     def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str) -> Estimate:
         """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
@@ -136,7 +136,7 @@ def choose_sample(n: int, most: int) -> Numbers | None:
 def prior_variances(model: FittedModel, rows: Array) -> Array:
     """Return the mean of k(x, x) + s over rows, [C]."""
     prior = model.prior
-    known = as_array(prior.kernel.diag(as_tensor(rows).to(model.mean)).mean(-1) + prior.noise)
+    known = as_array(prior.kernel.diag(as_tensor(rows).to(prior.noise)).mean(-1) + prior.noise)
     return np.broadcast_to(known, (prior.n_latent,))
 
 

@@ -149,4 +149,4 @@ def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.
     """Return what a state predicts for held-out rows, [n C]. The run stays untouched."""
     model = snapshot(engine, state)
     rows = torch.tensor(held.X, device=state.theta.device)
-    return np.asarray(log_probabilities(model, predict_latent(model, rows)).numpy())
+    return log_probabilities(model, predict_latent(model, rows))

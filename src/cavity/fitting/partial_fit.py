@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
+from cavity.common.lazy import resolve
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
@@ -47,29 +46,6 @@ def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Gr
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
 
-class NoPartialFit(BadOption, AttributeError):
-    """Raised by an object without `partial_fit`: an AttributeError for scikit-learn, advice for the reader."""
-
-
-class available_if:
-    """Make a method available only where `find_problem(owner)` returns None; otherwise raise what it returns."""
-
-    def __init__(self, find_problem: Callable[[Any], str | None]) -> None:
-        self.find_problem = find_problem
-
-    def __call__(self, method: Callable[..., Any]) -> available_if:
-        self.method, self.__doc__ = method, method.__doc__
-        return self
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        if owner is None:
-            return self.method
-        problem = self.find_problem(owner)
-        if problem is not None:
-            raise NoPartialFit(problem)
-        return MethodType(self.method, owner)
-
-
 def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
     if not method.grows:
@@ -97,7 +73,7 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, earlier: Resu
         )
     config.check_passing_rows(numbered=False)
     table, features, labels = _read_table(config, request, classes, earlier)
-    old = None if earlier is None else earlier.growing
+    old = None if earlier is None else resolve(earlier.growing)
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     options = policy.complete(config, size, M)

@@ -27,8 +27,14 @@ from cavity.likelihoods import Gaussian
 from cavity.options import RegressorConfig, policy
 from cavity.options.plan import TableSize
 from cavity.options.value_checks import inducing_count
-from cavity.prediction.model import FittedModel, as_tensor, residual, snapshot
-from cavity.prediction.regression import TrainingRows, make_training_rows, predict_moments, target_noise
+from cavity.prediction.model import FittedModel, snapshot
+from cavity.prediction.regression import (
+    TrainingRows,
+    make_training_rows,
+    predict_moments,
+    residual,
+    target_noise,
+)
 from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import find_source
@@ -103,7 +109,7 @@ def estimate_left_out(
         return None
     (shift, scale), var = units, left_out.f.var[:, 0]
     if not config.method.predicts_residual:
-        var = var - residual(model, as_tensor(table.X[left_out.rows]).to(model.device)).cpu()
+        var = var - torch.from_numpy(residual(model, table.X[left_out.rows]))
     sd = (var.clamp_min(0) + target_noise(model)).sqrt().numpy()
     mean, y = left_out.f.mean[:, 0].double().numpy(), left_out.y.astype(np.float64)
     return estimate_targets(
@@ -172,7 +178,7 @@ def make_judge(held: Table, with_residual: bool, keep: Keep) -> Callable[[Engine
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
         f = predict_moments(model, keep(model), with_residual, new)
-        mean, var = f.mean.cpu().numpy(), f.var.clamp_min(0).cpu().numpy() + target_noise(model)
+        mean, var = f.mean, np.maximum(f.var, 0) + target_noise(model)
         loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(scale)
         return float(np.average(loss, weights=held.weight))
 

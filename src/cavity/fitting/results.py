@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,67 +10,21 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
 from cavity.fitting.leave_one_out import NOVELTY_ROWS, LeaveOneOut, measure_novelty
-from cavity.inference import Engine, State
 from cavity.kernels import Kernel
 from cavity.kernels.inducing import Candidates
-from cavity.options import Plan
+from cavity.kernels.prior import Prior
+from cavity.likelihoods import Likelihood
 from cavity.options.method import BOUND, EVIDENCE
-from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel, extract_model, to_device
-from cavity.prediction.novelty import Novelty
-from cavity.prediction.regression import TrainingRows
-from cavity.prediction.regression_estimate import TargetEstimate
+from cavity.prediction.model import extract_model, to_device
+from cavity.prediction.result import Continuation as Continuation
+from cavity.prediction.result import Growing as Growing
+from cavity.prediction.result import Result as Result
 from cavity.rows.columns.feature_groups import fold_relevance
 from cavity.rows.validation import Features
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 BACKGROUND = 150  # training rows that are kept for the importance of columns
-
-
-class Continuation(NamedTuple):
-    """What `warm_start` continues from."""
-
-    state: State
-    columns: Columns
-
-
-class Growing(NamedTuple):
-    """A model that can take more rows."""
-
-    engine: Engine  # with the counts and weights of all rows so far
-    state: State
-    columns: Columns
-    lightest: float
-    heaviest: float
-    history: list[dict[str, Any]]
-
-
-class Result(NamedTuple):
-    """What a fit leaves. Model files hold the same, except the continuation."""
-
-    model: FittedModel
-    features: Features
-    evidence: float
-    is_bound: bool  # the evidence is a lower bound
-    evidence_name: str  # what it is: see Method.name_evidence
-    history: list[dict[str, Any]]
-    relevance: Array | None  # [D], shares of the features
-    warnings: tuple[str, ...] = ()
-    classes: NDArray[Any] | None = None  # of a classifier
-    growing: Growing | None = None  # what partial_fit adds to
-    units: tuple[float, float] = (0.0, 1.0)  # shift and scale of a regressor's targets
-    rows: TrainingRows | None = None  # if predictions read the training rows
-    predicts_residual: bool = True  # predictive variances have the residual
-    continuation: Continuation | None = None
-    loo: LeaveOneOut | None = None  # of a classifier
-    calibration: str | None = None  # how the temperature or the pool was found; None: there is none
-    class_prior: Array | None = None  # [C], class frequencies of the training rows
-    estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
-    plan: Plan | None = None
-    importance: Array | None = None  # [columns], computed when it is first needed
-    background: Array | None = None  # [n D], training rows to compute it from; model files have none
-    novelty: Novelty | None = None  # None after `partial_fit`
 
 
 def common_result(
@@ -86,7 +40,7 @@ def common_result(
     state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
-    settle_kernel(model)
+    settle_kernel(model.prior, model.likelihood)
     sample = draw_rows(pool, NOVELTY_ROWS)
     return Result(
         model=model,
@@ -110,11 +64,10 @@ def draw_rows(pool: Candidates | None, n: int) -> Array | None:
     return pool.X[rng.choice(len(pool.X), n, p=pool.weight / pool.weight.sum())]
 
 
-def settle_kernel(model: FittedModel) -> None:
+def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
     """Write the kernel's learnt values into its constructor arguments, one set per class."""
-    kernel = model.prior.kernel
-    if isinstance(kernel, Kernel):
-        kernel.settle(1 if model.likelihood.linear else model.prior.n_latent)
+    if isinstance(prior.kernel, Kernel):
+        prior.kernel.settle(1 if likelihood.linear else prior.n_latent)
 
 
 def find_relevance(kernel: Any, columns: Columns, features: Features) -> Array | None:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from cavity.common.column_statistics import Columns
-from cavity.common.onnx_graph import mirrors
+from cavity.common.namespaces import Array
+from cavity.common.onnx_graph import Value, mirrors
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
@@ -241,28 +243,42 @@ def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class CalledFormula(NamedTuple):
-    """A torch module of your own as a formula of tensors."""
+    """A torch module of your own as a formula of tensors, or of arrays in its precision."""
 
     kernel: Any
 
-    def prepare(self, Z: Tensor) -> Tensor:
+    def prepare(self, Z: Array) -> Array:
         return Z
 
-    def cross(self, points: Tensor, X: Tensor) -> Tensor:
-        return self.kernel.cross(points, X)
+    def cross(self, points: Array, X: Array) -> Array:
+        return self._call(self.kernel.cross, points, X)
 
-    def diag(self, X: Tensor) -> Tensor:
-        return self.kernel.diag(X)
+    def diag(self, X: Array) -> Array:
+        return self._call(self.kernel.diag, X)
+
+    @torch.no_grad()
+    def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
+        if isinstance(arrays[-1], Value):
+            raise no_formula(self.kernel)
+        if not isinstance(arrays[-1], np.ndarray):
+            return function(*arrays)
+        held = (
+            (*self.kernel.parameters(), *self.kernel.buffers()) if isinstance(self.kernel, nn.Module) else ()
+        )
+        dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
+        return function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:
-    """Return the formula of any kernel. In NumPy and ONNX: BadOption if it has none of its own."""
+    """Return the formula of any kernel; one that has none of its own is called, with tensors."""
     kind = type(kernel)
     if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), (*CALLS, "pair")):
-        return kernel.formula(xp)
-    if xp is TORCH:
-        return CalledFormula(kernel)
-    raise no_formula(kernel)
+        try:
+            return kernel.formula(xp)
+        except BadOption:  # it knows tensors alone
+            if xp is TORCH:
+                raise
+    return CalledFormula(kernel)
 
 
 def no_formula(kernel: Any) -> BadOption:

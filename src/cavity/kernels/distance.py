@@ -13,11 +13,7 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import column_sum, times_transpose
-from cavity.kernels import formulas
-from cavity.kernels.formulas import Points, prepare_points, to_units
-
-# Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
-FAR = {torch.float64: formulas.FAR, torch.float32: 300.0}
+from cavity.kernels.formulas import Points, correct_far_pairs_, prepare_points, to_units
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool = True) -> Tensor:
@@ -29,7 +25,8 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful
     """
     S: Tensor = _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-untyped-call]
     if careful:
-        _correct_far_pairs(S, U, V, log_scale)
+        with torch.no_grad():
+            correct_far_pairs_(S, U, U if V is None else V[None], (-2 * log_scale).exp()[:, None])
     return S
 
 
@@ -47,7 +44,7 @@ class _HalfSquareDistance(torch.autograd.Function):
     def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
         points = prepare_points(U, log_scale)
         ctx.save_for_backward(U, V, points.inverse)
-        return _within(U, points) if V is None else points.half_square_distance(V)[0]
+        return _within(U, points) if V is None else points.half_square_distance(V)
 
     @staticmethod
     def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
@@ -69,7 +66,7 @@ class _GaussianPair(torch.autograd.Function):
         U, V = (to_units(points, center, unit) for points in (Z, X))
         points, offset = prepare_points(U, log_scale), log_variance[:, None, None]
         within = _within(U, points).add_(offset).exp_()
-        between = points.half_square_distance(V)[0].add_(offset).exp_()
+        between = points.half_square_distance(V).add_(offset).exp_()
         ctx.save_for_backward(U, V, unit, points.inverse, within, between)
         return within, between
 
@@ -82,27 +79,6 @@ class _GaussianPair(torch.autograd.Function):
         X_bar = _rows_bar(F, U, V, inverse, columns) / unit if ctx.needs_input_grad[1] else None
         U_bar, X_bar, scale_bar = _scaled(T.add_(_pull_within(E, U)), R, U, X_bar, inverse)
         return U_bar / unit, X_bar, None, None, scale_bar, variance_bar
-
-
-@torch.no_grad()
-def _correct_far_pairs(S: Tensor, U: Tensor, V: Tensor | None, log_scale: Tensor) -> None:
-    """Replace S of rows that are both far from the centre by −½ Σ (u − v)²/ℓ², one column at a time; reads a value."""
-    inverse, others = (-2 * log_scale).exp(), U if V is None else V[None]
-
-    def find_far(points: Tensor) -> Tensor:
-        square = (points.square() * inverse[:, None]).sum(-1)
-        return (square > FAR[U.dtype] ** 2).any(0).nonzero()[:, 0]
-
-    left = find_far(U)
-    if not len(left):
-        return
-    right = find_far(others)
-    place = slice(None), left[:, None], right
-    direct = torch.zeros_like(S[place])
-    for d in range(U.shape[-1]):
-        apart = U[:, left, None, d] - others[:, None, right, d]
-        direct.addcmul_(apart * inverse[:, d, None, None], apart, value=-0.5)
-    S[place] = direct
 
 
 def _within(U: Tensor, points: Points) -> Tensor:

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
+from cavity.common.onnx_graph import Value
 
 # Cells reach the largest number to this power, in spreads: a sum of their squares stays finite.
 CELL_POWER = 0.25
-ROW_REACH = 1e30  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
-FAR = 1e4  # lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8
+# of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
+ROW_REACH, ROW_REACH_SINGLE = 1e30, 1e5
+# lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8 (5e-3 in float32)
+FAR, FAR_SINGLE = 1e4, 300.0
 Shape = Callable[..., Array]
 
 
@@ -97,13 +100,19 @@ class Points(NamedTuple):
     u2: Array  # [C M], −½ |u/ℓ|²
     inverse: Array  # [C 1 D], 1/ℓ²
     half: Array  # [C D], −½/ℓ²
+    far: Array | None = (
+        None  # [C M D], u itself if some are so far from the centre that distances need differences
+    )
 
-    def half_square_distance(self, V: Array) -> tuple[Array, Array]:
-        """Return −½ d² = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², [C M n], and −½ |v/ℓ|², [C n]."""
+    def half_square_distance(self, V: Array) -> Array:
+        """Return −½ d² = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², [C M n]."""
         xp = namespace(V)
         v2 = self.half @ (V * V).T
         S = xp.add_products_(self.u2[:, :, None] + v2[:, None], self.weighted, V)
-        return xp.minimum_(S, 0.0), v2
+        S = xp.minimum_(S, 0.0)
+        if self.far is not None and not isinstance(V, Value):
+            correct_far_pairs_(S, self.far, V[None], self.inverse)
+        return S
 
 
 def prepare_points(U: Array, log_scale: Array) -> Points:
@@ -113,11 +122,28 @@ def prepare_points(U: Array, log_scale: Array) -> Points:
     return Points(weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0])
 
 
-def are_far(points: Any, far: float = FAR) -> bool:
-    """Return whether some prepared points are so far from the centre that distances need differences."""
-    if isinstance(points, Points):
-        return bool(points.u2.min() < -0.5 * far**2)
-    return isinstance(points, tuple) and any(are_far(part, far) for part in points)
+def far_from_center(U: Array) -> float:
+    """Return the distance from the centre beyond which points of this type are far."""
+    return FAR if namespace(U).largest(U) > 1e300 else FAR_SINGLE
+
+
+def correct_far_pairs_(S: Array, U: Array, others: Array, inverse: Array) -> None:
+    """Replace S of points [C M D] and others [C n D] or [1 n D] that are both far from the centre by −½ Σ (u − v)²/ℓ²."""
+    xp = namespace(S)
+
+    def find_far(points: Array) -> Array:
+        return xp.find(((points * points * inverse).sum(-1) > far_from_center(U) ** 2).any(0))
+
+    left = find_far(U)
+    if not len(left):
+        return
+    right = find_far(others)
+    place = slice(None), left[:, None], right
+    direct = 0 * S[place]
+    for d in range(U.shape[-1]):
+        apart = U[..., d][:, left, None] - others[..., d][:, None, right]
+        direct -= 0.5 * inverse[:, :, d, None] * apart * apart
+    S[place] = direct
 
 
 # --- kernels -----------------------------------------------------------------------------------------------
@@ -131,10 +157,12 @@ class StationaryFormula(NamedTuple):
     logs: tuple[Array, ...] = ()  # logarithms of the shape's own hyper-parameters, each [C]
 
     def prepare(self, Z: Array) -> Points:
-        return prepare_points(to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale)
+        U = to_units(Z, self.scale.center, self.scale.unit)
+        points = prepare_points(U, self.scale.log_scale)
+        return points._replace(far=U) if points.u2.min() < -0.5 * far_from_center(U) ** 2 else points
 
     def cross(self, points: Points, X: Array) -> Array:
-        return self.value(points.half_square_distance(to_units(X, self.scale.center, self.scale.unit))[0])
+        return self.value(points.half_square_distance(to_units(X, self.scale.center, self.scale.unit)))
 
     def value(self, S: Array) -> Array:
         """Return the covariances, given S = −½ d², which is overwritten. The RBF takes S as it is: two passes less."""
@@ -236,3 +264,24 @@ class PairFormula(NamedTuple):
 
     def diag(self, X: Array) -> Array:
         return self.combine(self.first.diag(X), self.second.diag(X))
+
+
+class SpectrumFormula(NamedTuple):
+    """φ(x)·φ(x') of H cosines and H sines instead of a kernel. `cross` is φ(x), which is white: L = I."""
+
+    scale: Scale
+
+    def prepare(self, Z: Array) -> Array:
+        """Return the frequencies ω of ε [C H D] or [1 H D], in units of 1/spread."""
+        return Z * namespace(Z).exp(-self.scale.log_scale)[:, None]
+
+    def cross(self, points: Array, X: Array) -> Array:
+        """Return √(σ²/H) (cos ω₁·x, …, cos ω_H·x, sin ω₁·x, …, sin ω_H·x), [C 2H n]."""
+        xp = namespace(X)
+        angle = points @ to_units(X, self.scale.center, self.scale.unit).T
+        features = xp.swap(xp.concat([xp.swap(xp.cos(angle)), xp.swap(xp.sin(angle))]))
+        return xp.exp(0.5 * self.scale.log_variance)[:, None, None] / math.sqrt(angle.shape[1]) * features
+
+    def diag(self, X: Array) -> Array:
+        xp = namespace(X)
+        return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)

@@ -15,7 +15,7 @@ from cavity.kernels.base import Kernel
 from cavity.kernels.formulas import Scale
 from cavity.kernels.parameters import as_array, log_parameter
 
-ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: 1e5}
+ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: formulas.ROW_REACH_SINGLE}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
 

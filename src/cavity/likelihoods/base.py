@@ -188,13 +188,6 @@ class Likelihood(Parameters):
             columns.append(self.moments(f, y, None).value)
         return torch.stack(columns, 1).log_softmax(1)
 
-    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
-        """Return for which rows the class with the largest mean is known to be the most probable one, without its probability.
-
-        The default is none.
-        """
-        return torch.zeros_like(mean[:, 0], dtype=torch.bool)
-
     def log_probability_at(self, f: Tensor) -> Tensor:
         """Return normalised log class probabilities [n C] given the latent values themselves, [n C], or [n 1] for two classes."""
         return self.log_probability(f, torch.full_like(f, WIDTH))

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from cavity.common.array_tails import SQRT_2_OVER_PI as SQRT_2_OVER_PI
-from cavity.common.array_tails import SQRT_HALF as SQRT_HALF
+from cavity.common.namespaces import SQRT_2_OVER_PI as SQRT_2_OVER_PI
+from cavity.common.namespaces import SQRT_HALF as SQRT_HALF
 from cavity.common.namespaces import Array, namespace
 from cavity.common.torch_namespace import constant as constant
 

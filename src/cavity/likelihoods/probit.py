@@ -9,7 +9,6 @@ from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.largest import leader_is_sure
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
@@ -119,9 +118,6 @@ class ProbitPairs(_Probit):
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         return log_largest(mean, var)
-
-    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
-        return leader_is_sure(mean, var)
 
 
 @LIKELIHOODS.register

@@ -15,7 +15,7 @@ from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
 from cavity.likelihoods.probit import rivals, signs
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.largest import Win, leader_is_sure, win
+from cavity.likelihoods.quadrature.largest import Win, win
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit, with_random_labels
 
@@ -171,9 +171,6 @@ class RobustMax(_Robust):
 
     def _log_win(self, mean: Array, var: Array) -> Array:
         return log_largest(mean, var)
-
-    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
-        return leader_is_sure(mean, var)
 
 
 @LIKELIHOODS.register

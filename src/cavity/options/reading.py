@@ -11,7 +11,8 @@ from cavity.kernels.base import check_kernel
 from cavity.kernels.inducing import check_choice
 from cavity.kernels.parameters import per_class
 from cavity.options.configuration import ClassifierConfig, Config, RegressorConfig, choose_jitter
-from cavity.options.method import Method, read_method
+from cavity.options.library import read_method
+from cavity.options.method import Method
 from cavity.options.regression_methods import read_regression_method
 from cavity.options.training import check_regression, flatten, read_training
 from cavity.options.value_checks import one_of, read_declared, read_n_inducing, read_noise

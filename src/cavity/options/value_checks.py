@@ -6,18 +6,21 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
-from cavity.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    import torch
+
+    from cavity.training.callbacks import Callback
 
 # of a field of a dataclass: how the argument of its name is read
 Metadata = dict[str, Callable[[str, Any], Any]]
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = ("float32", "float64")
 
 
 def checked(check: Callable[..., Any], *limits: Any, optional: bool = False, **more: Any) -> Metadata:
@@ -113,6 +116,8 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
 
 def resolve_device(value: Any) -> torch.device:
     """Return a torch device; "auto" is the GPU if there is one."""
+    import torch
+
     if value == "auto":
         local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -134,9 +139,11 @@ def resolve_device(value: Any) -> torch.device:
 
 def read_dtype(value: Any) -> torch.dtype:
     """Return the torch type of a name, or of a type of torch or NumPy."""
-    known = {name: (kind, np.dtype(name), np.dtype(name).type) for name, kind in DTYPES.items()}
+    import torch
+
+    known = {name: (getattr(torch, name), np.dtype(name), np.dtype(name).type) for name in DTYPES}
     name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
-    return DTYPES[one_of("dtype", name, DTYPES)]
+    return known[one_of("dtype", name, DTYPES)][0]
 
 
 def read_ensemble(value: Any) -> Any:
@@ -188,6 +195,8 @@ def read_batch_size(value: Any) -> int | str | None:
 
 
 def read_callbacks(value: Any) -> tuple[Callback, ...]:
+    from cavity.training.callbacks import Callback
+
     if not isinstance(value, Iterable):
         raise BadOption(f"callbacks={value!r} is not a list: give a list of cavity.callbacks.Callback.")
     callbacks = tuple(value)

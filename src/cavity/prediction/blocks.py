@@ -37,7 +37,7 @@ def predict_blocks(
     model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], Results]
 ) -> Results:
     """Join what `predict` returns for the model and each block of X, as arrays of X's kind; only one block is in memory."""
-    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.prior.center))
+    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.center))
     found = _join(blocks, lambda rows: predict(model, rows))
     warn_notes(blocks.notes)
     return follow(X, found)

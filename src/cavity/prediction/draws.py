@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.common.linalg import solve_lower_t
-from cavity.common.onnx_graph import mirrors
-from cavity.inference.posterior import Normal
-from cavity.kernels.spectrum import Spectrum
+from cavity.likelihoods import ProbitPairs, RobustMax
+from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.pool import normalised
 
@@ -40,13 +39,15 @@ def draw_latent(
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
     differ by little noise.
     """
-    C, M = model.prior.n_latent, model.mean.numel() // model.prior.n_latent
-    noise = draw_normal(n_draws, *model.lower.shape[:2])
-    off = solve_lower_t(model.lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
-    w = model.mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
+    prior = model.prior
+    prior_lower, mean, lower = map(torch.as_tensor, (model.prior_lower, model.mean, model.lower))
+    C, M = model.n_latent, mean.numel() // model.n_latent
+    noise = draw_normal(n_draws, *lower.shape[:2])
+    off = solve_lower_t(lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
+    w = mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
     for rows in groups:
-        X = as_tensor(rows).to(model.mean)
-        a = model.prior.project_with(model.prior_lower, X).a.double()
+        X = as_tensor(rows).to(mean)
+        a = prior.project_with(prior_lower, X).a.double()
         f = torch.einsum("scm,cmn->snc", w, a)
         root = _residual_root(model, X, a)
         if root is not None:
@@ -68,20 +69,20 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
             log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()
         else:
             flat = _limit(model, f.reshape(-1, C), variance)
-            log_p = log_probabilities(model, Normal(flat, variance.expand_as(flat))).numpy()
+            log_p = log_probabilities(model, Marginals(flat, variance.expand_as(flat)))
         yield _combine(model, log_p, rows, n_draws).reshape(n_draws, len(rows), -1)
 
 
 def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     """Raise values far below the largest: their probabilities stay 0 to 1e-13, and the quadrature need not resolve them."""
-    if not mirrors(type(model.likelihood), ("leader_is_sure",), ("log_probability", "_log_win")):
+    if type(model.likelihood) not in (ProbitPairs, RobustMax):
         return f
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
 def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
     """Return a root [C n n] of the covariance of f given the inducing values; None for a spectrum, which has none."""
-    if isinstance(model.prior, Spectrum):
+    if model.is_spectrum:
         return None
     cov = model.prior.among(X).double() - a.mT @ a
     values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
@@ -92,7 +93,7 @@ def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Arr
     """Apply the pool; its other members, and how much they count, are the same in every draw."""
     var = np.empty((len(rows), 0))
     if model.pool.gate is not None:
-        var = as_array(predict_latent(model, as_tensor(rows)).var)
+        var = as_array(predict_latent(model, rows).var)
     if model.pool.is_trivial:
         return log_p
     logs = [partial(lambda m: np.tile(m.log_proba(rows), (n_draws, 1)), m) for m in model.pool.members]

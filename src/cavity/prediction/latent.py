@@ -1,18 +1,33 @@
-"""The fitted model as a function of arrays: marginals of f at rows, in torch, NumPy and ONNX. Does not load torch. [METHOD 8]"""
+"""Marginals of f at rows as a function of arrays, in torch, NumPy and ONNX. Does not load torch. [METHOD 8]"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.common.namespaces import Array, namespace
-from cavity.kernels.formulas import Formula
-from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
+from cavity.common.namespaces import NUMPY, Array, namespace
 
 WIDE = 64  # inducing points from which the zeros of triangular matrices are left out of products on a CPU
 BLOCKS = 3  # of rows of such a matrix: more of them leave out more zeros, but are slower per operation
+ROUNDING = 1e-13  # of λ; log-concave factors have no negative ones
+# largest relative error of a variance, by the bytes of a number; where the bound exceeds it, triangular solves are used
+MOST_ERROR = {8: 1e-9, 4: 1e-3}
+
+
+class Marginals(NamedTuple):
+    """Mean and variance of f at rows, each [n C]."""
+
+    mean: Array
+    var: Array
+
+
+class Joint(NamedTuple):
+    """The same if classes are coupled."""
+
+    mean: Array  # [n C]
+    var: Array  # [n C]
+    cov: Array  # [n C C]
 
 
 class Form(NamedTuple):
@@ -52,46 +67,32 @@ class Form(NamedTuple):
         return mean, namespace(k).maximum(var, 0)
 
 
-class LatentModel(NamedTuple):
-    """q(w) and the projection that it belongs to, with one posterior per class."""
+def make_form(prior_lower: Array, mean: Array, lower: Array, noise: Array) -> Form | None:
+    r"""Return the matrices; None if rounding could exceed MOST_ERROR of a variance, which is at least the noise s.
 
-    formula: Formula
-    points: Any  # the inducing points, as the formula prepares them
-    noise: Array  # [C] or [1]
-    prior_lower: Array  # [C M M] or [1 M M], factor of k(Z, Z)
-    mean: Array  # [C M]
-    lower: Array  # [C M M], factor of Λ
-    form: Form | None = None
-
-    def marginals(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and variance of f at rows [n D], noise included, each [n C]."""
-        if self.form is None:
-            return self.marginals_and_residual(X)[:2]
-        mean, var = self.form.apply(*self._covariances(X))
-        return mean.T, var.T
-
-    def marginals_and_residual(self, X: Array) -> tuple[Array, Array, Array]:
-        r"""Return mean, variance and residual of f at rows, each [n C], by triangular solves.
-
-        a = L⁻¹ k(Z, x)      r = k(x, x) + s − |a|²      mean  μ·a      variance  r + |Λ^(−½) a|²
-        """
-        k, variance = self._covariances(X)
-        xp = namespace(k)
-        a = xp.solve_lower(self.prior_lower, k)
-        r = xp.maximum(variance - xp.column_sum(a * a), 0)
-        half = xp.solve_lower(self.lower, a)
-        mean = (self.mean[:, None] @ a)[:, 0]
-        return mean.T, (r + xp.column_sum(half * half)).T, r.T
-
-    def _covariances(self, X: Array) -> tuple[Array, Array]:
-        """Return k(Z, x), [C M n] or [1 M n], and k(x, x) + s, [C n] or [1 n]."""
-        with np.errstate(over="ignore", invalid="ignore"):  # of cells, before they are limited
-            return self.formula.cross(self.points, X), self.formula.diag(X) + self.noise[:, None]
-
-
-def log_probit_probabilities(mean: NDArray[Any], var: NDArray[Any]) -> NDArray[Any] | None:
-    """Return logarithms of the class probabilities in NumPy, [n C]; None if a marginal is not finite."""
-    if not (np.isfinite(mean).all() and (var > 0).all() and np.isfinite(var).all()):
+    Products with explicit inverses round to about ε |UᵀL⁻¹| |k| |a|, with |k| ≤ v and |a|² ≤ v for kernels of variance v.
+    """
+    xp = namespace(mean)
+    bytes_each = 8 if xp.largest(mean) > 1e300 else 4
+    L, mu, half, s = map(xp.double, (prior_lower, mean, lower, noise))
+    eye = xp.like(np.eye(mean.shape[-1])[None], L)
+    inverse, half = xp.solve_lower(L, eye), xp.solve_lower(half, eye)
+    weight, U = xp.linalg.eigh(eye - xp.swap(half) @ half)
+    rotated = xp.swap(U) @ inverse
+    scale = xp.max((L * L).sum(-1))[..., 0]  # [C] or [1]
+    error = 4 * float(np.finfo(f"f{bytes_each}").eps) * xp.max(xp.abs(rotated).sum(-1))[..., 0] * scale**1.5
+    if not bool((error <= MOST_ERROR[bytes_each] * s).all()):
         return None
-    C = mean.shape[1]
-    return np.asarray(log_probit(mean, var) if C == 1 else log_largest(mean, var))
+    # a GPU takes longer for QR than it gains
+    triangular = xp is NUMPY and bool((weight >= -ROUNDING).all())
+    if triangular:
+        rotated = _make_lower(np.sqrt(np.maximum(weight, 0))[..., None] * rotated)
+        weight = np.ones_like(weight)
+    matrix = xp.swap(xp.concat([xp.swap(rotated), xp.swap(mu[:, None] @ inverse)]))
+    return Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
+
+
+def _make_lower(B: Array) -> Array:
+    """Return the lower triangular T with |Tk| = |Bk| for every k, [C M M]."""
+    R: Array = np.linalg.qr(B[..., ::-1], mode="r")
+    return R[..., ::-1, ::-1]

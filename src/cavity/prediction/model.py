@@ -1,149 +1,276 @@
-"""A fitted model, ready to predict: O(CM(M+D)) numbers, no rows."""
+"""A fitted model as a record of arrays, ready to predict: O(CM(M+D)) numbers, no rows. [METHOD 8]
+
+Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. This module does not load torch.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cavity.common.linalg import concatenate, solve_lower
-from cavity.common.namespaces import NUMPY
-from cavity.common.onnx_graph import mirrors
-from cavity.common.torch_namespace import TORCH
-from cavity.errors import BadInput, BadOption
-from cavity.inference import Engine, State
-from cavity.inference.coupled import cov_of
-from cavity.inference.posterior import Normal, posterior
-from cavity.inference.state import map_tensors
-from cavity.kernels.base import CalledFormula, formula_of
-from cavity.kernels.distance import FAR
-from cavity.kernels.formulas import are_far
-from cavity.kernels.parameters import as_array as as_array
-from cavity.kernels.prior import Prior
-from cavity.kernels.spectrum import Spectrum
-from cavity.likelihoods import Likelihood, Softmax
-from cavity.likelihoods.quadrature.correlated import log_softmax_probability
+from cavity.common.lazy import Later
+from cavity.common.namespaces import NUMPY, Array, in_torch, namespace
+from cavity.errors import BadInput
+from cavity.kernels.formulas import Formula, SpectrumFormula
+from cavity.likelihoods.outcomes import make_outcome
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
-from cavity.prediction.latent import Form, LatentModel
-from cavity.prediction.marginal_matrices import make_form
+from cavity.prediction.latent import Form, Joint, Marginals, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from cavity.inference import Engine, State
+    from cavity.kernels.prior import Prior
+    from cavity.likelihoods import Likelihood
+
+Rows = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
+CACHE_BYTES = 4 << 20  # of a projection on the CPU: it stays in the cache
 # with several latent functions, whose quadratures take a few rows at a time themselves
 QUADRATURE_BYTES = 256 << 20
 
 
-class _Parts(NamedTuple):
+class Modules(NamedTuple):
+    """What training made of a model, and goes on with."""
+
     prior: Prior
-    prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
-    mean: Tensor  # [C M]; [1 CM] if q couples the classes
-    lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     likelihood: Likelihood
+
+
+class _Arrays(NamedTuple):
+    formula: Formula  # the kernel with its numbers
+    Z: Array  # [C M D] or [1 M D], inducing inputs; standardised frequencies of a spectrum, [C H D]
+    noise: Array  # [C] or [1]
+    center: Array  # [D], of the columns
+    spread: Array  # [D]
+    prior_lower: Array  # [C M M] or [1 M M], factor of k(Z, Z)
+    mean: Array  # [C M]; [1 CM] if q couples the classes
+    lower: Array  # [C M M], factor of Λ; [1 CM CM]
+    n_latent: int
+    outcome: Any  # log_probability(mean, var) and uncertainty(mean, var, noise): a likelihood, or what a file says of one
+    modules: Later[Modules]  # the same in torch
     pool: Pool = NO_POOL
+    by_solves: bool = False  # predict by triangular solves: for a few rows, `form` takes longer
 
 
-class FittedModel(_Parts):
-    """q(w) and the projection that it belongs to."""
+class FittedModel(_Arrays):
+    """q(w) and the projection that it belongs to. Arrays are NumPy's on the CPU, tensors on a GPU."""
 
     @cached_property
     def form(self) -> Form | None:
         """Matrices that replace triangular solves, computed at the first prediction; None where solves are more accurate."""
-        if self.coupled or isinstance(self.prior, Spectrum):
+        if self.by_solves or self.coupled:
             return None
-        return make_form(self.prior_lower, self.mean, self.lower, self.prior.noise)
+        return make_form(self.prior_lower, self.mean, self.lower, self.noise)
 
     @cached_property
-    def latent(self) -> LatentModel:
-        """The marginals of rows in torch, with what depends on Z alone computed at the first prediction."""
-        found = latent_model(self, TORCH, self.form)
-        if not are_far(found.points, FAR[self.mean.dtype]):
-            return found
-        return found._replace(formula=CalledFormula(self.prior.kernel), points=self.prior.Z)
+    def points(self) -> Any:
+        """What the formula needs of Z."""
+        return self.formula.prepare(self.xp.double(self.Z) if self.xp is NUMPY else self.Z)
 
-    @cached_property
-    def single_row(self) -> LatentModel | None:
-        """The marginals of one row in NumPy; None on a GPU, in float32, without a formula, and where solves are more accurate."""
-        if self.form is None or self.mean.is_cuda or self.mean.dtype != torch.float64:
-            return None
-        matrix, weight, triangular = self.form
-        try:
-            found = latent_model(self, NUMPY, Form(NUMPY.array(matrix), NUMPY.array(weight), triangular))
-        except BadOption:
-            return None
-        return None if are_far(found.points) else found
+    @property
+    def xp(self) -> Any:
+        """The namespace of the arrays."""
+        return namespace(self.mean)
 
-    @cached_property
-    def likelihood_takes_arrays(self) -> bool:
-        """Whether the likelihood computes probabilities of NumPy arrays, too; one of the user's own may know torch alone."""
-        at = np.ones((1, self.prior.n_latent))
-        try:
-            found = self.likelihood.log_probability(at, at)
-        except (AttributeError, TypeError):
-            return False
-        return isinstance(found, np.ndarray)
+    @property
+    def prior(self) -> Prior:
+        """The prior in torch."""
+        return self.modules.get().prior
 
-    def __getstate__(self) -> None:
-        """Leave the matrices out of pickles and copies."""
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood in torch."""
+        return self.modules.get().likelihood
 
     @property
     def device(self) -> torch.device:
-        return self.mean.device
+        import torch
+
+        return torch.device("cpu") if self.xp is NUMPY else self.mean.device
 
     @property
     def coupled(self) -> bool:
         """Whether q couples the classes."""
-        return len(self.lower) < self.prior.n_latent
+        return len(self.lower) < self.n_latent
 
     @property
     def cost(self) -> int:
         """About how many times as long probabilities take as those of the probit."""
+        from cavity.likelihoods import Softmax
+
         return 60 if self.coupled else 8 if isinstance(self.likelihood, Softmax) else 1
 
-    def to(self, device: torch.device) -> FittedModel:
+    @property
+    def inducing_points(self) -> Rows:
+        """Inducing inputs, [C M D] or [1 M D]; a spectrum has none."""
+        return as_array(self.Z[:, :0] if self.is_spectrum else self.Z)
+
+    @property
+    def noises(self) -> Rows:
+        """Latent noise of every latent function, [C]."""
+        return np.repeat(self.xp.host(self.noise), self.n_latent // len(self.noise))
+
+    @property
+    def is_spectrum(self) -> bool:
+        return isinstance(self.formula, SpectrumFormula)
+
+    @property
+    def frequencies(self) -> Rows | None:
+        """Frequencies of a sparse spectrum for every latent function, [C H D]; None for inducing points."""
+        if not isinstance(self.formula, SpectrumFormula):
+            return None
+        found = self.xp.host(self.points / self.formula.scale.unit)
+        return np.repeat(found, self.n_latent // len(found), axis=0)
+
+    def covariances(self, X: Array) -> tuple[Array, Array]:
+        """Return k(Z, x), [C M n] or [1 M n], and k(x, x) + s, [C n] or [1 n]."""
+        with np.errstate(over="ignore", invalid="ignore"):  # of cells, before they are limited
+            return self.formula.cross(self.points, X), self.formula.diag(X) + self.noise[:, None]
+
+    def project(self, X: Array) -> tuple[Array, Array]:
+        """Return a = L⁻¹ k(Z, x), [C M n] or [1 M n], and r = k(x, x) + s − |a|², [C n]."""
+        k, variance = self.covariances(X)
+        xp = namespace(k)
+        a = xp.solve_lower(self.prior_lower, k)
+        return a, xp.maximum(variance - xp.column_sum(a * a), 0)
+
+    def marginals(self, X: Array) -> Marginals:
+        """Return mean and variance of f at rows [n D], noise included, each [n C]."""
+        if self.form is None:
+            return Marginals(*self.marginals_and_residual(X)[:2])
+        mean, var = self.form.apply(*self.covariances(X))
+        return Marginals(mean.T, var.T)
+
+    def marginals_and_residual(self, X: Array) -> tuple[Array, Array, Array]:
+        r"""Return mean, variance and residual of f at rows, each [n C], by triangular solves.
+
+        a = L⁻¹ k(Z, x)      r = k(x, x) + s − |a|²      mean  μ·a      variance  r + |Λ^(−½) a|²
+        """
+        a, r = self.project(X)
+        xp = namespace(a)
+        half = xp.solve_lower(self.lower, a)
+        mean = (self.mean[:, None] @ a)[:, 0]
+        return mean.T, (r + xp.column_sum(half * half)).T, r.T
+
+    def joint(self, X: Array) -> Joint:
+        """Return the marginals of rows if classes are coupled: covariances A_nᵀ Σ A_n + diag r."""
+        (a, r), xp, C = self.project(X), self.xp, self.n_latent
+        a, M = a + xp.like(np.zeros((C, 1, 1)), a), a.shape[1]
+        inverse = xp.solve_lower(self.lower, xp.like(np.eye(C * M)[None], a))[0]
+        half = [inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)]  # each [CM n]
+        cov = xp.stack([xp.stack([(one * other).sum(0) for other in half]) for one in half])  # [n C C]
+        cov = cov + r.T[:, None] * xp.like(np.eye(C), a)
+        mean = xp.einsum("cm,cmn->nc", self.mean.reshape(C, M), a)
+        return Joint(mean, xp.einsum("ncc->nc", cov), cov)
+
+    def among(self, X: Array) -> Array:
+        """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
+        k = self.formula.cross(self.formula.prepare(X[None]), X)
+        noise = self.xp.maximum(self.formula.diag(X) - self.xp.einsum("cnn->cn", k), 0)
+        return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
+
+    def to(self, device: Any) -> FittedModel:
         """Return the model on a device: itself if it is there, else a copy."""
+        import torch
+
         if torch.empty(0, device=device).device == self.device:
             return self
-        prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
-        prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        moved = FittedModel(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
-        return with_canonical_layout(moved)
+        prior, likelihood = copy.deepcopy(self.modules.get())
+        prior_lower, mean, lower = (
+            torch.as_tensor(t).to(device) for t in (self.prior_lower, self.mean, self.lower)
+        )
+        return record_model(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
+
+    def __reduce__(self) -> Any:
+        """Leave what follows from the modules out of pickles and copies."""
+        return record_model, (self.prior, self.prior_lower, self.mean, self.lower, self.likelihood, self.pool)
 
 
-@torch.no_grad()
-def latent_model(model: FittedModel, xp: Any, form: Form | None = None) -> LatentModel:
-    """Return a model with one posterior per class as a function of arrays; BadOption if NumPy does not know its kernel."""
-    prior = model.prior
-    formula = formula_of(prior.kernel, xp)
-    noise, prior_lower, mean, lower = map(xp.array, (prior.noise, model.prior_lower, model.mean, model.lower))
-    points = formula.prepare(xp.array(prior.Z))
-    return LatentModel(formula, points, noise, prior_lower, mean, lower, form)
+def record_model(
+    prior: Prior, prior_lower: Any, mean: Any, lower: Any, likelihood: Likelihood, pool: Pool = NO_POOL
+) -> FittedModel:
+    """Return the record of a model in torch, on the device of its tensors."""
+    import torch
+
+    from cavity.common.torch_namespace import TORCH
+    from cavity.kernels.base import formula_of
+    from cavity.kernels.spectrum import Spectrum
+
+    xp = TORCH if torch.as_tensor(mean).is_cuda else NUMPY
+    spectrum = isinstance(prior, Spectrum)
+    kernel = prior.kernel
+    if xp is TORCH:  # predictions need no derivatives
+        kernel = copy.deepcopy(kernel).requires_grad_(False)
+    with torch.no_grad():
+        formula = SpectrumFormula(kernel._scale(xp)) if spectrum else formula_of(kernel, xp)
+    learnt = prior.log_noise if prior.learn_noise else prior.fixed_noise
+    inducing, noise, center, spread = (
+        _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread)
+    )
+    moves = prior.learn_inducing and not spectrum
+    return FittedModel(
+        formula=formula,
+        Z=center + spread * inducing if moves else inducing,
+        noise=xp.exp(noise) if prior.learn_noise else noise,
+        center=center,
+        spread=spread,
+        prior_lower=_take(xp, prior_lower),
+        mean=_take(xp, mean),
+        lower=_take(xp, lower),
+        n_latent=prior.n_latent,
+        outcome=outcome_of(likelihood),
+        modules=Later(lambda: Modules(prior, likelihood)),
+        pool=pool,
+    )
 
 
-class Joint(NamedTuple):
-    """Marginals of f at new rows if classes are coupled."""
+def outcome_of(likelihood: Likelihood) -> Any:
+    """Return what a likelihood predicts, as files say it; one of the user's own says it itself."""
+    from cavity.likelihoods import LIKELIHOODS
 
-    mean: Tensor  # [n C]
-    var: Tensor  # [n C]
-    cov: Tensor  # [n C C]
+    state = {name: value.cpu().numpy() for name, value in likelihood.state().items()}
+    n_classes = None if likelihood.linear else likelihood.n_classes
+    known = LIKELIHOODS.holds(likelihood)
+    return (
+        known and make_outcome(type(likelihood).__name__, likelihood.get_params(deep=False), state, n_classes)
+    ) or likelihood
+
+
+def _take(xp: Any, x: Any) -> Array:
+    """Return a tensor as an array of a namespace, in one layout: the last bits of products depend on it."""
+    import torch
+
+    found = torch.as_tensor(x).detach().contiguous()
+    return found.numpy() if xp is NUMPY else found
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
     """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
-    return with_canonical_layout(model_at(engine, state))
+    import torch
+
+    from cavity.inference.posterior import posterior
+
+    engine.load(state.theta, copy=True)
+    with torch.no_grad():
+        prior_lower, _ = engine.prior.factor(state.jitter)
+        q = posterior(state.sums)
+    kind = prior_lower.dtype
+    return record_model(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), engine.factor)
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
     """Return the model that a state stands for, in copies on its device. The run stays untouched."""
-    return model_at(copy_engine(engine), state)
+    return extract_model(copy_engine(engine), state)
 
 
 def copy_engine(engine: Engine) -> Engine:
@@ -152,176 +279,130 @@ def copy_engine(engine: Engine) -> Engine:
     return replace(engine, prior=prior, parameters=parameters, factor=factor)
 
 
-def model_at(engine: Engine, state: State) -> FittedModel:
-    """Return the model that a state stands for, on the run's device."""
-    engine.load(state.theta, copy=True)
-    with torch.no_grad():
-        prior_lower, _ = engine.prior.factor(state.jitter)
-        q = posterior(state.sums)
-    kind = prior_lower.dtype
-    q_mean, q_lower = q.mean.to(kind), q.lower.to(kind)
-    return FittedModel(engine.prior, prior_lower, q_mean, q_lower, engine.factor)
-
-
-def with_canonical_layout(model: FittedModel) -> FittedModel:
-    """Return the model with column-major factors: the last bits of products and solves depend on the layout."""
-    prior_lower, lower = (t.mT.contiguous().mT for t in (model.prior_lower, model.lower))
-    return model._replace(prior_lower=prior_lower, mean=model.mean.contiguous(), lower=lower)
-
-
 def to_device(state: Any, device: torch.device) -> Any:
     """Return the same nest of tuples with its tensors on a device."""
+    from cavity.inference.state import map_tensors
+
     return map_tensors(lambda tensor: tensor.to(device), state)
 
 
-def rows_per_block(model: FittedModel) -> int:
-    """Return how many rows have a projection [C M n] of at most PREDICT_BYTES."""
+def rows_per_block(model: FittedModel, held: int = PREDICT_BYTES) -> int:
+    """Return how many rows have a projection [C M n] of at most so many bytes."""
     C, M, _ = model.lower.shape
-    return max(1, PREDICT_BYTES // (8 * max(C, model.prior.n_latent) * M))
+    return max(1, held // (8 * max(C, model.n_latent) * M))
 
 
-@torch.no_grad()
-def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
-    """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
-    size = rows_per_block(model)
-    predict = _joint if model.coupled else _marginals
-    parts = [predict(model, piece) for piece in torch.split(X, size)]
-    f = concatenate(parts) if len(parts) > 1 else parts[0]
-    _check_finite(f, X)
+def predict_latent(model: FittedModel, X: Any) -> Marginals | Joint:
+    """Return marginals of f at new rows, noise included: [n C], float64. Raises BadInput if a kernel overflows."""
+    rows, size = as_rows(model, X), rows_per_block(model, CACHE_BYTES if model.xp is NUMPY else PREDICT_BYTES)
+    predict = model.joint if model.coupled else model.marginals
+    pieces = (rows[i : i + size] for i in range(0, max(1, len(rows)), size))
+    parts = [[model.xp.double(x) for x in predict(piece)] for piece in pieces]
+    joined = parts[0] if len(parts) == 1 else [model.xp.join(column) for column in zip(*parts, strict=True)]
+    f = Joint(*joined) if model.coupled else Marginals(*joined)
+    _check_finite(f, rows)
     return f
 
 
-def _check_finite(f: Normal | Joint, X: Tensor) -> None:
+def as_rows(model: FittedModel, X: Any) -> Array:
+    """Return rows as an array of the model's kind."""
+    if model.xp is NUMPY:
+        return np.asarray(X, dtype=np.float64)
+    return model.xp.like(X if not isinstance(X, np.ndarray) or X.flags.writeable else X.copy(), model.mean)
+
+
+def _check_finite(f: Marginals | Joint, X: Array) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    # NumPy adds a few numbers several times as fast
-    mean, var = (t if t.is_cuda else t.numpy() for t in f[:2])
     with np.errstate(over="ignore", invalid="ignore"):
-        total = float(mean.sum() + var.sum())
-    if not math.isfinite(total):  # a sum can also overflow
-        bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
-        if not bool(bad.any()):
-            return
-        row = X[int(bad.nonzero()[0, 0])].tolist()
+        total = float(f.mean.sum() + f.var.sum())
+    if math.isfinite(total):  # a sum can also overflow
+        return
+    xp = namespace(X)
+    bad = np.flatnonzero(~np.isfinite(xp.host(f.mean) + xp.host(f.var)).all(-1))
+    if len(bad):
         raise BadInput(
-            f"{int(bad.sum())} rows have no finite latent values, such as the row {row!s:.80}: the kernel overflows there. "
-            "Leave such rows out, or limit their features before the kernel squares them."
+            f"{len(bad)} rows have no finite latent values, such as the row {X[int(bad[0])].tolist()!s:.80}: the kernel overflows "
+            "there. Leave such rows out, or limit their features before the kernel squares them."
         )
 
 
-def _marginals(model: FittedModel, X: Tensor) -> Normal:
-    if len(X) == 1 and model.single_row is not None:
-        found = model.single_row.marginals(X.double().cpu().numpy())
-        return Normal(*(torch.from_numpy(values) for values in found))
-    rows = X.to(model.mean)
-    if not isinstance(model.prior, Spectrum):
-        return Normal(*(values.double() for values in model.latent.marginals(rows)))
-    projection = model.prior.project_with(model.prior_lower, rows)
-    a = projection.a
-    mean = (model.mean[:, None, :] @ a)[:, 0]
-    var = projection.r + solve_lower(model.lower, a).square().sum(-2)
-    return Normal(mean.mT.double(), var.mT.double())
-
-
-def _joint(model: FittedModel, X: Tensor) -> Joint:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
-    a = projection.a.double()
-    mean = torch.bmm(model.mean.double().reshape(len(a), 1, -1), a)[:, 0].mT
-    cov = cov_of(model.lower.double(), a) + torch.diag_embed(projection.r.double().mT)
-    return Joint(mean, cov.diagonal(dim1=-2, dim2=-1).contiguous(), cov)
-
-
-@torch.no_grad()
-def joint_over_rows(model: FittedModel, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
-    """Return mean [n] and covariance [n n] of one latent function: k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without `residual`."""
-    rows = X.to(model.mean)
-    a = model.prior.project_with(model.prior_lower, rows).a
-    half = solve_lower(model.lower, a)[0].double()
-    cov = half.mT @ half
-    if residual:
-        cov = cov + model.prior.unexplained(rows, a).double()
-    return (model.mean @ a[0])[0].double(), cov
-
-
-@torch.no_grad()
-def residual(model: FittedModel, X: Tensor) -> Tensor:
-    """Return r of one latent function at new rows, [n]."""
-    return model.prior.project_with(model.prior_lower, X.to(model.mean)).r[0].double().cpu()
-
-
-@torch.no_grad()
-def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
-    """Return normalised logarithms of the class probabilities, on the CPU: [n C] → [n C], [n 1] → [n 2]."""
+def log_probabilities(model: FittedModel, f: Any) -> Rows:
+    """Return normalised logarithms of the class probabilities of marginals: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
-        return log_softmax_probability(f.mean, f.cov).cpu()
-    parts = [model.likelihood.log_probability(mean, var) for mean, var in split_rows(f)]
-    return (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
+        from cavity.likelihoods.quadrature.correlated import log_softmax_probability
+
+        return np.asarray(call_in_torch(log_softmax_probability, f.mean, f.cov))
+    parts = [model.xp.host(_ask(model.outcome, *part)) for part in split_rows(model, f)]
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
-def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
+def _ask(outcome: Any, mean: Array, var: Array) -> Array:
+    """Return log-probabilities; a likelihood of the user's own may know tensors alone."""
+    try:
+        found = outcome.log_probability(mean, var)
+    except (AttributeError, TypeError):
+        found = None
+    if found is None or (isinstance(mean, np.ndarray) and not isinstance(found, np.ndarray)):
+        return call_in_torch(outcome.log_probability, mean, var)
+    return found
+
+
+def call_in_torch(function: Callable[..., Any], *arrays: Array) -> Array:
+    """Call a function of tensors, and return a NumPy array."""
+    import torch
+
+    with torch.no_grad():
+        if all(isinstance(x, np.ndarray) for x in arrays):
+            return in_torch(lambda *x: function(*x).detach(), *arrays)
+        return namespace(arrays[0]).host(function(*arrays))
+
+
+def predict_log_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
-    if len(rows) == 1 and model.single_row is not None and model.likelihood_takes_arrays:
-        mean, var = model.single_row.marginals(np.asarray(rows, np.float64))
-        if math.isfinite(float(mean.sum() + var.sum())):  # else the error is that of many rows
-            return (model.pool.combine(model.likelihood.log_probability(mean, var), rows, var),)
-    f = predict_latent(model, as_tensor(rows))
-    return (apply_pool(model, f, log_probabilities(model, f).numpy(), rows),)
+    f = predict_latent(model, rows)
+    return (apply_pool(model, f, log_probabilities(model, f), rows),)
 
 
-def predict_proba(model: FittedModel, rows: Array) -> tuple[Array]:
+def predict_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
     """Return the class probabilities of rows in memory, [n C]."""
     return (np.exp(*predict_log_proba(model, rows)),)
 
 
-def apply_pool(model: FittedModel, f: Normal | Joint, log_p: Array, rows: Array) -> Array:
+def apply_pool(model: FittedModel, f: Marginals | Joint, log_p: Rows, rows: Rows) -> Rows:
     """Return log-probabilities with the temperature and the pool, given those of the Gaussian process at rows."""
-    var = f.var.cpu().numpy() if model.pool.gate is not None else np.empty((len(rows), 0))
+    var = model.xp.host(f.var) if model.pool.gate is not None else np.empty((len(rows), 0))
     return model.pool.combine(log_p, rows, var)
 
 
-def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
-    """Return the most probable class of rows in memory, [n]; probabilities are computed only where it is not certain."""
-    if model.pool.members:
-        return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
-    f = predict_latent(model, as_tensor(rows))
-    best = f.mean.argmax(1)
-    unsure = (~_leader_is_sure(model, f)).nonzero()[:, 0]
-    if len(unsure):
-        part = type(f)(*(t[unsure] for t in f))
-        best[unsure] = log_probabilities(model, part).argmax(1).to(best.device)
-    return (classes[best.cpu().numpy()],)
+def predict_labels(model: FittedModel, rows: Rows, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
+    """Return the most probable class of rows in memory, [n]."""
+    return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
 
 
-@torch.no_grad()
-def _leader_is_sure(model: FittedModel, f: Normal | Joint) -> Tensor:
-    """Return the rows whose label needs no probabilities. A bound that a subclass inherits may not hold for its probabilities."""
-    kind = type(model.likelihood)
-    if isinstance(f, Joint) or not mirrors(kind, ("leader_is_sure",), ("log_probability", "_log_win")):
-        return torch.zeros_like(f.mean[:, 0], dtype=torch.bool)
-    return model.likelihood.leader_is_sure(f.mean, f.var)
-
-
-def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
+def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
     """Return mean and variance of the latent functions at rows in memory, noise included, each [n C]."""
-    f = predict_latent(model, as_tensor(rows))
-    return f.mean.cpu().numpy(), f.var.cpu().numpy()
+    f = predict_latent(model, rows)
+    return model.xp.host(f.mean), model.xp.host(f.var)
 
 
-def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
-    C = f.mean.shape[1]
+def split_rows(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
+    """Yield means and variances of a few rows at a time, as arrays of the model's kind: the quadrature takes memory per row."""
+    mean, var = (
+        model.xp.double(x) if namespace(x) is model.xp else model.xp.like(x, model.mean) for x in f[:2]
+    )
+    C = mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    return zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
+    return ((mean[i : i + size], var[i : i + size]) for i in range(0, max(1, len(mean)), size))
 
 
-def frequencies(prior: Prior) -> Array | None:
-    """Return the frequencies of a sparse spectrum for every latent function, [C H D]; None for inducing points."""
-    if not isinstance(prior, Spectrum):
-        return None
-    found = as_array(prior.frequencies)
-    return np.asarray(found.repeat(prior.n_latent // len(found), axis=0))
+def as_array(x: Any) -> Rows:
+    """Return a copy of a tensor or an array in float64 on the CPU."""
+    return np.array(namespace(x).host(x))
 
 
-def as_tensor(rows: Array) -> Tensor:
+def as_tensor(rows: Rows) -> Tensor:
     """Return an array as a tensor, without a copy if torch may write to it."""
+    import torch
+
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())

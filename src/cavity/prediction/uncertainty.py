@@ -1,24 +1,18 @@
-"""Split the entropy of a prediction, and measure the novelty of rows."""
+"""Split the entropy of a prediction, and measure the novelty of rows. [docs/decisions/0014]"""
 
 from __future__ import annotations
 
 import copy
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cavity.common.linalg import concatenate
-from cavity.inference.posterior import Normal
-from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
-from cavity.prediction.entropy import Uncertainty as Uncertainty
-from cavity.prediction.entropy import share_entropy
+from cavity.common.tabular import Tabular
+from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import (
     FittedModel,
-    Joint,
     apply_pool,
-    as_array,
-    as_tensor,
     log_probabilities,
     predict_latent,
     predict_moments,
@@ -29,27 +23,76 @@ from cavity.prediction.novelty import Novelty
 Array = NDArray[np.float64]
 
 
-@torch.no_grad()
+class _Entropies(NamedTuple):
+    total: Array
+    aleatoric: Array
+    epistemic: Array
+
+
+class Uncertainty(Tabular, _Entropies):
+    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits).
+
+    Attributes
+    ----------
+    total : ndarray of shape (n,)
+        Entropy of the class probabilities.
+    aleatoric : ndarray of shape (n,)
+        What would remain if the latent functions were known.
+    epistemic : ndarray of shape (n,)
+        What labels nearby could teach.
+    """
+
+    __slots__ = ()
+
+    def _columns(self) -> dict[str, Any]:
+        return {"row": np.arange(len(self.total)), **self._asdict()}
+
+    def _heading(self) -> str:
+        return "entropy of each row's label, in nats"
+
+
 def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
     """Split the entropy of the predicted probabilities, temperature and pool included."""
-    f = predict_latent(model, as_tensor(rows))
-    log_p = apply_pool(model, f, log_probabilities(model, f).numpy(), rows)
+    f = predict_latent(model, rows)
+    log_p = apply_pool(model, f, log_probabilities(model, f), rows)
     return share_entropy(log_p, *split_entropy(model, f))
 
 
-def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
+def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertainty:
+    """Split the entropy of predicted probabilities [n C] as the parts of the Gaussian process, by one factor per row."""
+    total, own = -(np.exp(log_p) * log_p).sum(1), aleatoric + epistemic
+    scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
+    return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
+
+
+def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Array]:
     """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
     if isinstance(f, Joint):  # the likelihood has its own noise
-        parts = [softmax_uncertainty(f.mean.cpu(), f.cov.cpu())]
+        import torch
+
+        from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
+
+        parts = [softmax_uncertainty(*(torch.as_tensor(model.xp.host(x)) for x in (f.mean, f.cov)))]
     else:
-        noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
-        f = Normal(f.mean.cpu(), f.var.cpu())
-        likelihood = copy.deepcopy(model.likelihood).to(torch.device("cpu"))
-        parts = [
-            likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)
-        ]
-    _, aleatoric, epistemic = map(as_array, concatenate(parts))
+        noise, outcome = model.noises, copy.deepcopy(model.outcome)
+        outcome = outcome if not hasattr(outcome, "to") else outcome.to("cpu")
+        with np.errstate(over="ignore"):  # of squared distances, before exp
+            parts = [
+                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_rows(model, f)
+            ]
+    _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
+
+
+def _ask(outcome: Any, mean: Array, var: Array, noise: Array) -> Any:
+    """Return the entropies of a likelihood, in NumPy; one may know tensors alone."""
+    var = np.maximum(var - noise, 0)
+    try:
+        return outcome.uncertainty(mean, var, noise)
+    except (AttributeError, TypeError):
+        import torch
+
+        return outcome.uncertainty(*map(torch.tensor, (mean, var, noise)))
 
 
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:

@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.common import object_stores
+from cavity.common.lazy import resolve
 from cavity.errors import BadInput
 from cavity.report import sections
 from cavity.report.charts import draw_dependence, draw_learning
@@ -93,7 +94,7 @@ def write_report(
 
 def _describe(found: Findings) -> dict[str, Any]:
     """Return what the template shows whatever `write_report` is asked."""
-    model, plan = found.model, found.fit.plan  # files of older versions have no plan
+    model, plan = found.model, resolve(found.fit.plan)  # files of other versions have no plan
     return {
         "found": found,
         "lead": find_lead(found),

@@ -16,7 +16,7 @@ from cavity.estimators.base import GPEstimator
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
-from cavity.options.method import read_method
+from cavity.options.library import read_method
 
 Facts = list[tuple[str, str]]
 
@@ -99,5 +99,5 @@ def _format_range(value: Any) -> str:
 def _measure_memory(clf: GPEstimator) -> str:
     kept = view_fit(clf).model
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
-    size = sum(t.numel() * t.element_size() for t in tensors)
+    size = sum(t.nbytes for t in tensors)
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

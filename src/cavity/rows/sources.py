@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
@@ -18,8 +17,11 @@ from cavity.rows.batches.source import Source
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
-from cavity.rows.tables import LabelledTable, Request, Streamed
 from cavity.rows.validation import Features, prepared_features
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.distributed import Local
+    from cavity.rows.tables import LabelledTable, Request
 
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
@@ -106,6 +108,8 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     """Survey a labelled source in one pass."""
     from sklearn.utils.multiclass import check_classification_targets
 
+    from cavity.rows.tables import LabelledTable, Streamed
+
     summary = survey_ranks(source, (seed, 1), reduce)
     classes = summary.classes
     check_classification_targets(classes)
@@ -134,6 +138,8 @@ def _probe(source: Any) -> tuple[Any, ...]:
 
 def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
+    from cavity.distributed import check_same, run_together
+
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed, real)
     probe = run_together(reduce, lambda: _probe(source))

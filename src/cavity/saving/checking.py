@@ -21,7 +21,6 @@ Declared = dict[str, tensor_files.Entry]
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
 
-SHARED_LEAVES = 4  # format from which equal leaves of trees are stored once
 MOST_TREES = 1 << 30  # bytes that the trees may have
 ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, arrays among the arguments
 LEAST = 1 << 20  # bytes that any model may have
@@ -45,7 +44,7 @@ def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents
     `own_bytes` is the size of a kernel of the user's own.
     """
     sizes = _find_sizes(declared, meta)
-    schema.check_facts(meta, schema.FACTS, meta["format"], sizes)
+    schema.check_facts(meta, schema.FACTS, sizes)
     kernel = find_kernel(declared, meta)
     tensors = {prefix + t.name: (t, of) for prefix, t, of in _expect(declared, meta, kernel, sizes)}
     known = {name.removesuffix("?"): about for name, about in tensors.items()}
@@ -152,9 +151,8 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
             "leaf": 1 if boosted is True else n,
             "scores": 1 if boosted is True and n == 2 else n,
         }
-        trees = schema.TREES if meta["format"] >= SHARED_LEAVES else schema.OLD_TREES
         members = {None: schema.NETWORK, ranges.LINEAR: schema.LINEAR_MODEL}
-        groups.append((f"pool.{i}.", members.get(boosted, trees), sizes | of))
+        groups.append((f"pool.{i}.", members.get(boosted, schema.TREES), sizes | of))
     return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
 
 

@@ -12,7 +12,6 @@ from cavity.errors import BadFile
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.columns.feature_groups import fold_relevance
 from cavity.rows.validation import Features, prepared_features
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -33,15 +32,12 @@ def read_target_estimate(value: Any) -> TargetEstimate | None:
 
 
 def read_relevance(found: NDArray[Any] | None, features: Features) -> Any:
-    """Return the share of each column of X; files of 0.2 have those of the features instead."""
+    """Return the share of each column of X."""
     prepare = features.preparation
     n = features.n if prepare is None else prepare.n_features_in_
-    if found is None or len(found) == n:
-        return None if found is None else found.copy()
-    if prepare is None or len(found) != features.n:
+    if found is not None and len(found) != n:
         raise BadFile(f"feature_relevance has {len(found)} values for {n} columns.")
-    folded = fold_relevance(found[None], prepare)[0]
-    return folded / folded.sum()
+    return None if found is None else found.copy()
 
 
 def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:

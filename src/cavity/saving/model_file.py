@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from cavity._version import __version__
 from cavity.common import tensor_files
+from cavity.common.lazy import Later, resolve
 from cavity.errors import BadFile, CavityError
-from cavity.fitting.results import Result, settle_kernel
-from cavity.kernels.spectrum import Spectrum
-from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_method
-from cavity.options.plan import Plan
 from cavity.options.training import flatten
-from cavity.options.value_checks import resolve_device
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import describe_novelty, restore_novelty
-from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
+from cavity.prediction.regression import ARRAYS, TrainingRows
 from cavity.prediction.regression_estimate import TargetEstimate
-from cavity.saving.checking import Contents, Meta, check_header, check_values
+from cavity.prediction.result import Result
+from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
 from cavity.saving.json_checks import (
     read_estimate,
     read_features,
@@ -34,23 +31,14 @@ from cavity.saving.json_checks import (
     read_units,
     unpack_labels,
 )
-from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
-from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
-from cavity.saving.posterior import (
-    check_training_rows,
-    describe_prior,
-    model_tensors,
-    restore_likelihood,
-    restore_model,
-)
-from cavity.saving.ranges import Sizes
+from cavity.saving.pools import describe_pool, list_arrays, restore_pool
+from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import Omitted, Packing, Tensors, Unpacking, pack_labels
+from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
-OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
 class Record(NamedTuple):
@@ -74,7 +62,12 @@ def register(cls: E) -> E:
 
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
+    import torch
+
+    from cavity.saving.partial_fit_sums import describe_growing, growing_tensors
+
     packing, result = Packing(), record.result
+    growing, plan = resolve(result.growing), resolve(result.plan)
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
@@ -95,23 +88,29 @@ def save(record: Record, path: str | Path) -> None:
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
-        "growing": describe_growing(result.growing),
+        "growing": describe_growing(growing),
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": result.estimate._asdict() if isinstance(result.estimate, Estimate) else None,
         "target_estimate": result.estimate._asdict() if isinstance(result.estimate, TargetEstimate) else None,
         "importance": None if result.importance is None else result.importance.tolist(),
-        "plan": None if result.plan is None else asdict(result.plan),
+        "plan": None if plan is None else asdict(plan),
         "novelty": describe_novelty(result.novelty),
+        "predicts": {
+            "residual": result.predicts_residual,
+            "tolerance": result.rows.tol if result.rows else 0.0,
+        },
     }
-    tensors = packing.tensors | model_tensors(result.model)
-    tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
+    arrays = packing.arrays | list_arrays(result.model.pool)
     if result.relevance is not None:
-        tensors["feature_relevance"] = torch.tensor(result.relevance)
+        arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
-        tensors |= {f"rows.{name}": getattr(result.rows, name).clone() for name in TENSORS}
-    tensor_files.write(path, record.kind, tensors, meta)
+        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in ARRAYS}
+    tensors = {name: torch.tensor(a) for name, a in arrays.items()}
+    tensor_files.write(
+        path, record.kind, tensors | model_tensors(result.model) | growing_tensors(growing), meta
+    )
 
 
 def describe(record: Record) -> dict[str, Any]:
@@ -126,26 +125,51 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     return ESTIMATORS[record.kind]._from_record(record)
 
 
-@torch.inference_mode(False)  # parameters that a later fit can learn
 def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
-    """Read what a model file holds, as `load` does, but without the estimator: predictions then need no scikit-learn.
-
-    Names of arguments are checked only if the estimators are loaded: predictions do not depend on other arguments.
-    """
-    where = None if device is None else resolve_device(device)
-    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
-    record = restore_record(stored, path, kernel)
-    if where is None:
-        return record
-    model, rows = record.result.model.to(where), record.result.rows
-    moved = record.result._replace(model=model, rows=None if rows is None else rows.to(where))
-    return record._replace(result=moved, arguments=record.arguments | {"device": device})
+    """Read what a model file holds, as `load` does, but without the estimator."""
+    stored = _read_file(path, kernel)
+    with _name_file(path, kernel):
+        arguments = _read_arguments(stored.meta, Unpacking(stored.tensors, kernel))
+    result = _place(_restore_result(stored, path, kernel), device)
+    more = {} if device is None else {"device": device}
+    return Record(stored.meta["kind"], arguments | more, result, stored.meta["notes"])
 
 
-def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = None) -> Record:
-    """Return the record of a file that has been read; `path` is its name, for messages."""
+def read_result(path: str | Path, device: Any = None) -> Result:
+    """Read what predictions need, without the arguments of the estimator: this loads neither torch nor scikit-learn."""
+    return _place(_restore_result(_read_file(path, None), path, None), device)
+
+
+def _read_file(path: str | Path, kernel: Any) -> tensor_files.Stored:
+    stored = tensor_files.read_arrays(
+        path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel)
+    )
+    with _name_file(path, kernel):
+        check_values(stored.tensors, stored.checked)
+    return stored
+
+
+def _restore_result(stored: tensor_files.Stored, path: str | Path, kernel: Any) -> Result:
+    with _name_file(path, kernel):
+        return _read_result(*stored, kernel)
+
+
+def _place(result: Result, device: Any) -> Result:
+    """Return the result with its model on a device; None: the CPU."""
+    if device is None:
+        return result
+    from cavity.options.value_checks import resolve_device
+
+    where = resolve_device(device)
+    rows = None if result.rows is None else result.rows.to(where)
+    return result._replace(model=result.model.to(where), rows=rows)
+
+
+@contextmanager
+def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
+    """Let errors name the file, and call contents without a meaning damage."""
     try:
-        return _read(stored, kernel)
+        yield
     except CavityError as error:
         kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
@@ -157,70 +181,90 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     """Return which training rows a file of this model holds."""
     if rows is not None:
         return "every training row, with its target"
-    if model.prior.learn_inducing or isinstance(model.prior, Spectrum):
+    if model.prior.learn_inducing or model.is_spectrum:
         return "none"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
 def _check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any], kernel: Any) -> Contents:
-    held = (*kernel.parameters(), *kernel.buffers()) if isinstance(kernel, nn.Module) else ()
+    held = (*kernel.parameters(), *kernel.buffers()) if hasattr(kernel, "parameters") else ()
     return check_header(declared, meta, own_bytes=sum(t.numel() * t.element_size() for t in held))
 
 
-def _read(stored: tensor_files.Stored, kernel: Any) -> Record:
-    tensors, meta, contents = stored
-    check_values({name: t.numpy() for name, t in tensors.items()}, contents)
-    arguments = _read_arguments(meta, Unpacking(tensors, kernel))
-    result = _read_result(tensors, meta, arguments, contents.sizes)
-    return Record(meta["kind"], arguments, result, meta["notes"])
-
-
-def _read_result(tensors: Tensors, meta: Meta, arguments: Meta, sizes: Sizes) -> Result:
-    owner, task, default = KINDS[meta["kind"]]
-    method = read_method(arguments.get("method", default), task)
+def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
-    n_classes, D = None if classes is None else len(classes), sizes["D"]
-    if classes is None and method.committee is None and sizes["C"] > 1:
-        raise BadFile(f"mean has {sizes['C']} latent functions; expected one.")
-    likelihood = restore_likelihood(tensors, meta, method, n_classes, tensors["mean"].dtype)
-    model = restore_model(tensors, meta["prior"], arguments.get("kernel"), sizes, likelihood)
-    settle_kernel(model)
-    if n_classes is not None:
-        model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
-    scalars, features = meta["scalars"], read_features(meta, owner, D)
-    evidence, relevance = scalars.get("log_marginal_likelihood_"), tensors.get("feature_relevance")
-    bound = BOUND if "elbo_" in scalars else EVIDENCE
-    shares, importance = meta.get("class_prior"), meta.get("importance")
+    if classes is None and contents.sizes["C"] > 1 and meta["likelihood"].get("likelihood") != "Committee":
+        raise BadFile(f"mean has {contents.sizes['C']} latent functions; expected one.")
+    pool = restore_pool(arrays, meta.get("pool") if classes is not None else None)
+    model = restore_model(arrays, meta, contents, pool, kernel)
+    residual, tol = _read_method(arrays, meta)
+    scalars, features = meta["scalars"], read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"])
+    evidence, shares, importance = (
+        scalars.get("log_marginal_likelihood_"),
+        meta.get("class_prior"),
+        meta.get("importance"),
+    )
+    growing, plan = meta.get("growing"), meta.get("plan")
     return Result(
         model=model,
         features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in scalars,
-        evidence_name=bound if n_classes is None else method.name_evidence(n_classes),
+        evidence_name=str((meta.get("summary") or {}).get("evidence") or ""),
         history=list(meta["history"]),
-        relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
+        relevance=read_relevance(arrays.get("feature_relevance"), features),
         warnings=tuple(meta.get("warnings") or ()),
         classes=classes,
-        growing=restore_growing(tensors, meta.get("growing"), model, meta["history"]),
+        growing=None if growing is None else Later(lambda: _restore_growing(arrays, meta, model)),
         units=read_units(meta.get("units")),
-        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
-        predicts_residual=method.predicts_residual,
+        rows=None if tol is None else _read_rows(arrays, tol, model),
+        predicts_residual=residual,
         calibration=meta.get("calibration"),
         class_prior=None if shares is None else np.array(shares, dtype=np.float64),
         estimate=read_estimate(meta.get("estimate")) or read_target_estimate(meta.get("target_estimate")),
         importance=None if importance is None else np.array(importance, dtype=np.float64),
-        plan=Plan.from_json(meta["plan"]) if meta.get("plan") else None,
+        plan=None if plan is None else Later(lambda: _restore_plan(plan)),
         novelty=restore_novelty(meta.get("novelty")),
     )
 
 
+def _restore_growing(arrays: Arrays, meta: Meta, model: FittedModel) -> Any:
+    from cavity.saving.partial_fit_sums import restore_growing
+
+    return restore_growing(arrays, meta["growing"], model, meta["history"])
+
+
+def _restore_plan(plan: Meta) -> Any:
+    from cavity.options.plan import Plan
+
+    return Plan.from_json(plan)
+
+
+def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
+    """Return whether variances have the residual, and the tolerance if predictions read the training rows, else None."""
+    has_rows = any(name.startswith("rows.") for name in arrays)
+    about = meta.get("predicts")
+    if about is not None and (meta["kind"] == "model" or "factor.log_noise" in arrays):
+        return bool(about["residual"]), float(about["tolerance"]) if has_rows else None
+    if meta["kind"] == "model":
+        return True, None
+    # a regressor without noise, or of a file that does not say
+    from cavity.options.library import read_method
+
+    _, task, default = KINDS[meta["kind"]]
+    method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", default)), task)
+    if method.needs_noise and "factor.log_noise" not in arrays:
+        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
+    return method.predicts_residual, method.solver_tol if method.keeps_rows else None
+
+
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
-    """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
+    """Return the constructor's arguments."""
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
-    if meta["format"] == 1:
-        values = _upgrade(values, KINDS[meta["kind"]].task)
+    if hasattr(values.get("method"), "check"):
+        values["method"].check()
     cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
@@ -228,30 +272,12 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     return values
 
 
-def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
-    """Move the options of a method from the estimator to the method's object."""
-    known = method_names(task)
-    if values.get("method") not in known:
-        return values
-    cls = known[values["method"]]
-    moved = {name for kind in known.values() for name in kind.parameter_names()}
-    renamed = {OLD_NAMES.get(name, name): name for name in values if name != "tol"}
-    old = {new: name for new, name in renamed.items() if new in moved}
-    own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
-    if own.get("likelihood") == "auto":
-        own["likelihood"] = None
-    method: Method = cls(**own)
-    kept = {name: value for name, value in values.items() if name not in old.values()}
-    return kept | {"method": method.name if method.label == method.name else method}
-
-
 def _is_omitted(value: Any) -> bool:
     members = value if isinstance(value, list | tuple) else (value,)
     return any(isinstance(v, Omitted) for v in members)
 
 
-def _read_rows(tensors: Tensors, method: Method, model: FittedModel) -> TrainingRows:
-    found = {name: tensors[f"rows.{name}"] for name in TENSORS}
-    rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
+def _read_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
+    rows = TrainingRows(**{name: arrays[f"rows.{name}"] for name in ARRAYS}, tol=tol)
     check_training_rows(model, rows)
     return rows

@@ -14,8 +14,9 @@ from cavity.fitting.results import Growing
 from cavity.inference import Engine, State, Tied, empty_sites, name_parameters
 from cavity.inference.posterior import Sums
 from cavity.prediction.model import FittedModel
-from cavity.saving.checking import Meta
-from cavity.saving.serialize import Tensors
+from cavity.saving.checking import Arrays, Meta
+
+Tensors = dict[str, torch.Tensor]
 
 SCALARS = ("damping", "rate", "jitter", "clock")
 
@@ -59,15 +60,16 @@ def growing_tensors(kept: Growing | None) -> Tensors:
     return {f"growing.{name}": t.detach().clone() for name, t in found.items()}
 
 
-def restore_growing(tensors: Tensors, about: Any, model: FittedModel, history: list[Meta]) -> Growing | None:
+def restore_growing(arrays: Arrays, about: Any, model: FittedModel, history: list[Meta]) -> Growing:
     """Make the model that can take more rows, on copies of the fitted model's modules."""
-    if about is None:
-        return None
     prior, factor = copy.deepcopy((model.prior, model.likelihood))
     parameters = name_parameters(prior, factor)
-    found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
-    pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
-    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
+    found = {
+        name.removeprefix("growing."): torch.from_numpy(a.copy())
+        for name, a in arrays.items()
+        if name.startswith("growing.")
+    }
+    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=bool(about.get("pooled")))
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")
@@ -80,7 +82,7 @@ def restore_growing(tensors: Tensors, about: Any, model: FittedModel, history: l
         total=found["total"],
         exact=about["exact"],
     )
-    state = _state(found, about, model.mean.dtype)
+    state = _state(found, about, prior.noise.dtype)
     center, spread = (found[name].numpy().copy() for name in ("center", "spread"))
     columns = Columns(center, spread, about["distance"])
     return Growing(engine, state, columns, about["lightest"], about["heaviest"], list(history))

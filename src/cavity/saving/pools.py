@@ -1,8 +1,8 @@
-"""The temperature and the members of a pool as tensors, and back."""
+"""The temperature and the members of a pool as arrays, and back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +11,18 @@ from cavity.errors import BadFile
 from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
-from cavity.prediction.tree_ensembles import Forest, Nodes
+from cavity.prediction.tree_ensembles import Forest
 from cavity.saving.ranges import LINEAR
 from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Arrays = dict[str, Tensor] | dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
 
 DECLARED: dict[type, tuple[Any, ...]] = {Forest: TREES, LinearModel: LINEAR_MODEL, Network: NETWORK}
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
-    """Return the part of a pool that is JSON, next to its tensors; None without a pool."""
+    """Return the part of a pool that is JSON, next to its arrays; None without a pool."""
     if pool.is_trivial:
         return None
     boosted = [
@@ -36,20 +33,15 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
     return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
 
 
-def pool_tensors(pool: Pool) -> dict[str, Tensor]:
-    import torch
-
-    found: dict[str, Tensor] = {}
+def list_arrays(pool: Pool) -> Arrays:
+    """Return the arrays of the members by the names of the schema."""
+    found: Arrays = {}
     for i, member in enumerate(pool.members):
         if isinstance(member, Forest):
             member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
         names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
-        arrays = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
-        found |= {
-            f"pool.{i}.{name}": torch.from_numpy(array)
-            for name, array in arrays.items()
-            if array.size or name not in ("block", "code")
-        }
+        own = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
+        found |= {f"pool.{i}.{name}": a for name, a in own.items() if a.size or name not in ("block", "code")}
     return found
 
 
@@ -57,29 +49,24 @@ def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
     return np.asarray(forest.child == np.arange(len(forest.child)))
 
 
-def restore_pool(tensors: Arrays, about: Any) -> Pool:
+def restore_pool(arrays: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
-    members = tuple(_restore_member(tensors, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
-    gate = about.get("gate")  # files before 0.3 have none
+    members = tuple(_restore_member(arrays, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
+    gate = about.get("gate")
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
 
-def _restore_member(tensors: Arrays, prefix: str, boosted: bool | str | None) -> Member:
-    of = {name.removeprefix(prefix): np.asarray(t) for name, t in tensors.items() if name.startswith(prefix)}
+def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:
+    of = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
     if boosted is None:
         return Network(**of)
     if boosted == LINEAR:
         return LinearModel(**of)
-    if "child" in of:
-        forest = Forest(**of, boosted=boosted is True)
-        threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
-        forest = forest._replace(threshold=threshold)
-    else:  # files before format 4 have both children, and a value per node
-        column, start = of.pop("column"), of.pop("start")
-        of["value"] = of["value"][of["left"] == np.arange(len(of["left"]))]
-        forest = Nodes(**of).make_forest(column, start, boosted is True)
+    forest = Forest(**of, boosted=boosted is True)
+    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
+    forest = forest._replace(threshold=threshold)
     if not _are_apart(forest):
         raise BadFile("the trees of the pool do not fit together.")
     return forest

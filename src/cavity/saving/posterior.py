@@ -1,114 +1,214 @@
-"""The posterior, its prior and its likelihood as tensors, and back. Every shape is checked before anything is made of it."""
+"""The posterior, its prior and its likelihood: from the arrays of a file to a record that predicts, and to torch and back.
+
+Every shape has been checked before. Only a kernel or a likelihood that the schema does not know loads torch.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
+import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from cavity.common.column_statistics import Columns
+from cavity.common.lazy import Later
+from cavity.common.namespaces import NUMPY
 from cavity.errors import BadFile
-from cavity.fitting.build import make_default_kernel
-from cavity.kernels import Kernel
-from cavity.kernels.prior import Prior
-from cavity.kernels.spectrum import Spectrum, spectral_degrees
-from cavity.likelihoods import LIKELIHOODS, Likelihood, Logistic
-from cavity.options import Method
-from cavity.prediction.model import FittedModel, with_canonical_layout
+from cavity.kernels import formulas
+from cavity.kernels.formulas import Formula, Scale
+from cavity.likelihoods.outcomes import make_outcome
+from cavity.prediction.model import FittedModel, Modules, as_rows, record_model
+from cavity.prediction.pool import Pool
 from cavity.prediction.regression import TrainingRows
-from cavity.saving.checking import Meta, check_factor
-from cavity.saving.ranges import Sizes
-from cavity.saving.serialize import Tensors, Unpacking
+from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
+from cavity.saving.serialize import Unpacking
 
-SLACK = {torch.float64: 1e-6, torch.float32: 1e-2}  # of variances, relative to the largest
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from cavity.kernels.prior import Prior
+    from cavity.likelihoods import Likelihood
 
-def describe_prior(prior: Prior) -> dict[str, Any]:
-    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
-    kernel = any(p.requires_grad for p in moving)
-    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
-    return {
-        "learn": [name for name, is_learnt in learnt.items() if is_learnt],
-        "kernels": _kernel_sets(prior.kernel),
-        "spectrum": isinstance(prior, Spectrum),
-    }
-
-
-def _kernel_sets(kernel: Any) -> int:
-    """Return how many sets of parameters the kernel has: one per class, or one that they share."""
-    parts = kernel.modules() if isinstance(kernel, nn.Module) else ()
-    logs = [p for part in parts if isinstance(part, Kernel) for p in part.parameters(recurse=False)]
-    return max((len(p) for p in logs if p.ndim), default=1)
-
-
-def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Yield its parameters and buffers by name, each once."""
-    yield from prior.named_parameters(prefix="prior")
-    yield from prior.named_buffers(prefix="prior")
-
-
-def model_tensors(model: FittedModel) -> Tensors:
-    found = {name: t.detach().clone() for name, t in _entries(model.prior)}
-    found |= {"prior_lower": model.prior_lower, "mean": model.mean, "lower": model.lower}
-    found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
-    return found
+PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
+PAIRS = {"Sum": operator.add, "Product": operator.mul}
+SPECTRA = ("RBF", "Matern12", "Matern32", "Matern52")  # kernels of a known spectral density
+NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
+SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
 
 
 def restore_model(
-    tensors: Tensors, about: Meta, kernel: Any, sizes: Sizes, likelihood: Likelihood
+    arrays: Arrays, meta: Meta, contents: Contents, pool: Pool, kernel: Any = None
 ) -> FittedModel:
-    linear, fades = (f"prior.kernel.k2.{name}" in tensors for name in ("log_lengthscale", "square_reach"))
-    made = make_default_kernel(linear, fades) if kernel is None else copy.deepcopy(kernel)
-    prior = _prior(tensors, about, made, sizes)
-    if not isinstance(prior, Spectrum):
-        _check_factor(prior, tensors["prior_lower"])
-    prior_lower, mean, lower = (tensors[name] for name in ("prior_lower", "mean", "lower"))
-    return with_canonical_layout(FittedModel(prior, prior_lower, mean, lower, likelihood))
+    """Return the model of a file; `kernel` is one of the user's own."""
+    n_classes = contents.sizes["classes"] or None
+    modules = Later(lambda: _restore_modules(arrays, meta, contents, kernel))
+    about = meta["likelihood"]
+    name, arguments = about.get("likelihood"), about.get("arguments")
+    outcome = None
+    if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
+        outcome = make_outcome(str(name), arguments, _parts(arrays, "factor."), n_classes)
+    if not _is_known(contents.kernel, meta):
+        prior, likelihood = modules.get()
+        made = record_model(prior, arrays["prior_lower"], arrays["mean"], arrays["lower"], likelihood, pool)
+        _check_factors(made)
+        return made
+    learn, spectrum = meta["prior"]["learn"], bool(meta["prior"].get("spectrum"))
+    inducing, center, spread, lower = (arrays[name] for name in PRIOR)
+    formula: Any = _make_formula(contents.kernel, arrays)
+    if spectrum:
+        formula, lower = (
+            formulas.SpectrumFormula(formula.scale),
+            np.eye(contents.sizes["M"], dtype=lower.dtype)[None],
+        )
+    made = FittedModel(
+        formula=formula,
+        Z=center + spread * inducing if "inducing" in learn and not spectrum else inducing,
+        noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
+        center=center,
+        spread=spread,
+        prior_lower=lower,
+        mean=arrays["mean"],
+        lower=arrays["lower"],
+        n_latent=contents.sizes["C"],
+        outcome=modules.get().likelihood if outcome is None else outcome,
+        modules=modules,
+        pool=pool,
+    )
+    if not spectrum:
+        _check_factors(made, lambda c: _make_formula(contents.kernel, arrays, c))
+    return made
 
 
-@torch.no_grad()
-def _check_factor(prior: Prior, lower: Tensor) -> None:
-    """Check the factor against the kernel; fewer of one than of the other are shared."""
-    K = prior.kernel.full(prior.Z)
-    if K.shape[1:] != lower.shape[1:] or len(K) > len(lower):
-        raise BadFile(f"prior_lower has shape {tuple(lower.shape)}, and the kernel {tuple(K.shape)}.")
-    check_factor(K.numpy(), lower.numpy())
+def _parts(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-@torch.no_grad()
+def _is_known(kernel: Any, meta: Meta) -> bool:
+    """Return whether all parts of a kernel are of the library, with numbers as arguments."""
+    parts = list(walk(kernel))
+    if meta["prior"].get("spectrum"):
+        return len(parts) == 1 and parts[0][1] in SPECTRA and _is_plain(*parts[0][1:])
+    return all(_is_plain(name, arguments) for _, name, arguments in parts)
+
+
+def _is_plain(name: str | None, arguments: dict[str, Any]) -> bool:
+    if name is None or not arguments.keys() <= ({"k1", "k2"} if name in PAIRS else NUMBERS):
+        return False
+    if name in PAIRS:  # a kernel that is used twice is left to torch
+        return all(
+            isinstance(part, dict) and isinstance(part.get("kernel"), str) for part in arguments.values()
+        )
+    fades, numbers = arguments.get("fades", False), [v for key, v in arguments.items() if key != "fades"]
+    return isinstance(fades, bool) and all(v is None or _is_positive(v) for v in numbers)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = "prior.kernel") -> Formula:
+    """Return the formula of a kernel with the numbers of a file, or with those of one latent function."""
+    name, inner = kernel["kernel"], kernel["arguments"]
+    if name in PAIRS:
+        parts = (_make_formula(inner[part], arrays, c, f"{at}.{part}") for part in ("k1", "k2"))
+        return formulas.PairFormula(PAIRS[name], *parts)
+
+    def log(of: str) -> NDArray[Any]:
+        found = NUMPY.array(arrays[f"{at}.log_{of}"])
+        return found if c is None else found[min(c, len(found) - 1)][None]
+
+    if name == "Constant":
+        return formulas.ConstantFormula(log("variance"))
+    log_scale, group = log("lengthscale"), arrays.get(f"{at}.group")
+    center, unit = (NUMPY.array(arrays[f"{at}.{part}"]) for part in ("center", "unit"))
+    scale = Scale(center, unit, log_scale if group is None else log_scale[:, group], log("variance"))
+    if name == "Linear":
+        reach = arrays.get(f"{at}.square_reach")
+        fade = None if reach is None else np.full((len(unit), 1), 1 / float(reach))
+        single = arrays[f"{at}.center"].dtype == np.float32
+        return formulas.LinearFormula(
+            scale, formulas.ROW_REACH_SINGLE if single else formulas.ROW_REACH, fade
+        )
+    logs = (log("alpha"),) if name == "RationalQuadratic" else ()
+    return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
+
+
+def _check_factors(model: FittedModel, of_class: Any = None) -> None:
+    """Check the factor of k(Z, Z) of each latent function."""
+    Z, L = NUMPY.double(model.Z), model.prior_lower
+    found = []
+    for c in range(len(L)):
+        points = Z[min(c, len(Z) - 1)]
+        formula = model.formula if of_class is None else of_class(c)
+        k = formula.cross(formula.prepare(points[None]), points)
+        found.append(k[min(c, len(k) - 1)])
+    check_factor(np.stack(found), L)
+
+
 def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
     """Check that Λ = I + A B Aᵀ, and that no row's |a|² exceeds its variance."""
-    v = torch.randn(len(rows.a), dtype=rows.a.dtype)
-    expected = v + rows.a @ (rows.weight * (rows.a.mT @ v))
-    off = (rows.lower @ (rows.lower.mT @ v) - expected).abs().max()
-    variance = model.prior.kernel.diag(rows.X.to(model.mean.dtype))[0].double()
-    holds = len(rows.y) and off <= 1e-6 * (1 + rows.lower.square().sum()) * v.abs().max()
-    if not holds or not (rows.a.square().sum(0) <= variance + SLACK[model.mean.dtype] * variance.max()).all():
+    v = np.random.default_rng().standard_normal(len(rows.a))
+    expected = v + rows.a @ (rows.weight * (rows.a.T @ v))
+    off = np.abs(rows.lower @ (rows.lower.T @ v) - expected).max()
+    variance = model.formula.diag(as_rows(model, rows.X))[0]
+    holds = len(rows.y) and off <= 1e-6 * (1 + np.square(rows.lower).sum()) * np.abs(v).max()
+    limit = variance + SLACK[model.mean.dtype.name] * variance.max()
+    if not holds or not (np.square(rows.a).sum(0) <= limit).all():
         raise BadFile("the training rows do not fit the model.")
 
 
-def _prior(tensors: Tensors, about: Meta, kernel: Any, sizes: Sizes) -> Prior:
+# --- torch -------------------------------------------------------------------------------------------------
+
+
+def _restore_modules(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Modules:
+    """Make the prior and the likelihood of a file in torch."""
+    import torch
+
+    from cavity.fitting.build import make_default_kernel
+    from cavity.fitting.results import settle_kernel
+
+    tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
+    with torch.inference_mode(False):  # parameters that a later fit can learn
+        likelihood = _restore_likelihood(tensors, meta, contents.sizes["classes"] or None)
+        given = meta["arguments"].get("kernel")
+        linear, fades = (f"prior.kernel.k2.{name}" in arrays for name in ("log_lengthscale", "square_reach"))
+        made = (
+            make_default_kernel(linear, fades) if given is None else Unpacking(arrays, kernel).unpack(given)
+        )
+        prior = _restore_prior(tensors, meta["prior"], copy.deepcopy(made), contents)
+        settle_kernel(prior, likelihood)
+    return Modules(prior, likelihood)
+
+
+def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, contents: Contents) -> Prior:
+    import torch
+
+    from cavity.common.column_statistics import Columns
+    from cavity.kernels import Kernel
+    from cavity.kernels.prior import Prior
+    from cavity.kernels.spectrum import Spectrum, spectral_degrees
+
     learn, dtype = frozenset(about["learn"]), tensors["mean"].dtype
     if isinstance(kernel, Kernel):
         groups = (f"{name}.group" for name, _ in kernel.named_modules(prefix="prior.kernel"))
         group = next((tensors[name].numpy().copy() for name in groups if name in tensors), None)
         where, wide = (tensors[f"prior.{name}"].double().numpy() for name in ("center", "spread"))
-        kernel.bind(sizes["K"], Columns(where, wide, 1.0, group))
+        kernel.bind(contents.sizes["K"], Columns(where, wide, 1.0, group))
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
     if about.get("spectrum") and spectral_degrees(type(kernel)) is None:
         raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
     kind = Spectrum if about.get("spectrum") else Prior
-    prior = kind(kernel, Z, torch.ones_like(noise), center, spread, sizes["C"], learn).to(dtype)
+    prior = kind(kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn).to(dtype)
     _fill(prior, tensors)
     return prior
 
 
-def _fill(prior: Prior, tensors: Tensors) -> None:
+def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
     """Fill every parameter and buffer from the file, which must have no others: a kernel of the user's own has its own names."""
     entries = dict(_entries(prior))
     found = {name for name in tensors if name.startswith("prior.")}
@@ -126,39 +226,58 @@ def _fill(prior: Prior, tensors: Tensors) -> None:
         entry.data.copy_(tensors[name])
 
 
-def restore_likelihood(
-    tensors: Tensors, meta: Meta, method: Method, n_classes: int | None, dtype: torch.dtype
-) -> Likelihood:
+def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int | None) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
-    if "likelihood" in meta:
-        found: Any = Unpacking(tensors).unpack(meta["likelihood"])
-        if not isinstance(found, Likelihood):
-            raise BadFile("the likelihood is not one.")
-        made: Likelihood = found
-    elif n_classes is None:
-        made = method.make_likelihood(1, frozenset({"noise"} if meta["learnt noise"] else ()))
-    else:
-        made = _of_format_1(str(meta["factor"]), method, n_classes)
+    from cavity.likelihoods import Likelihood
+
+    made: Any = Unpacking({name: t.numpy() for name, t in tensors.items()}).unpack(meta["likelihood"])
+    if not isinstance(made, Likelihood):
+        raise BadFile("the likelihood is not one.")
     if n_classes is not None:
-        _check_classes(made, n_classes)
-    state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
-    if method.needs_noise and not state:
-        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
-    made.load_state(state, dtype)
+        if made.n_classes is None:
+            made.n_classes = n_classes
+        if made.n_classes != n_classes or made.two_classes != (n_classes == 2):
+            raise BadFile(f"the likelihood {type(made).__name__} does not fit {n_classes} classes.")
+    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)  # type: ignore[arg-type]
     return made
 
 
-def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
-    """Make the likelihood that a file of format 1 names; its other arguments are in the state or in the method."""
-    if name not in list(LIKELIHOODS):
-        raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
-    kind: Any = LIKELIHOODS[name]
-    arguments = () if kind.two_classes else (n_classes,)
-    return kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
+def describe_prior(prior: Prior) -> dict[str, Any]:
+    from torch import nn
+
+    from cavity.kernels.spectrum import Spectrum
+
+    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
+    kernel = any(p.requires_grad for p in moving)
+    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
+    return {
+        "learn": [name for name, is_learnt in learnt.items() if is_learnt],
+        "kernels": _kernel_sets(prior.kernel),
+        "spectrum": isinstance(prior, Spectrum),
+    }
 
 
-def _check_classes(likelihood: Likelihood, n_classes: int) -> None:
-    if likelihood.n_classes is None:
-        likelihood.n_classes = n_classes
-    if likelihood.n_classes != n_classes or likelihood.two_classes != (n_classes == 2):
-        raise BadFile(f"the likelihood {type(likelihood).__name__} does not fit {n_classes} classes.")
+def _kernel_sets(kernel: Any) -> int:
+    """Return how many sets of parameters the kernel has: one per class, or one that they share."""
+    from torch import nn
+
+    from cavity.kernels import Kernel
+
+    parts = kernel.modules() if isinstance(kernel, nn.Module) else ()
+    logs = [p for part in parts if isinstance(part, Kernel) for p in part.parameters(recurse=False)]
+    return max((len(p) for p in logs if p.ndim), default=1)
+
+
+def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
+    """Yield its parameters and buffers by name, each once."""
+    yield from prior.named_parameters(prefix="prior")
+    yield from prior.named_buffers(prefix="prior")
+
+
+def model_tensors(model: FittedModel) -> dict[str, Tensor]:
+    import torch
+
+    found = {name: t.detach().clone() for name, t in _entries(model.prior)}
+    found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
+    found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
+    return found

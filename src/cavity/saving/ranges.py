@@ -85,7 +85,6 @@ PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_P
 PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
-CHILD = Range("a node after its parent", _is_child)
 PAIR = Range("two nodes after their parent", _is_pair)
 
 

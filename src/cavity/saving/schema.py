@@ -1,6 +1,6 @@
 """The schema of a model file: every tensor with its shape, type and range, and every JSON value. A new entry is one line.
 
-Both readers and `cavity info` check files against these tables, so that they refuse the same files in the same words.
+`load`, `cavity predict` and `cavity info` check files against these tables.
 
 Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the same in one group of tensors):
 
@@ -9,8 +9,7 @@ Letters of shapes (`1|C` is either; a letter without a meaning here is any numbe
     K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
     P  learnt numbers         Q  learnt logarithms, which have a prior
 
-Types: T is the type of the model, float64 or float32. A "?" marks what may be missing or null; `since` is the first format that
-needs a value.
+Types: T is the type of the model, float64 or float32. A "?" marks what may be missing or null.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Tensor(NamedTuple):
 class Fact(NamedTuple):
     name: str
     check: r.Check
-    since: int = 1
 
 
 class Kind(NamedTuple):
@@ -144,13 +142,6 @@ LINEAR_MODEL = (  # the same of logistic regression
     Tensor("slope", "used classes", FLOAT, r.BOUNDED),
     Tensor("bias",  "1 classes",    FLOAT, r.BOUNDED),
 )
-OLD_TREES = (  # the same before format 4
-    Tensor("feature",   "nodes",       INT, r.index("D")),
-    Tensor("left",      "nodes",       INT, r.CHILD),
-    Tensor("right",     "nodes",       INT, r.CHILD),
-    Tensor("value",     "nodes leaf",  FLOAT, r.LEAVES),
-    *(tensor for tensor in TREES if tensor.name in ("threshold", "root", "column", "start")),
-)
 
 # fmt: on
 
@@ -170,10 +161,8 @@ FACTS = (
     Fact("plan?", r.mapping),
     Fact("prior.learn", r.many(r.text)),
     Fact("prior.kernels", r.whole(1, 1, "C")),
-    Fact("prior.spectrum", r.flag, since=2),
-    Fact("likelihood", r.mapping, since=2),
-    Fact("factor?", r.text),  # of format 1
-    Fact("learnt noise?", r.flag),  # of format 1
+    Fact("prior.spectrum", r.flag),
+    Fact("likelihood", r.mapping),
     Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
     Fact("warnings?", r.many(r.text)),
     Fact("scalars.log_marginal_likelihood_?", ANY),
@@ -188,6 +177,8 @@ FACTS = (
     Fact("pool?.boosted", r.many(r.kind_of_member, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
+    Fact("predicts?.residual", r.flag),  # variances have it
+    Fact("predicts?.tolerance", r.number(0, 1)),  # of conjugate gradients at training rows
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("novelty?.quantiles", r.quantiles),
     Fact("growing?.sites.weighted", r.flag),
@@ -234,8 +225,6 @@ SUMMARY = (  # what `cavity info` prints
     Fact("target?", r.text),
     Fact("columns?", r.by_name(r.text)),
     Fact("relevance?", r.by_name(NUMBER)),
-)
-LATER = (  # files of 0.2 have none
     Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
     Fact("plan?", r.text),
@@ -243,8 +232,8 @@ LATER = (  # files of 0.2 have none
 )
 
 
-def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], number: int, sizes: r.Sizes) -> None:
-    """Raise BadFile unless the JSON of a file of this format has these facts."""
+def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], sizes: r.Sizes) -> None:
+    """Raise BadFile unless the JSON of a file has these facts."""
     for fact in facts:
         value: Any = meta
         for part in fact.name.split("."):
@@ -252,7 +241,7 @@ def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], number: int, size
             if not isinstance(value, dict):
                 raise BadFile(f"{fact.name} is not a JSON object.")
             value, missing = value.get(key), key not in value
-            if value is None and (part.endswith("?") or (missing and number < fact.since)):
+            if value is None and part.endswith("?"):
                 break
             if missing:
                 raise BadFile(f"the file lacks {fact.name.replace('?', '')}.")
@@ -260,12 +249,11 @@ def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], number: int, size
             fact.check(value, fact.name.replace("?", ""), sizes)
 
 
-def read_summary(meta: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `cavity info` prints of a file; None if the file is older than that."""
-    found = meta.get("summary")
-    if not isinstance(found, dict) or not {fact.name.removesuffix("?") for fact in SUMMARY} <= found.keys():
-        return None
-    check_facts(found, (*SUMMARY, *LATER), meta["format"], {})
+def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return what `cavity info` prints of a file."""
+    check_facts(meta, (Fact("summary", r.mapping),), {})
+    found: dict[str, Any] = dict.fromkeys(fact.name.removesuffix("?") for fact in SUMMARY) | meta["summary"]
+    check_facts(meta["summary"], SUMMARY, {})
     if isinstance(found["noise"], list) != bool(found["classes"]):
         raise BadFile("noise: each class has one, or the targets.")
     return found

@@ -1,4 +1,7 @@
-"""Values as JSON and tensors, and back: arguments of estimators, kernels, methods and likelihoods, and labels."""
+"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods and likelihoods, and labels.
+
+Reading loads torch with the first kernel, method or likelihood.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ import os
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadInput
-from cavity.kernels import KERNELS, Kernel, KernelLike
-from cavity.likelihoods import LIKELIHOODS, Likelihood
-from cavity.options import METHODS, Method
 from cavity.saving.json_checks import NUMBERS
 
-Tensors = dict[str, Tensor]
-REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
-REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
-WITHOUT_EFFECT = [["Auto", "robust", False]]  # arguments of older files that changed nothing
+OBJECTS = ("kernel", "method", "likelihood")
+
+
+def find_registry(kind: str) -> Registry[Any]:
+    """Return the classes of a kind; loads torch."""
+    from cavity.kernels import KERNELS
+    from cavity.likelihoods import LIKELIHOODS
+    from cavity.options import METHODS
+
+    found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
+    return found[kind]
 
 
 class Omitted:
@@ -29,19 +34,25 @@ class Omitted:
 
 
 class Packing:
-    """Turns values into JSON, and collects arrays as tensors."""
+    """Turns values into JSON, and collects arrays."""
 
     def __init__(self) -> None:
-        self.tensors: Tensors = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
         self._kernels: dict[int, int] = {}
 
     def pack(self, value: Any, name: str) -> Any:
-        """Return `value` as JSON; an array becomes the tensor `name`."""
+        """Return `value` as JSON; an array becomes the array `name`."""
+        import torch
+
+        from cavity.kernels import KernelLike
+        from cavity.likelihoods import Likelihood
+        from cavity.options import Method
+
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        if isinstance(value, nn.Module | KernelLike):
+        if isinstance(value, torch.nn.Module | KernelLike):
             return self._kernel(value, name)
         if isinstance(value, Method | Likelihood):
             return self._object(value, name)
@@ -59,16 +70,18 @@ class Packing:
         return self._array(value, name)
 
     def _array(self, value: Any, name: str) -> Any:
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
         if array.dtype.name not in NUMBERS:
             return {"left out": type(value).__name__}
-        self.tensors[name] = torch.tensor(array)
+        self.arrays[name] = array
         return {"array": name}
 
     def _object(self, value: Parameters, name: str) -> Any:
         """Return the class name of a method or likelihood, and its arguments."""
+        from cavity.options import Method
+
         kind = "method" if isinstance(value, Method) else "likelihood"
-        if not REGISTRIES[kind].holds(value):
+        if not find_registry(kind).holds(value):
             raise BadInput(
                 f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
                 f"{kind.upper()}S.register of {'cavity.methods' if kind == 'method' else 'cavity.likelihoods'}."
@@ -89,12 +102,18 @@ class Packing:
 
 def _is_registered(kernel: Any) -> bool:
     """Return whether a name is enough for a kernel and every part of it; a torch module inside has code of its own."""
-    if not KERNELS.holds(kernel):
+    from torch import nn
+
+    if not find_registry("kernel").holds(kernel):
         return False
     return all(_is_registered(k) for k in kernel.get_params(deep=False).values() if isinstance(k, nn.Module))
 
 
 def _spell(kernel: Any) -> str:
+    from torch import nn
+
+    from cavity.kernels import Kernel
+
     inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
     return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__
@@ -103,8 +122,8 @@ def _spell(kernel: Any) -> str:
 class Unpacking:
     """Turns JSON back into values; a kernel that is not registered must be given."""
 
-    def __init__(self, tensors: Tensors, kernel: Any = None) -> None:
-        self.tensors, self.kernel = tensors, kernel
+    def __init__(self, arrays: dict[str, NDArray[Any]], kernel: Any = None) -> None:
+        self.arrays, self.kernel = arrays, kernel
         self._kernels: dict[str, Any] = {}  # by their numbers, which a damaged file may write as anything
 
     def unpack(self, packed: Any) -> Any:
@@ -113,11 +132,9 @@ class Unpacking:
             return packed
         if not isinstance(packed, dict):
             raise BadFile(f"{packed!r:.60} is not a value of a model.")
-        if "kernel" in packed:
-            return self._kernel(packed)
-        for kind, registry in REGISTRIES.items():
+        for kind in OBJECTS:
             if kind in packed:
-                return self._object(packed, kind, registry)
+                return self._object(packed, kind)
         if len(packed) != 1:
             raise BadFile(f"{packed!r:.60} is not a value of a model.")
         ((kind, content),) = packed.items()
@@ -125,7 +142,7 @@ class Unpacking:
             "list": lambda: [self.unpack(v) for v in content],
             "tuple": lambda: tuple(self.unpack(v) for v in content),
             "pairs": lambda: {self.unpack(k): self.unpack(v) for k, v in content},
-            "array": lambda: self.tensors[content].numpy().copy(),
+            "array": lambda: self.arrays[content].copy(),
             "same": lambda: self._kernels[str(content)],
             "foreign": lambda: self._foreign(content),
             "left out": Omitted,
@@ -134,23 +151,19 @@ class Unpacking:
             raise BadFile(f"a value of kind {kind!r:.40} is unknown.")
         return makers[kind]()
 
-    def _object(self, packed: dict[str, Any], kind: str, registry: Registry[Any]) -> Any:
-        name = packed[kind]
-        if name in REMOVED:
-            raise BadFile(f"the {kind} {name!r} was removed in version {REMOVED[name]}: fit the model again.")
+    def _object(self, packed: dict[str, Any], kind: str) -> Any:
+        name, registry = packed[kind], find_registry(kind)
         if name not in list(registry):
             raise BadFile(
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
             )
-        given = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
-        arguments = {k: v for k, v in given.items() if [name, k, v] not in WITHOUT_EFFECT}
+        arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
             raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
-        return registry[name](**arguments)
-
-    def _kernel(self, packed: dict[str, Any]) -> Any:
-        made = self._kernels[str(packed["number"])] = self._object(packed, "kernel", KERNELS)
+        made = registry[name](**arguments)
+        if kind == "kernel":
+            self._kernels[str(packed["number"])] = made
         return made
 
     def _foreign(self, name: str) -> Any:

@@ -7,29 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from cavity.fitting.results import Result
-from cavity.kernels.spectrum import Spectrum
-from cavity.prediction.model import as_array
+from cavity.common.lazy import resolve
 from cavity.prediction.regression import target_noise
+from cavity.prediction.result import Result
 from cavity.rows.columns.encoder import leave_unchanged
 from cavity.saving.json_checks import format_label
 
 
 def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
-    prior, prepare, pool = result.model.prior, result.features.preparation, result.model.pool
+    model, prepare, pool = result.model, result.features.preparation, result.model.pool
     if prepare is None and result.features.names is not None:
         prepare = leave_unchanged([str(name) for name in result.features.names])
     n = result.features.n if prepare is None else prepare.n_features_in_
     names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
+    plan = resolve(result.plan)
     importance = None if result.importance is None else result.importance.tolist()
     return {
         "method": str(arguments["method"]),
-        "kernel": repr(prior.kernel),
+        "kernel": repr(model.prior.kernel),
         "classes": [format_label(c) for c in (() if result.classes is None else result.classes)],
-        "inducing_points": int(prior.Z.shape[-2]),
-        "features": prior.size if isinstance(prior, Spectrum) else None,
+        "inducing_points": int(model.inducing_points.shape[-2]),
+        "features": model.prior.size if model.is_spectrum else None,
         "noise": _list_noise(result),
         "rows_inside": rows_inside,
         "n_features": n,
@@ -39,7 +39,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
-        "plan": None if result.plan is None else result.plan.summarise(),
+        "plan": None if plan is None else plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
@@ -53,5 +53,4 @@ def _list_noise(result: Result) -> Any:
     """Return the latent noise of each class, or the variance of the targets' noise in the user's units."""
     if result.classes is None:
         return target_noise(result.model) * result.units[1] ** 2
-    prior = result.model.prior
-    return np.repeat(as_array(prior.noise), prior.n_latent // len(prior.noise)).tolist()
+    return result.model.noises.tolist()

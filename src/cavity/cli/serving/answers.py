@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, create_model
 
 from cavity._version import __version__
-from cavity.cli.models import Model
-from cavity.cli.predictors import Extras
+from cavity.cli.models import Extras, Model
 from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.errors import CavityError

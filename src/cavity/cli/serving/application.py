@@ -25,8 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity._version import __version__
-from cavity.cli.models import Model
-from cavity.cli.predictors import Extras
+from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
 from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
 from cavity.cli.serving.batching import Full

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.cli.predictors import Extras
+from cavity.cli.models import Extras
 from cavity.errors import CavityError
 
 Array = NDArray[np.float64]

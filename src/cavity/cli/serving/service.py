@@ -12,8 +12,7 @@ from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
 from cavity._version import __version__
-from cavity.cli.models import Model
-from cavity.cli.predictors import Extras
+from cavity.cli.models import Extras, Model
 from cavity.cli.serving.answers import format_answer, predict_block
 from cavity.cli.serving.batching import Batcher, Full
 from cavity.cli.serving.metrics import Metrics

@@ -48,10 +48,10 @@ def read_page_file(name: str) -> bytes:
 
 def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     """Describe the model for its page: columns with range, typical cell and other cells; classes; limits."""
-    prior = model.result.model.prior
-    center = as_array(prior.center)
-    points = as_array(prior.Z).reshape(-1, len(center))
-    most = 3 * as_array(prior.spread)  # points that are learnt may be far from all rows
+    fitted = model.result.model
+    center = as_array(fitted.center)
+    points = fitted.inducing_points.reshape(-1, len(center))
+    most = 3 * as_array(fitted.spread)  # points that are learnt may be far from all rows
     low, high = center - most, center + most
     points = np.clip(points, low, high) if len(points) else np.stack([low, high])
     columns, place = list[dict[str, Any]](), 0

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cavity.common.array_tails import SQRT_2_OVER_PI, SQRT_HALF
-from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.namespaces import NUMPY, SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -251,14 +250,6 @@ def integrate_in_graph(mean: Array, var: Array) -> Array:
     log_cdf = xp.log_ndtr(z)
     log_density = z * z * -0.5 - (xp.log(sd) + LOG_SQRT_2PI)[:, None]
     return xp.logsumexp(log_density + (log_cdf.sum(2)[..., None] - log_cdf) + xp.log(weight)[..., None], 1)
-
-
-def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
-    """Return the rows [n] where the leader l surely has p > ½: P(l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))."""
-    best, leader = mean.max(-1, keepdim=True)
-    z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
-    lost: Tensor = 0.5 * namespace(z).erfc(-SQRT_HALF * z).sum(-1) - 0.5  # the leader's own term is ½
-    return lost < 0.499
 
 
 # --- one class per row ------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cavity.common.array_tails import SQRT_HALF
-from cavity.common.namespaces import Array, namespace
+from cavity.common.namespaces import SQRT_HALF, Array, namespace
 from cavity.likelihoods.quadrature.probabilities import log_largest
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
