@@ -4,7 +4,7 @@ The parts of a pool are computed once per split, and every pool is then made of 
 probability of rows drawn with six times the spread of the columns. docs/decisions/0039 has the table of 24 sets.
 
 With `--change`, what constants of `options/policy.py` pay instead: each fit is repeated with them changed, and compared with the
-same fit as it is and with HistGradientBoosting. docs/decisions/0052, 0054 and 0055 have tables of such changes.
+same fit as it is and with HistGradientBoosting. docs/decisions/0065, 0054 and 0055 have tables of such changes.
 
     python benchmarks/stages.py --sets wine glass --seeds 1000 1001 [--jobs 2] [--data FOLDER]
     python benchmarks/stages.py --sets wine glass --change "RELEARN_ROWS['balanced'] = 0" --change "LBFGS_EPOCHS = 6; FOLDS = 5" \

@@ -1,4 +1,4 @@
-"""Equal rows of equal labels are trained on as one row of their common weight, and nothing but the time shows it. [decision 60]"""
+"""Equal rows of equal labels are trained on as one row of their common weight, and nothing but the time shows it. [decision 65]"""
 
 import numpy as np
 import pytest

@@ -68,28 +68,28 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
         source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
-        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to rows of folds. Far
-        from the training rows the Gaussian process predicts alone. "trees": HistGradientBoostingClassifier and
-        ExtraTreesClassifier; only the latter on very wide tables and with more than 20 classes. "auto": "trees" with
-        method="auto" for a table in memory of at most 200,000 rows, unless effort="fast" or calibration=None; for 200 to
-        6,000 rows also neural networks.
+        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows. Far
+        from the training rows the Gaussian process predicts alone. "auto": with method="auto" and a table in memory, unless
+        calibration=None, class frequencies, logistic regression, small networks, boosting and extra trees; effort="fast" has no
+        trees, and boosting only above 2,000 rows. "trees": class frequencies, boosting and extra trees. Members whose weight
+        would be below 0.05 are left out.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear(fades=True)`.
     n_inducing : "auto", int, or a fraction of the rows
-        Inducing points per class. "auto": 100; with method="auto" 3 √N and more from 1,100 rows on, unless effort="fast", and
-        fewer for more than 30 classes with few rows each: 24 for 100 classes of 30 rows ("balanced" 40, "best" 60).
+        Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows, at most 3 √N or
+        100. `plan_` has the number.
     inducing : str, None or array
         How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
         them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
         frequencies of the kernel's spectrum (RBF, Matérn).
     learning_rate : float or None
-        None: 0.01; on mini-batches 0.03, decaying to a tenth of it (0.06 for method="auto" and more than 30 classes).
+        None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto": 0.08, annealed).
     batch_size : "auto", None or int
         None: full batches.
     max_epochs : int or None
-        None: 500 on full batches (method="auto": 8, or 12 from five classes on, of L-BFGS); on mini-batches as many as make 600
-        to 2,000 steps, at least three.
+        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches as many as the steps of the plan take, at least
+        three.
     device : str or torch.device
         "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to 1,000 rows of
         three classes, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
@@ -148,12 +148,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
         How good the model is on new rows: log loss with its standard error, accuracy, and both for class frequencies alone. From
-        the rows that calibrated it, if these were held out, otherwise from leave-one-out; `print` says which, and how far to
-        trust it.
+        rows that neither the hyper-parameters nor the weights of the pool saw; `print` says which, and how far to trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
         Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
-        available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), above
+        available for a source, on several ranks, with validation_fraction, where the Gaussian process sees a sample, above
         16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column of X in nats: how much the model reads from it, the mean of
@@ -247,7 +246,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows.
+            A row of weight w counts as w identical rows, with method="auto" to the bit; except in a table of categories whose equal
+            rows are different cases: there w rows are w cases, and a row of weight w is one.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
         eval_set : (X, y) or [(X, y)]

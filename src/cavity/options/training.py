@@ -40,8 +40,7 @@ class Training(Parameters):
         inducing points, else None. Only for GPClassifier.
     optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
         GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
-        four classes). GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches. It also has "newton" (projected Newton,
+        `VI(q_update="gradient")` on full batches, and for method="auto" on small tables. GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches. It also has "newton" (projected Newton,
         for few hyper-parameters), and for `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average
         gradient).
     schedule : {"inner-approx", "inner-exact", "outer"}

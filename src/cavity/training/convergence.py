@@ -11,7 +11,7 @@ SHARE = 5  # the last fifth of a run must be flat
 HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
 LOOSE_TOL = 2e-3  # per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
-LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do [56]
+LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do
 
 
 def have_sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
@@ -61,7 +61,7 @@ def find_loose_tol(classes: int) -> float:
 
 
 def have_loose_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether the last epochs of a loose plan gained less than it can tell. [decisions 56, 61]
+    """Return whether the last epochs of a loose plan gained less than it can tell. [decision 61]
 
     Three epochs, each by less than a third, because a line search that stumbles gains little and then much; one with many classes,
     whose epochs are dear.
