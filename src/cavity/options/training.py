@@ -40,9 +40,9 @@ class Training(Parameters):
         inducing points, else None. Only for GPClassifier.
     optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
         GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on small tables. GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches. It also has "newton" (projected Newton,
-        for few hyper-parameters), and for `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average
-        gradient).
+        `VI(q_update="gradient")` on full batches, and for method="auto" on small tables. GPRegressor: "auto" is L-BFGS-B; for
+        "svi" Adam on mini-batches. It also has "newton" (projected Newton, for few hyper-parameters), and for
+        `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average gradient).
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None
