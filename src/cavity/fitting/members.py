@@ -288,9 +288,11 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
         return [Given(classifier) for classifier in ensemble]
     found: list[Recipe] = [Frequencies()]
     if plan.linear:
-        found += [Linear(), Networks(plan.networks, seed)]
+        found.append(Linear())
     if plan.rate:
         found.append(Boosting(plan.rate, seed))
+    if plan.networks:
+        found.append(Networks(plan.networks, seed))
     if plan.trees:
         found.append(Forests(plan.trees, plan.leaves, seed))
     return found
