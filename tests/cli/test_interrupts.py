@@ -49,7 +49,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     [
         "cavity.common.object_stores.os.fsync",
         "cavity.fitting.results.extract_model",
-        "cavity.fitting.leave_one_out.estimate_quality",
+        "cavity.fitting.judging.estimate_quality",
     ],
 )
 def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch, where):

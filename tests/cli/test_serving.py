@@ -79,6 +79,5 @@ def test_export_writes_a_graph_that_predicts(birds, tmp_path):
         else table[[name]].fillna("").to_numpy(object).astype(str)
         for name, number in numbers.items()
     }
-    assert any(clf._fitted.pool.weights)  # the default is a pool with trees
     found = session.run(["probabilities"], cells)[0]
     np.testing.assert_allclose(found, clf.predict_proba(table), atol=1e-6)

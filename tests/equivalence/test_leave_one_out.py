@@ -136,7 +136,7 @@ def test_flipped_labels_are_suspect():
     clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0).fit(X, wrong)
     assert len(set(clf.suspect_labels(20)) & set(flipped)) >= 10
     assert sorted(clf.suspect_labels()) == list(range(300))
-    with pytest.warns(UserWarning, match="n=1000, but there are 300 training rows"):
+    with pytest.warns(UserWarning, match="n=1000, but there are 300"):
         assert len(clf.suspect_labels(1000)) == 300
 
 

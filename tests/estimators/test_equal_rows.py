@@ -88,7 +88,7 @@ def test_training_works_on_distinct_rows_and_says_how_many_were_given():
     assert len(clf._result.continuation.state.sites.tau) == clf.plan_.training.distinct == distinct <= 24
     assert clf.plan_.training.optimizer == "lbfgs" and clf.plan_.training.batch_size is None
     assert str(clf.plan_).startswith(f"Plan for 3,000 rows ({distinct} distinct), 2 columns")
-    assert clf.estimate_.rows == len(clf.loo_log_proba_) == 3000
+    assert clf.estimate_.rows == 600 and len(clf.loo_log_proba_) == 3000
 
 
 def test_rows_stay_as_given_for_methods_of_the_papers():

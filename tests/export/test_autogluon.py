@@ -113,7 +113,7 @@ def test_best_is_a_system_with_a_pool_of_its_own(wrappers, limits):
     )  # fmt: skip
     assert system is made and limits == [19.0]
     assert made.estimator.effort == "best" and made.estimator.random_state == 3
-    assert made.estimator.ensemble_weights_.shape == (4,)
+    assert made.estimator.plan_.calibration.pools
     found = made._predict_proba(FRAME[60:])
     assert list(found.columns) == ["x", "y", "z"] and found.index.equals(FRAME[60:].index)
     assert wrappers[1].CavitySystem.config_generator().name == "Cavity (best)"

@@ -28,8 +28,6 @@ SHORT = {"n_inducing": 10, "random_state": 0, "device": "cpu", "max_epochs": 6, 
 
 CLASSIFIERS = {
     "auto": ("auto", {"calibration": None}),
-    "auto-calibrated": ("auto", {"effort": "fast"}),
-    "auto-pooled": ("auto", {}),
     "ep": ("ep", {}),
     "sep": ("sep", {}),
     "rep": ("rep", {}),

@@ -345,7 +345,7 @@ def test_missing_values_are_named_by_column_and_file(tmp_path):
 
 def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
-    with pytest.raises(BadOption, match=r"cavity\[arrow\]"):
+    with pytest.raises(BadOption, match=r"\[arrow\]"):
         Arrow("somewhere.parquet", "y")
 
 

@@ -115,22 +115,22 @@ def fit_classifier(
         try:
             with watch(begun.run, whole, lambda run: record(session, split, begun, run, whole)):
                 begun.run = runs.train(begun.run, begun.options)
-            trained = True
-            model = extract_model(begun.run.engine, begun.run.state)
-            if split.held is not None:
-                judged = judge_held(split, model, members)
-                if seen is split.rest is not split.table and session.clock.has(pass_seconds(begun.run)):
-                    begun = extend(begun, split)
-            elif plan.how == "folds":
-                judged, recipes, notes = judge_folds(session, split, begun, plan, recipes)
-            if recipes and judged is not None and isinstance(split.table, Table):
-                fits = split.held is None or (plan.refits and split.rest is not split.table)
-                if fits and session.clock.has(member_seconds):
-                    members = refit_members(session, split, split.table, recipes, judged)
-                else:
-                    members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
-            result = record(session, split, begun, begun.run, whole, judged, members)
-            store(result)
+                trained = True
+                model = extract_model(begun.run.engine, begun.run.state)
+                if split.held is not None:
+                    judged = judge_held(split, model, members)
+                    if seen is split.rest is not split.table and has_time(session, begun.run):
+                        begun = extend(begun, split)
+                elif plan.how == "folds":
+                    judged, recipes, notes = judge_folds(session, split, begun, plan, recipes)
+                if recipes and judged is not None and isinstance(split.table, Table):
+                    fits = split.held is None or (plan.refits and split.rest is not split.table)
+                    if fits and session.clock.has(member_seconds):
+                        members = refit_members(session, split, split.table, recipes, judged)
+                    else:
+                        members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
+                result = record(session, split, begun, begun.run, whole, judged, members)
+                store(result)
         except KeyboardInterrupt:
             now = begun.run.state
             if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
@@ -362,9 +362,11 @@ def extend(begun: Begun, split: Split) -> Begun:
     return begun
 
 
-def pass_seconds(run: Run) -> float:
-    """Return the seconds of a few passes over the rows of a run."""
-    return 3 * run.pace * run.rows.n_rows
+def has_time(session: Session[ClassifierConfig], run: Run) -> bool:
+    """Return whether there is time for a few more passes over the rows of a run."""
+    if session.clock.limit is None:
+        return not run.is_late()
+    return session.clock.has(3 * run.pace * run.rows.n_rows)
 
 
 def refit_members(

@@ -128,9 +128,9 @@ class Plan(Tabular):
     training : TrainingPlan
         How the Gaussian process is trained: device, method, kernel, number of inducing points, optimizer, batches, epochs.
     calibration : CalibrationPlan or None
-        Which rows calibrate it, and which trees are pooled with it; None for a regressor.
+        Which rows judge it, and which classifiers are pooled with it; None for a regressor.
     seconds : dict
-        Estimated seconds by stage ("training", "folds", "trees").
+        Estimated seconds by stage ("training", "folds", "pool").
     fast_seconds : float or None
         Estimated seconds with effort="fast", if that is less.
     time_limit : float or None
@@ -142,7 +142,7 @@ class Plan(Tabular):
     >>> from cavity import GPClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> plan = GPClassifier(n_inducing=10, max_epochs=5, random_state=0).fit(X, y).plan_
-    >>> plan.training.n_inducing, plan.calibration.fits
+    >>> plan.training.n_inducing, plan.calibration.parts
     (10, 3)
     """
 

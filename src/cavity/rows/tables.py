@@ -19,6 +19,7 @@ from cavity.common.column_statistics import (
     distinct_rows,
     from_moments,
     hash_rows,
+    order_columns,
     share_units,
     summarize,
 )
@@ -130,11 +131,12 @@ class Table:
         Two equal rows and one row of weight 2 make the same table, wherever they stand. `cells`: rows of different weights stay
         apart, because each is a case that leaves alone.
         """
-        words = hash_rows(
-            np.column_stack([self.X, self.y, *([self.weight] if cells else [])]) + 0.0
-        )  # minus zero is zero
-        _, first, place = np.unique(words, return_index=True, return_inverse=True)
-        place = place.reshape(-1)
+        told = [self.y, self.weight] if cells else [self.y]
+        first, place = _find_equal(self.X, told)
+        # once more with the columns in an order of their own, so that theirs in the table does not matter
+        order = order_columns(self.X[first])
+        again, rank = _find_equal(self.X[first][:, order], [column[first] for column in told])
+        first, place = first[again], rank[place]
         weight = np.bincount(place, self.weight).astype(np.float64)
         return replace(self, X=self.X[first], y=self.y[first], weight=weight, given=None, place=place)
 
@@ -179,6 +181,13 @@ class Table:
         columns = summarize(distinct, weight, rng)
         pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)
+
+
+def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each distinct row with what is told of it first occurs, and each row's index in them."""
+    words = hash_rows(np.column_stack([X, *told]) + 0.0)  # minus zero is zero
+    _, first, place = np.unique(words, return_index=True, return_inverse=True)
+    return first, place.reshape(-1)
 
 
 class Streamed(NamedTuple):

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
-from cavity.prediction.regression_estimate import MOST_SCORES, TargetEstimate
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"
@@ -147,6 +146,10 @@ LINEAR_MODEL = (  # the same of logistic regression
 
 FREE = ("arguments.", "likelihood.")  # arrays that a user gave, of any shape and type
 
+TARGET_SCORES = (  # of a regressor's estimate
+    "rmse", "rmse_error", "r2", "r2_error", "log_density", "log_density_error", "coverage_50", "coverage_50_error",
+    "coverage_95", "coverage_95_error", "baseline_rmse", "baseline_log_density",
+)  # fmt: skip
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
 SCALE, ANY = r.number(0, 1e150, above=True), r.number(finite=False)
@@ -203,8 +206,8 @@ FACTS = (
     Fact("estimate?.seen?", r.flag),
     Fact("target_estimate?.how", r.text),
     Fact("target_estimate?.rows", COUNT),
-    *(Fact(f"target_estimate?.{name}", ANY) for name in TargetEstimate._fields[2:-1]),
-    Fact("target_estimate?.scores", r.many(r.number(0), most=MOST_SCORES)),
+    *(Fact(f"target_estimate?.{name}", ANY) for name in TARGET_SCORES),
+    Fact("target_estimate?.scores", r.many(r.number(0), most=500)),
 )
 
 SUMMARY = (  # what `cavity info` prints

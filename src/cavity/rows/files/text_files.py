@@ -50,7 +50,7 @@ def explain_errors(
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        if BINARY.search(reason):  # it quotes cells
+        if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells
             raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.") from error
         if "straddling" in reason:  # a row that is longer than a block
             raise BadInput(
