@@ -112,10 +112,10 @@ def options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print name and version.")
     ] = False,
 ) -> None:
-    """Gaussian process classification and regression of tables: train, predict, evaluate."""
+    """Gaussian processes for tables: train, predict, evaluate."""
 
 
-@app.command(epilog="Example: cavity version")
+@app.command(hidden=True, epilog="Example: cavity version")
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
