@@ -16,7 +16,7 @@ from cavity import distributed
 from cavity._version import __version__
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
-from cavity.cli.settings import Settings, list_arguments
+from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
 from cavity.common.terms import name_score
@@ -88,8 +88,8 @@ def _train(
     )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
-        held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
-        more["eval_set"] = (Prepared(held[0]), held[1])
+        held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), terminal)
+        more["eval_set"] = (Prepared(held.X), held.y)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found: dict[str, Any] = {}
@@ -108,6 +108,7 @@ def _train(
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
         "weight": settings.weight,
+        "group": settings.group,
         "cavity": __version__,
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, SHOWN)}),
         "interrupted": bool(stopped),
@@ -129,21 +130,28 @@ def _fit(
     Returns what else there is to say of a table in memory: baselines, classes of few rows.
     """
     prepare = table.prepare
+    if settings.group is not None and (table.is_regression or not table.fits_memory):
+        raise BadOption(NO_GROUPS)
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
     with name_file_in_errors(table.file), silent:
         if table.fits_memory:
-            X, y, weight = read_rows(table, settings.weight, terminal)
+            X, y, weight, group = read_rows(table, terminal, settings.weight, settings.group)
             if y.dtype.kind == "i" and len(np.unique(y)) > MANY_VALUES:
                 terminal.note(
                     f"each of the {len(np.unique(y))} whole numbers of the target is a class; --regression predicts the number"
                 )
+            if group is not None:
+                more["groups"] = group
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
             if table.is_regression:
                 return {}
             classes, rows = np.unique(y, return_counts=True)
             few = {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
-            return {"logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed), "few_rows": few}
+            return {
+                "logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed, group),
+                "few_rows": few,
+            }
         if read_training(model.training).validation_fraction is not None:
             raise BadOption(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "

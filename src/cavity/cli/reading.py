@@ -50,7 +50,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             count += chunk.table.num_rows
             yield chunk
 
-    ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
+    ignore = [*settings.ignore, *(name for name in (settings.weight, settings.group) if name)]
     with name_file_in_errors(file):
         prepare = Preparation(
             target=settings.target,
@@ -83,12 +83,23 @@ def name_file_in_errors(file: TableFile) -> Iterator[None]:
         raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
-def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
+class ReadRows(NamedTuple):
+    """Labelled rows of a table."""
+
+    X: Any
+    y: Any
+    weight: Any = None
+    group: Any = None
+
+
+def read_rows(
+    table: InspectedTable, terminal: Terminal, weight: str | None = None, group: str | None = None
+) -> ReadRows:
     parts = []
     target = table.prepare.target_
     assert target is not None
     check_columns(table.prepare, table.file.names, table.file.path)
-    columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
+    columns = [*table.prepare.inputs, target.name, *(name for name in (weight, group) if name)]
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
@@ -96,11 +107,22 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
         keep = table.prepare.find_labelled(chunk)
         w = None if weight is None else read_weights(chunk, weight)[keep]
         labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
-        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w))
+        g = None if group is None else read_group(labelled, group)
+        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w, g))
     if not any(len(part[1]) for part in parts):
         raise BadInput(f"{table.file.path} has no rows.")
-    X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return X, y, None if weight is None else np.concatenate([part[2] for part in parts])
+    columns = zip(*parts, strict=True)
+    return ReadRows(*(None if column[0] is None else np.concatenate(column) for column in columns))
+
+
+def read_group(chunk: Chunk, name: str) -> Any:
+    """Return the labels of a column of groups."""
+    column = get_column(chunk.table, name)
+    if column.null_count:
+        raise BadInput(
+            f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
+        )
+    return np.array(column.to_pylist(), dtype=object)
 
 
 def read_weights(chunk: Chunk, name: str) -> Any:

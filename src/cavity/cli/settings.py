@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
 
+NO_GROUPS = "--group is for classification of a table that fits in memory: leave it out."
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -19,6 +20,7 @@ class Settings(NamedTuple):
     target: str
     out: Location
     weight: str | None
+    group: str | None  # column of labels of rows that stay together
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
@@ -52,8 +54,11 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     for switch in ("strict", "regression"):
         if not isinstance(values.setdefault(switch, False), bool):
             raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
-    if values.get("weight") == values["target"]:
-        raise BadOption(f"weight = {values['weight']!r} is the target: name another column.")
+    for role in ("weight", "group"):
+        if values.get(role) == values["target"]:
+            raise BadOption(f"{role} = {values[role]!r} is the target: name another column.")
+    if values["regression"] and values.get("group") is not None:
+        raise BadOption(NO_GROUPS)
     columns = values.get("columns", {})
     if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
         raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
@@ -61,6 +66,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         target=_check_text("target", values["target"]),
         out=as_path(_check_text("out", values.get("out") or f"{name}.cavity")),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
+        group=None if values.get("group") is None else _check_text("group", values["group"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=columns,
         unseen=values.get("unseen", "ignore"),

@@ -226,6 +226,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         weight: str | None = None,
         eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
+        groups: Column | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -257,6 +258,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         time_limit : float or None
             Seconds for the whole fit, with calibration and pool. Stages that do not fit into it are shortened or left out, and
             `fit_warnings_` says which. A fit may end later by the time of one step. `max_seconds` limits training alone.
+        groups : array-like of shape (N,) or None
+            Labels of any kind that say which rows belong together: those of one patient, machine or shop. New rows come from new
+            groups, so a group stays together in folds, held-out rows, `validation_fraction` and leave-one-out, and counts once in
+            the standard error of `estimate_`. For a table in memory and a single process; sources and `GPRegressor` have no groups.
 
         Returns
         -------
@@ -268,7 +273,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.classification import fit_classifier
 
-        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
         session, read = self._begin_fit(request)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             watch = partial(tell_callbacks, self, request)

@@ -147,7 +147,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.
         sample_weight, target, weight : see GPClassifier.fit
-            As for `GPClassifier.fit`.
+            As for `GPClassifier.fit`, which also has `groups`; a regressor has none.
         eval_set : (X, y) or [(X, y)]
             Validation rows of your own. Training stops after ten epochs without a smaller negative log density on them, and the
             best state is kept. `history_` has it as "validation_nll".

@@ -62,9 +62,12 @@ def tell_callbacks(
         return
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 
-    weight, epochs = request.sample_weight, plan.training.max_epochs
+    epochs, given = (
+        plan.training.max_epochs,
+        {"sample_weight": request.sample_weight, "groups": request.groups},
+    )
     told = {"estimator": estimator, "X": request.X, "y": request.y}
-    told["metadata"] = None if weight is None else {"sample_weight": weight}
+    told["metadata"] = {name: value for name, value in given.items() if value is not None} or None
     try:
         context = CallbackSupportMixin._init_callback_context(estimator, max_subtasks=epochs)
         context.call_on_fit_task_begin(**told)

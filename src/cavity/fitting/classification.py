@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.distributed import run_together
-from cavity.errors import NotPositiveDefinite
+from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.job import Begun, Session, begin_run, check_rows, describe_plan
 from cavity.fitting.judging import (
@@ -38,7 +38,7 @@ from cavity.prediction.model import FittedModel, extract_model
 from cavity.prediction.pool import Gate, Member, Pool
 from cavity.rows.batches.source import Source
 from cavity.rows.columns.feature_groups import find_categories
-from cavity.rows.repeats import find_units, has_cells
+from cavity.rows.repeats import find_units, has_cells, has_near_copies
 from cavity.rows.sources import find_source, read_source
 from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, LabelledTable, Request, Table, read_eval_labels, read_table
@@ -54,9 +54,14 @@ Numbers = NDArray[np.int64]
 
 # Shares of the seconds that are left: for the members of a pool, which give most per second, then for training.
 MEMBERS, TRAINING = 0.4, 0.7
+HELD_GROUPS = 10  # that a part must have for an error of the estimate
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
 FRESH_ROWS = (
     500  # up to which folds start as the fit did; others start from its first epochs, which saw their rows
+)
+NEAR_COPIES = (
+    "most rows are near copies of others with the same label: if each set of them comes from one patient, machine or the like, "
+    "estimate_ is too good for new ones. Name the sets with fit(X, y, groups=...); on the command line with --group COLUMN."
 )
 FAILED_PART = "a fit on part of the rows could not be factorised: the estimate comes from the other rows."
 
@@ -136,7 +141,9 @@ def fit_classifier(
             if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
                 store(keep(session, split, begun, whole, trained))
             raise
-        return warn(begun, whole, result, [*notes, *note_left_out(session, left_out)])
+        return warn(
+            begun, whole, result, [*notes, *note_left_out(session, left_out), *note_near_copies(table, plan)]
+        )
 
 
 def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledTable:
@@ -149,6 +156,10 @@ def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledT
         return read_table(request, weight, owner, groups=reduce.world == 1) if source is None else source
 
     rows = run_together(reduce, read)
+    if request.groups is not None and (reduce.world > 1 or not isinstance(rows, LabelledTable)):
+        raise BadOption(
+            "groups= needs a table in memory and a single process: read the rows into memory, or leave groups= out."
+        )
     if not isinstance(rows, LabelledTable):
         config.check_source(rows.numbered)
         rows = read_source(rows, weight, owner, session.seed, reduce)
@@ -176,14 +187,23 @@ def plan_judging(
     """Plan which rows judge the model: folds only if they fit into a time limit."""
     config, size = session.config, TableSize.of(table, rows.features.n, rows.numbered)
     given = {"in_memory": isinstance(table, Table), "eval_set": eval_set}
-    plan = policy.plan_calibration(config, size, **given)
+    groups = table.n_cases if isinstance(table, Table) and table.group is not None else 0
+    plan = keep_groups(policy.plan_calibration(config, size, **given), groups)
     if plan.how != "folds" or (session.clock.limit is None and config.max_seconds is None):
         return plan
     training = policy.complete(config, size, policy.count_points(config, size)).plan
     limit = session.clock.limit
     if limit is not None and fits_in(Plan(training=training, calibration=plan), limit / 2):
         return plan
-    return policy.plan_calibration(config, size, **given, short=True)
+    return keep_groups(policy.plan_calibration(config, size, **given, short=True), groups)
+
+
+def keep_groups(plan: CalibrationPlan, groups: int) -> CalibrationPlan:
+    """Plan for groups of rows: a part that judges the model has ten of them, or half of all if there are few."""
+    parts = plan.parts
+    if groups and plan.how == "part":
+        parts = min(parts, max(2, groups // HELD_GROUPS))
+    return replace(plan, groups=groups, parts=parts)
 
 
 def plan_fast(session: Session[ClassifierConfig], split: Split, plan: Plan) -> Plan | None:
@@ -220,7 +240,7 @@ def split_rows(
 def number_folds(table: Table, k: int, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
-    return choose_folds(rows, table.y, k, seed)
+    return choose_folds(rows, table.y, k, seed, group=table.group)
 
 
 def number_units(table: Table) -> Numbers:
@@ -269,10 +289,16 @@ def judge_held(split: Split, model: FittedModel, members: list[Member]) -> Judge
     held = split.held
     assert held is not None
     found = predict_rows(model, members, held, number_units(held))
-    how = f"{held.n_rows} rows {split.held_name}"
-    small = split.rest is not split.table and split.table.n_rows <= FULL_ROWS
+    how = f"{held.n_rows} rows {split.held_name}{name_groups(held)}"
+    small = (
+        isinstance(split.table, Table) and split.rest is not split.table and split.table.n_cases <= FULL_ROWS
+    )
     gate, kind = _find_gate(model, members, split.rest), FOLDS if small else HELD_OUT
     return judge_rows(found, gate, split.class_prior, how, kind)
+
+
+def name_groups(held: Table) -> str:
+    return "" if held.group is None else ", groups kept together"
 
 
 def _find_gate(model: FittedModel, members: list[Member], table: Facts) -> Gate | None:
@@ -317,6 +343,7 @@ def judge_folds(
     joined = join([held._replace(logs=held.logs[:logs]) for held in found])
     how = f"{len(found)} folds" if len(found) == len(folds) else f"{len(found)} of {len(folds)} folds"
     gate = find_gate(extract_model(begun.run.engine, begun.run.state), table) if logs > 1 else None
+    how += name_groups(table)
     return judge_rows(joined, gate, split.class_prior, how, FOLDS), recipes[: logs - 1], notes
 
 
@@ -325,7 +352,7 @@ def fit_fold(
 ) -> FittedModel:
     """Learn again on part of the rows, for a model that only predicts the others."""
     trained, early = merge_rows(session, rest), begun.run.early
-    if early is None or rest.n_rows <= FRESH_ROWS:
+    if early is None or rest.n_cases <= FRESH_ROWS:
         inner = session.for_fold(seconds)
         part = split._replace(given=split.given._replace(table=rest), table=rest, rest=rest, stopping=())
         fold = start(inner, part, rest)
@@ -422,6 +449,12 @@ def record(
         estimate=None if judged is None else judged.estimate,
         plan=plan,
     )
+
+
+def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:
+    """Say that rows look like those of groups, which the user did not name, unless rows of the user judge the model."""
+    judged = plan.how in ("folds", "part", "leave-one-out") and not plan.groups
+    return [NEAR_COPIES] if judged and isinstance(table, Table) and has_near_copies(table) else []
 
 
 def note_left_out(session: Session[ClassifierConfig], names: list[str]) -> list[str]:

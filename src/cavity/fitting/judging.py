@@ -107,7 +107,8 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, reduce: L
         return np.asarray(np.sum(reduce.gather(sums), axis=0))
 
     log_p = used.log_proba(model)
-    total, squares = add(np.array([used.weight.sum(), np.square(used.weight).sum()]))
+    each = used.weight if used.unit is None else np.bincount(used.unit, used.weight)
+    total, squares = add(np.array([each.sum(), np.square(each).sum()]))
     w = fit_temperature(log_p, used.y, float(total / squares) * used.weight, add)
     w = w**LOO_EXPONENT if w > 1 else w
     alone = reduce.world == 1

@@ -15,7 +15,7 @@ from cavity.errors import BadInput
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
-from cavity.prediction.estimate import Estimate, estimate_quality
+from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.rows.repeats import find_units
@@ -39,6 +39,7 @@ class LeaveOneOut(NamedTuple):
     weight: Array
     rows: Numbers  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
+    unit: Numbers | None = None  # the same number for rows that belong together; None: each row is a case
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
@@ -48,7 +49,8 @@ class LeaveOneOut(NamedTuple):
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
-        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False)
+        unit = None if self.unit is None else self.unit[chosen]
+        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False, unit)
 
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
@@ -58,7 +60,8 @@ class LeaveOneOut(NamedTuple):
     def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str) -> Estimate:
         """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
         learnt = any(p.requires_grad for p in model.prior.parameters())
-        return estimate_quality(log_p, self.y, self.weight, prior, how, "seen" if learnt else "folds")
+        kind: Rows = "seen" if learnt else "folds"
+        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeaveOneOut:
         """Return random rows, enough for quantiles."""
@@ -86,7 +89,8 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
         assert isinstance(table, Table)
         found = _leave_out_merged(run, table, place, chosen, twins)
     numbers = table.numbers if isinstance(table, Table) else np.arange(n)
-    return found._replace(rows=numbers[found.rows], complete=whole and every_row)
+    unit = None if twins is None else twins[found.rows]
+    return found._replace(rows=numbers[found.rows], complete=whole and every_row, unit=unit)
 
 
 def find_usual_rows(run: Run) -> LeaveOneOut | None:

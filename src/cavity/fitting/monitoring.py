@@ -47,7 +47,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
 
 def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
-    held = splitting.hold_out(table.X, table.y, fraction, rng)
+    held = splitting.hold_out(table.X, table.y, fraction, rng, group=table.group)
     if not held.any():
         raise BadInput(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to validate on: raise it, or leave it out."

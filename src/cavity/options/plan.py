@@ -93,12 +93,15 @@ class CalibrationPlan:
     rate: float = 0.0  # of boosting; 0: it is not a member
     leaves: int = 0  # most of a tree of the forest; 0: any number
     refits: bool = True  # members are fitted again to all rows
+    groups: int = 0  # of rows that stay together; 0: the user named none
     why: dict[str, str] = field(default_factory=dict)
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
+        kept = [Choice("groups", f"{self.groups:,} groups kept together", "groups=")] if self.groups else []
         return [
             Choice("rows to judge by", self._describe_rows(), self.why.get("how", "")),
+            *kept,
             Choice("pool", self._describe_pool(), self.why.get("pools", "")),
         ]
 

@@ -1,9 +1,9 @@
 """How good a classifier is on new rows: an estimate from rows that neither its hyper-parameters nor its pool's weights saw.
 
 Folds share most of their training rows, and another draw of these makes another model; the standard error s of their mean loss does
-not know it. The error of a small table is therefore wider: [decision 48]
+not know it. The error of a small table is therefore wider; its cases are rows, or groups of rows: [decision 48]
 
-    error = (1 + m) s        m = min(1, 2000/n) for folds of n rows or a part of them, 0 for rows of a large table or of your own
+    error = (1 + m) s        m = min(1, 2000/n) for folds of n cases or a part of them, 0 for rows of a large table or of your own
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def estimate_quality(
     loss = average(scores["nll"], weight, unit)
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
-    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / len(y))
+    cases = len(y) if unit is None else len(np.unique(unit))
+    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / cases)
     return Estimate(
         how=how,
         rows=len(y),

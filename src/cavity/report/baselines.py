@@ -9,21 +9,23 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from cavity.report.scores import Array
+from cavity.rows.labels import read_groups
 from cavity.rows.splitting import choose_folds
 
 FOLDS = 3
 MOST_WORK = 2_000_000  # rows × features × classes of logistic regression
 
 
-def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int) -> float | None:
+def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int, groups: Any = None) -> float | None:
     """Return the log loss of logistic regression on standardised features, by folds; None if it would take long."""
     classes, codes = np.unique(y, return_inverse=True)
     if X.size * len(classes) > MOST_WORK:
         return None
     w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    group = None if groups is None else read_groups(groups, len(X))[w > 0]
     X, codes, w = X[w > 0], codes[w > 0], w[w > 0]
     X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-    fold = choose_folds(X, codes, FOLDS, seed)
+    fold = choose_folds(X, codes, FOLDS, seed, group=group)
     loss = total = 0.0
     for i in range(FOLDS):
         held = fold == i

@@ -137,6 +137,28 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
     return labels, weight
 
 
+def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64]:
+    """Return a number for each row, the same for rows of one group; labels of groups may be of any kind."""
+    values = np.asarray(groups, dtype=object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise BadInput(
+            f"groups has the shape {values.shape}, but there are {n_rows} rows: give one label per row."
+        )
+    plain = values.dtype.kind != "O"
+    missing = values != values if plain else np.array([is_missing(value) for value in values])
+    if missing.any():
+        raise BadInput(
+            f"groups has no label for row {int(missing.argmax())} (from 0): give a row that belongs to no group a label of its own."
+        )
+    if plain:
+        return np.unique(values, return_inverse=True)[1].reshape(-1)
+    try:
+        number = {value: i for i, value in enumerate(sorted(dict.fromkeys(values), key=str))}
+    except TypeError as error:
+        raise BadInput("groups must be numbers, texts or other labels that can be compared.") from error
+    return np.array([number[value] for value in values])
+
+
 def warn_of_single_rows(labels: NDArray[Any]) -> None:
     """Warn, before a long fit, if most of many classes have a single row."""
     rows = np.unique(labels, return_counts=True)[1]

@@ -1,7 +1,7 @@
-"""Rows that occur more than once: copies of one case, or different cases in one cell of a table of categories. [METHOD 17]
+"""Rows that belong together: groups, copies of one case, or different cases in one cell of a table of categories. [METHOD 17]
 
 A copy says nothing new, so copies leave together: out of folds, leave-one-out and standard errors. In a table of cells a new row
-meets its cell again, so there every row is a case of its own.
+meets its cell again, so there every row is a case of its own. If the user names groups of rows, a group is a case.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ Numbers = NDArray[np.int64]
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
 MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
 MIXED = 0.25  # share of the repeated rows whose twins have other labels, from which it is
+NEAR_ROWS, NEAR_AMONG = 500, 2000  # random rows that are compared, and those with which they are
+LEAST_ROWS = 40  # distinct rows that are searched for near copies
+GAP = 10.0  # how many times farther than near copies all other rows are
+MOST_NEAR = 0.1  # share of the rows that may be near copies of one
+FARTHEST = 30.0  # cell, in interquartile ranges from the median
+TINY = 1e-14  # error of a squared distance
 
 
 def has_cells(table: Table) -> bool:
@@ -24,6 +30,8 @@ def has_cells(table: Table) -> bool:
 
     If every row occurs a multiple of g times, the table is g copies of a smaller one, which is judged.
     """
+    if table.group is not None:
+        return False
     first, cell = _number_rows(table)
     if table.n_rows == len(first) or len(first) * table.n_classes > MOST_COUNTS:
         return False
@@ -52,6 +60,8 @@ def _is_grid(distinct: NDArray[np.float64]) -> bool:
 
 def find_units(table: Table) -> Numbers | None:
     """Return a number for each row, the same for rows that leave together; None if every row leaves alone."""
+    if table.group is not None:
+        return table.group
     first, place = _number_rows(table)
     return None if len(first) == table.n_rows or has_cells(table) else place
 
@@ -60,3 +70,30 @@ def _number_rows(table: Table) -> tuple[Numbers, Numbers]:
     """Return where each distinct row first occurs, and each row's number among them."""
     _, first, place = np.unique(number_units(table.X), return_index=True, return_inverse=True)
     return first, place.reshape(-1)
+
+
+def has_near_copies(table: Table) -> bool:
+    """Return whether most rows are near copies of others, as those of groups that the user did not name are.
+
+    The near copies of a row have its label, and all other rows, some of its label among them, are GAP times farther away. In
+    continuous columns, a row has such a gap by chance with a probability of at most Σ_j GAP^−j = 1/(GAP − 1).
+    """
+    order = np.random.default_rng(0).permutation(table.n_rows)[:NEAR_AMONG]
+    X, first = np.unique(table.X[order], axis=0, return_index=True)
+    y = table.y[order][first]
+    if len(X) < LEAST_ROWS:
+        return False
+    low, centre, high = np.percentile(X, [25, 50, 75], axis=0)
+    scale = np.where(high > low, high - low, X.std(0))
+    X = np.clip((X - centre) / np.where(scale > 0, scale, 1.0), -FARTHEST, FARTHEST)
+    rows = np.random.default_rng(1).permutation(len(X))[:NEAR_ROWS]
+    square = np.square(X).sum(1)
+    distance = np.sqrt(np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, TINY * square[rows, None]))
+    distance[np.arange(len(rows)), rows] = -1.0  # a row is before its neighbours
+    most = 1 + max(1, int(MOST_NEAR * len(X)))
+    near = np.argsort(distance, axis=1)[:, : most + 1]
+    far = np.take_along_axis(distance, near, 1)
+    has_gap = far[:, 2:] > GAP * far[:, 1:-1]  # behind the neighbours 1, 2, ...
+    same = np.logical_and.accumulate(y[near] == y[rows, None], axis=1)
+    alone = np.cumsum(y[near] == y[rows, None], axis=1) == np.bincount(y)[y[rows], None]
+    return bool((has_gap & same[:, 1:-1] & ~alone[:, 1:-1]).any(1).mean() > 0.5)

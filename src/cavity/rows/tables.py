@@ -35,7 +35,14 @@ from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import check_labels, encode, read_labels, warn_of_light_rows, warn_of_single_rows
+from cavity.rows.labels import (
+    check_labels,
+    encode,
+    read_groups,
+    read_labels,
+    warn_of_light_rows,
+    warn_of_single_rows,
+)
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
@@ -53,11 +60,12 @@ class Request(NamedTuple):
     weight: Any = None
     eval_set: Any = None
     time_limit: Any = None
+    groups: Any = None
 
     def with_arrays(self) -> Request:
         """Return the same with labels and weights as arrays if they are tensors; masked ones are refused."""
         y, weight = to_plain(self.y, "y"), to_plain(self.sample_weight, "sample_weight")
-        return self._replace(y=y, sample_weight=weight)
+        return self._replace(y=y, sample_weight=weight, groups=to_plain(self.groups, "groups"))
 
 
 class Start(NamedTuple):
@@ -91,6 +99,9 @@ class Table:
     units: tuple[float, float] | None = None  # shift and scale of targets
     member: NDArray[np.int64] | None = None  # [N], of a committee
     place: NDArray[np.int64] | None = None  # row of each unmerged row; None: no rows were merged
+    group: NDArray[np.int64] | None = (
+        None  # [N], the same for rows that stay together; None: the user named no groups
+    )
 
     @property
     def n_rows(self) -> int:
@@ -120,6 +131,11 @@ class Table:
     def numbers(self) -> NDArray[np.int64]:
         return np.arange(self.n_rows) if self.given is None else self.given
 
+    @property
+    def n_cases(self) -> int:
+        """Number of groups, or of rows."""
+        return self.n_rows if self.group is None else len(np.unique(self.group))
+
     @cached_property
     def distinct(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct rows of X, and each row's index in them."""
@@ -128,24 +144,28 @@ class Table:
     def merge(self, cells: bool = False) -> Table:
         """Return equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
 
-        Two equal rows and one row of weight 2 make the same table, wherever they stand. `cells`: rows of different weights stay
-        apart, because each is a case that leaves alone.
+        Two equal rows and one row of weight 2 make the same table, wherever they stand. Rows of different groups stay apart; with
+        `cells` those of different weights, too, because each is a case that leaves alone.
         """
-        told = [self.y, self.weight] if cells else [self.y]
+        told = [self.y, *([self.weight] if cells else []), *([] if self.group is None else [self.group])]
         first, place = _find_equal(self.X, told)
         # once more with the columns in an order of their own, so that theirs in the table does not matter
         order = order_columns(self.X[first])
         again, rank = _find_equal(self.X[first][:, order], [column[first] for column in told])
         first, place = first[again], rank[place]
         weight = np.bincount(place, self.weight).astype(np.float64)
-        return replace(self, X=self.X[first], y=self.y[first], weight=weight, given=None, place=place)
+        group = None if self.group is None else self.group[first]
+        X, y = self.X[first], self.y[first]
+        return replace(self, X=X, y=y, weight=weight, given=None, place=place, group=group)
 
     @property
     def _classes(self) -> NDArray[Any]:
         return self.y if self.units is None else np.zeros(self.n_rows, dtype=np.int64)
 
     def select(self, rows: NDArray[Any]) -> Table:
-        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
+        group = None if self.group is None else self.group[rows]
+        given = self.numbers[rows]
+        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, given, group=group)
 
     def sample(self) -> tuple[Any, ...]:
         """Return arrays that tell this table from others."""
@@ -279,7 +299,10 @@ def has_room(device: torch.device, size: int) -> bool:
 
 
 def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:
-    """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows."""
+    """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows.
+
+    If the user names groups, no feature has the classes of other rows: those of one group would tell each other's.
+    """
     rows, features = read_rows(request.X, owner, request.y)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     warn_of_light_rows(request.sample_weight)
@@ -291,18 +314,25 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
             f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
             "check how the rows were selected."
         )
-    given = None
+    group, given = None, None
+    if request.groups is not None:
+        group = read_groups(request.groups, len(labels))[present]
+        if len(np.unique(group)) < 2:
+            raise BadInput(
+                "groups names a single group (rows of weight 0 do not count): a fit needs at least two."
+            )
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     rows = limit_outliers(rows, features.names)
     encoded = encoded.reshape(-1)
     prepare = features.preparation
-    if groups and prepare is not None:
+    if groups and prepare is not None and group is None:
         rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
         prepare = copy(prepare)
         prepare.columns_ = columns
         features = prepared_features(owner, prepare)
-    return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
+    table = Table(rows, encoded, weight, len(classes), given, group=group)
+    return LabelledTable(table, features, classes)
 
 
 def read_table_of_fit(

@@ -1,0 +1,194 @@
+"""Rows of one group, such as those of a patient, stay together wherever a model is judged by rows that it did not see."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import config_context, datasets
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cavity import GPClassifier, GPRegressor
+from cavity.common.scoring import average
+from cavity.errors import BadInput, BadOption
+from cavity.fitting import classification, monitoring
+from cavity.methods import GFITC
+from cavity.options import nest
+from cavity.rows.repeats import find_units, has_cells, has_near_copies
+from cavity.rows.splitting import choose_folds, hold_out
+from cavity.rows.tables import Table
+from support import toy
+
+
+def make_groups(n_groups=40, rows=10, seed=0, spread=1e-3):
+    """Groups of near copies; the label of a group is a noisy function of its centre."""
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=(n_groups, 5))
+    y = (centre[:, 0] + rng.normal(size=n_groups) > 0).astype(int)
+    X = centre.repeat(rows, 0) + spread * rng.normal(size=(n_groups * rows, 5))
+    return X, y.repeat(rows), np.arange(n_groups).repeat(rows)
+
+
+def make_table(X, y, group=None):
+    codes = np.unique(y, return_inverse=True)[1]
+    return Table(np.asarray(X, float), codes, np.ones(len(y)), int(codes.max()) + 1, group=group)
+
+
+@pytest.fixture
+def splits(monkeypatch):
+    """The groups of the rows that are fitted to and held out, whenever a table is split in two."""
+    found, judged = [], classification.predict_rows
+
+    def predict_rows(model, members, held, unit, part=None):
+        np.testing.assert_array_equal(unit, held.group)
+        found.append(set(held.group))
+        return judged(model, members, held, unit, part)
+
+    monkeypatch.setattr(classification, "predict_rows", predict_rows)
+    return found
+
+
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+def test_the_estimate_covers_new_groups(effort, splits):
+    X, y, groups = make_groups()
+    new, labels, _ = make_groups(2000, 1, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf = GPClassifier(effort=effort, random_state=0).fit(X, y, groups=[f"patient {g}" for g in groups])
+    true = -np.log(clf.predict_proba(new)[np.arange(2000), labels]).mean()
+    assert abs(clf.estimate_.log_loss - true) < 2 * clf.estimate_.standard_error
+    assert len(splits) > 1 and sum(map(len, splits)) == len(set().union(*splits)) == 40
+    assert "40 groups kept together" in str(clf.plan_) and "groups kept together" in str(clf.estimate_)
+    assert clf.loo_log_proba_.shape == (400, 2)
+
+
+@pytest.mark.usefixtures("few_trees")
+def test_near_copies_without_groups_raise_a_warning_that_names_the_remedy():
+    X, y, _ = make_groups()
+    with pytest.warns(UserWarning, match="groups="):
+        clf = GPClassifier(effort="fast", n_inducing=10, random_state=0).fit(X, y)
+    assert any("groups=" in text for text in clf.fit_warnings_)
+
+
+@pytest.mark.parametrize("load", ["iris", "wine", "digits", "breast_cancer"])
+def test_ordinary_tables_have_no_near_copies(load):
+    assert not has_near_copies(make_table(*getattr(datasets, f"load_{load}")(return_X_y=True)))
+
+
+@pytest.mark.parametrize("rows", [60, 300, 1500])
+@pytest.mark.parametrize("seed", range(5))
+def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies(seed, rows):
+    rng = np.random.default_rng(seed)
+    cells, centres = rng.integers(0, 2, size=(rows, 3)), rng.normal(size=(20, 3))
+    turn, label = 6 * rng.uniform(size=rows), rng.integers(20, size=rows)
+    tables = [rng.integers(0, n, size=(rows, d)) for n in (2, 10, 1000) for d in (1, 3)]
+    tables += [np.c_[rng.lognormal(sigma=2, size=rows), cells], rng.standard_cauchy(size=(rows, 2))]
+    tables += [np.c_[np.cos(turn), np.sin(turn)]]
+    for X in tables:
+        assert not has_near_copies(make_table(X, X[:, 0] > np.median(X[:, 0])))
+    assert not has_near_copies(make_table(centres[label] + 1e-3 * rng.normal(size=(rows, 3)), label))
+
+
+@pytest.mark.parametrize(("n_groups", "rows"), [(40, 10), (200, 2), (2000, 10)])
+def test_near_copies_are_found(n_groups, rows):
+    assert has_near_copies(make_table(*make_groups(n_groups, rows)[:2]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_split_cuts_a_group(seed):
+    rng = np.random.default_rng(seed)
+    X, y, group = rng.normal(size=(200, 2)), rng.integers(3, size=200), rng.integers(30, size=200) * 7
+    fold, held = choose_folds(X, y, 3, seed, group=group), hold_out(X, y, 0.3, seed, group=group)
+    rest, out = monitoring.hold_out(make_table(X, y, group), 0.3, rng)
+    for i in np.unique(group):
+        assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
+    assert set(fold) == {0, 1, 2} and held.any() and not held.all()
+    assert not set(rest.group) & set(out.group)
+
+
+def test_equal_rows_of_different_groups_stay_apart():
+    """And a group is a case, whatever the columns look like."""
+    X = np.tile([[0.0], [0.0], [1.0], [1.0]], (10, 1))
+    table = make_table(X, X[:, 0], np.arange(40) // 4)
+    merged = table.merge()
+    assert merged.n_rows == 20 and merged.n_cases == 10 and not has_cells(table)
+    np.testing.assert_array_equal(find_units(merged.select(merged.group > 4)), merged.group[merged.group > 4])
+    np.testing.assert_array_equal(merged.group[merged.place], table.group)
+
+
+@pytest.mark.parametrize("method", ["ep", GFITC(), "sep"], ids=["ep", "gfitc", "sep"])
+def test_a_group_leaves_as_a_table_without_it_says(method):
+    """Rows 0 and 20 are neighbours and heavy: leaving them out is near to a fit without both, not to one without either."""
+    X, y = toy(40, 2)
+    X[20], y[20] = X[0] + 1e-3, y[0]
+    weight, groups = np.ones(40), np.arange(40)
+    weight[[0, 20]], groups[20] = 4.0, 0
+    options = nest(n_inducing=8, learn=(), tol=1e-9, random_state=0)
+    clf = GPClassifier(method, **options).fit(X, y, sample_weight=weight, groups=groups)
+    alone = GPClassifier(method, **options).fit(X, y, sample_weight=weight)
+    kept = np.delete(np.arange(40), [0, 20])
+    without = GPClassifier(method, **options | {"inducing": clf.inducing_points_[0]}).fit(X[kept], y[kept])
+    exact, seen = (model.predict_log_proba(X[:1])[0, y[0]] for model in (without, clf))
+    assert abs(clf.loo_log_proba_[0, y[0]] - exact) < 0.25 * abs(seen - exact)
+    np.testing.assert_allclose(clf.loo_log_proba_[kept], alone.loo_log_proba_[kept], rtol=1e-6)
+
+
+def test_the_standard_error_counts_groups():
+    """Ten rows per group with one label: as wide as one row per group, not √10 times narrower."""
+    X, y, groups = make_groups()
+    options = {"effort": "fast", "n_inducing": 10, "random_state": 0}
+    many = GPClassifier(**options).fit(X, y, groups=groups).estimate_
+    one = GPClassifier(**options).fit(X[::10], y[::10]).estimate_
+    assert 0.6 < many.standard_error / one.standard_error < 1.6
+    clf = GPClassifier("ep", calibration="temperature", max_epochs=20, **options).fit(X, y, groups=groups)
+    left_out = -clf.loo_log_proba_[np.arange(400), y]
+    assert clf.estimate_.seen and clf.estimate_.log_loss == pytest.approx(left_out.mean())
+    assert clf.estimate_.standard_error == pytest.approx(2 * average(left_out, unit=groups).error)
+    loss = np.random.default_rng(0).normal(size=40)
+    assert average(loss.repeat(10), unit=groups).error == pytest.approx(average(loss).error)
+
+
+@pytest.mark.usefixtures("few_trees")
+def test_rows_held_out_of_a_larger_table_are_whole_groups(splits):
+    X, y, groups = make_groups(60, 50, spread=0.3)
+    clf = GPClassifier(effort="fast", n_inducing=10, max_epochs=2, random_state=0).fit(X, y, groups=groups)
+    assert clf.plan_.calibration.how == "part" and 10 <= len(splits[0]) < 30
+    assert clf.estimate_.rows == 50 * len(splits[0])
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.zeros(40), "at least two"),
+        (np.arange(39), "one label per row"),
+        ([*"ab" * 19, "c", None], "row 39"),
+        (np.r_[np.nan, np.arange(39.0)], "row 0"),
+        ([["a"]] * 39 + [["a", "b"]], "groups"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(groups, message):
+    X, y = toy(40, 2)
+    with pytest.raises(BadInput, match=message):
+        GPClassifier().fit(X, y, groups=groups)
+
+
+def test_groups_need_a_table_in_memory_and_classes():
+    X, y = toy(40, 2)
+    with pytest.raises(BadOption, match="memory"):
+        GPClassifier("sep").fit([(X, y)], groups=np.arange(40))
+    with pytest.raises(TypeError, match="groups"):
+        GPRegressor().fit(X, y, groups=np.arange(40))
+
+
+def test_scikit_learn_routes_groups_to_the_fit():
+    X, y, groups = make_groups(20, 3)
+    model = GPClassifier(effort="fast", n_inducing=5, max_epochs=2, random_state=0)
+    with config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), model.set_fit_request(groups=True)),
+            {"gpclassifier__n_inducing": [5]},
+            cv=2,
+        ).fit(X, y, groups=groups)
+    assert search.best_estimator_[-1].plan_.calibration.groups == 20
