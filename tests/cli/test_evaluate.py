@@ -52,8 +52,7 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
 def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
     rng = np.random.default_rng(0)
     group = np.arange(30).repeat(6)
-    kind = rng.integers(2, size=30)[group]
-    x = rng.normal(size=30)[group] + 1e-3 * rng.normal(size=180)
+    kind, x = group % 2, group + 1e-3 * rng.normal(size=180)  # a shop says nothing about the next
     rows = [f"{a},shop {g},{'ab'[k]}\n" for a, g, k in zip(x, group, kind, strict=True)]
     (tmp_path / "t.csv").write_text("x,shop,kind\n" + "".join(rows))
     fit = ("fit", tmp_path / "t.csv", "--target", "kind", "--out", tmp_path / "m", *QUICK)
@@ -62,7 +61,7 @@ def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
     assert "groups kept together" in found["plan"] and "groups kept together" in found["estimate"]["how"]
     clf = cavity.load(tmp_path / "m")
     assert list(clf.preparation_.inputs) == ["x"] and clf.notes_["group"] == "shop"
-    assert min(found["estimate"]["log_loss"], found["logistic_log_loss"]) > 0.6  # labels are random
+    assert found["estimate"]["log_loss"] > 0.6
     (tmp_path / "t.csv").write_text("x,shop,kind\n1,,a\n" + "".join(rows))
     assert "missing in 1 rows" in run(*fit, "--group", "shop").output
 

@@ -15,6 +15,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import classification, monitoring
 from cavity.methods import GFITC
 from cavity.options import nest
+from cavity.report.baselines import logistic_log_loss
 from cavity.rows.repeats import find_units, has_cells, has_near_copies
 from cavity.rows.splitting import choose_folds, hold_out
 from cavity.rows.tables import Table
@@ -106,6 +107,13 @@ def test_no_split_cuts_a_group(seed):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
     assert set(fold) == {0, 1, 2} and held.any() and not held.all()
     assert not set(rest.group) & set(out.group)
+
+
+def test_the_baseline_of_a_fit_does_not_know_groups_either():
+    group = np.arange(20).repeat(6)
+    X = np.eye(20)[group] + 1e-3 * np.random.default_rng(0).normal(size=(120, 20))
+    alone, together = (logistic_log_loss(X, group % 2, None, 0, groups) for groups in (None, group))
+    assert alone < 0.3 < 0.6 < together
 
 
 def test_equal_rows_of_different_groups_stay_apart():

@@ -111,8 +111,8 @@ def read_rows(
         parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w, g))
     if not any(len(part[1]) for part in parts):
         raise BadInput(f"{table.file.path} has no rows.")
-    columns = zip(*parts, strict=True)
-    return ReadRows(*(None if column[0] is None else np.concatenate(column) for column in columns))
+    joined = (None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
+    return ReadRows(*joined)
 
 
 def read_group(chunk: Chunk, name: str) -> Any:
