@@ -14,7 +14,7 @@ from cavity.cli.terminal import Terminal
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.cells import to_numbers
+from cavity.rows.columns.cells import to_numbers, to_text
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.columns.target_labels import advise_classes
@@ -116,8 +116,8 @@ def read_rows(
 
 
 def read_group(chunk: Chunk, name: str) -> Any:
-    """Return the labels of a column of groups."""
-    column = get_column(chunk.table, name)
+    """Return the labels of a column of groups, as text."""
+    column = to_text(get_column(chunk.table, name))
     if column.null_count:
         raise BadInput(
             f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
