@@ -128,7 +128,7 @@ def fit(
     target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
     out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
     ignore: Annotated[Texts, _option("Column to ignore; may be repeated.", "COL")] = None,
-    group: Annotated[Text, _option("Column whose equal values stay together in folds.", "COL")] = None,
+    group: Annotated[Text, HIDDEN] = None,
     regression: Annotated[
         bool, _flag("regression", "Predict a number (default: if the target has many).")
     ] = False,
