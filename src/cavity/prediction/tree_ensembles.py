@@ -149,7 +149,9 @@ class Forest(NamedTuple):
             inner = np.flatnonzero(self.child[at] != at)
             number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
             at = at[inner]
-            levels.append(Level(inner, self.feature[at].astype(np.intp), rank[at, None].astype(np.uint8), number))
+            levels.append(
+                Level(inner, self.feature[at].astype(np.intp), rank[at, None].astype(np.uint8), number)
+            )
             at = np.concatenate([self.child[at], self.child[at] + 1])
         return levels
 

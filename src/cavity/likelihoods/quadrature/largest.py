@@ -41,7 +41,7 @@ MANY = 200  # classes above which single ones take long
 LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-BYTES, GPU_BYTES = 512 << 10, 256 << 20  # of one array over a piece's nodes; on the CPU it stays in the cache
+BYTES, GPU_BYTES = 2 << 20, 256 << 20  # of one array over a piece's nodes; on the CPU it stays in the cache
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
 
