@@ -142,7 +142,7 @@ class Forest(NamedTuple):
         return edges, rank
 
     def _arrange_levels(self, at: Index, rank: Index) -> list[Level]:
-        """Return the nodes at and below the roots `at`, level by level: the left children of a level's nodes, then the right ones."""
+        """Return the nodes at and below the roots `at`, level by level: left children, then right ones."""
         levels: list[Level] = []
         own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
         while not levels or len(levels[-1].inner):
