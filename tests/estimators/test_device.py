@@ -167,7 +167,9 @@ def test_tensors_predict_targets_as_arrays_do(method):
 def test_badly_conditioned_factors_are_solved():
     lower, q, mean = np.array([[[1.0, 0.0], [1.0, 1e-9]]]), np.eye(2)[None], np.zeros((1, 2))
     noise = np.array([0.1])
-    assert make_form(lower, mean, q, noise) is None
+    assert make_form(lower, mean, 2 * q, noise) is None
+    assert make_form(lower, mean + 1, q, noise) is None
+    assert make_form(lower, mean, q, noise) is not None  # q is the prior: no product counts
     assert make_form(q, mean, 2 * q, noise) is not None
     assert make_form(q, mean, 2 * q, 0 * noise) is None
 

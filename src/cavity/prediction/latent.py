@@ -78,17 +78,19 @@ def make_form(prior_lower: Array, mean: Array, lower: Array, noise: Array) -> Fo
     eye = xp.like(np.eye(mean.shape[-1])[None], L)
     inverse, half = xp.solve_lower(L, eye), xp.solve_lower(half, eye)
     weight, U = xp.linalg.eigh(eye - xp.swap(half) @ half)
-    rotated = xp.swap(U) @ inverse
+    rotated, slope = xp.swap(U) @ inverse, mu[:, None] @ inverse
     scale = xp.max((L * L).sum(-1))[..., 0]  # [C] or [1]
-    error = 4 * float(np.finfo(f"f{bytes_each}").eps) * xp.max(xp.abs(rotated).sum(-1))[..., 0] * scale**1.5
-    if not bool((error <= MOST_ERROR[bytes_each] * s).all()):
+    rounding, most = 4 * float(np.finfo(f"f{bytes_each}").eps), MOST_ERROR[bytes_each]
+    of_var = rounding * xp.max(xp.abs(weight) * xp.abs(rotated).sum(-1))[..., 0] * scale**1.5
+    of_mean = rounding * xp.abs(slope).sum(-1)[..., 0] * scale
+    if not bool(((of_var < most * s) & (of_mean < most * s**0.5)).all()):
         return None
     # a GPU takes longer for QR than it gains
     triangular = xp is NUMPY and bool((weight >= -ROUNDING).all())
     if triangular:
         rotated = _make_lower(np.sqrt(np.maximum(weight, 0))[..., None] * rotated)
         weight = np.ones_like(weight)
-    matrix = xp.swap(xp.concat([xp.swap(rotated), xp.swap(mu[:, None] @ inverse)]))
+    matrix = xp.swap(xp.concat([xp.swap(rotated), xp.swap(slope)]))
     return Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
 
 

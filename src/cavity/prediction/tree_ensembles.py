@@ -19,9 +19,11 @@ ROWS = 1 << 9  # of a block at most: their cells stay in the cache
 PAIRS = 1 << 17
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
-SMALL = 1 << 8  # nodes of a tree that a byte can number
-MOST_NODES = 1 << 18  # of all small trees: a block of FEW rows then takes 50 MB
-FEW = 64  # rows up to which walking down is faster than looking at all nodes
+SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
+CLIMBED = 1 << 8  # rows that climb at a time
+CLIMBED_NODES = 1 << 13  # the nodes of so many trees stay in the cache with them
+MOST_NODES = 1 << 18  # of all small trees: CLIMBED rows then take 64 MB
+FEW = 128  # rows up to which walking down is faster than looking at all nodes
 
 
 NO_CODES: Any = np.empty(0)
@@ -64,11 +66,9 @@ class Forest(NamedTuple):
         # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
             X = X.astype(self.threshold.dtype)
-        climbs = len(X) > FEW and len(self.child) <= MOST_NODES and self._sizes().max() <= SMALL
-        find = self._make_climber() if climbs else self._descend
-        rows = min(ROWS, max(FEW, PAIRS // len(self.root))) if climbs else ROWS
-        blocks = (np.ascontiguousarray(X[i : i + rows].T) for i in range(0, len(X), rows))
-        parts = [self._find_logs(find(cells)) for cells in blocks]
+        find = self._make_climber() if len(X) > FEW else None
+        blocks = (slice(i, i + ROWS) for i in range(0, len(X), ROWS))
+        parts = [self._find_logs((find or self._descend)(np.ascontiguousarray(X[i].T))) for i in blocks]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
     def _sizes(self) -> Index:
@@ -103,31 +103,57 @@ class Forest(NamedTuple):
                 at[moved] = self._walk(at[moved], row[moved], cells)
                 return at
 
-    def _make_climber(self) -> Callable[[NDArray[Any]], Index]:
+    def _make_climber(self) -> Callable[[NDArray[Any]], Index] | None:
         """Return what `_descend` does, for small trees: from the deepest nodes up, each takes over the leaf of one of its children.
 
-        A byte per node and row, the number of that leaf in its tree: a CPU computes dozens of bytes at a time.
+        A byte per node and row, the number of that leaf in its tree, and cells as the numbers of thresholds below them: a CPU
+        computes dozens of bytes at a time. None if a byte is not enough.
         """
-        levels, at = [], self.root
-        while len(at):
-            at = at[self.child[at] != at]
-            left = self.child[at]
-            levels.append((at, left, self.feature[at], self.threshold[at, None]))
-            at = np.concatenate([left, left + 1])
-        own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
+        if len(self.child) > MOST_NODES or self._sizes().max() > SMALL:
+            return None
+        edges, rank = self._rank_thresholds()
+        if max(map(len, edges.values()), default=0) >= SMALL:
+            return None
+        start = np.flatnonzero(np.diff(self.root // CLIMBED_NODES, prepend=-1))
+        root = self.root[:, None].astype(np.intp)
+        groups = [self._arrange_levels(some, rank) for some in np.split(self.root, start[1:])]
 
         def climb(cells: NDArray[Any]) -> Index:
-            number = np.repeat(own.astype(np.uint8)[:, None], cells.shape[1], 1)  # [nodes n]
-            for at, left, feature, threshold in reversed(levels):
-                right = cells.take(feature, 0) > threshold
-                of_left, of_right = number.take(left, 0), number.take(left + 1, 0)
-                of_right -= of_left
-                of_right *= right.view(np.uint8)
-                of_right += of_left
-                number[at] = of_right
-            return self.leaf.take(self.root[:, None] + number[self.root])
+            found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
+            for first in range(0, cells.shape[1], CLIMBED):
+                some = slice(first, first + CLIMBED)
+                code = np.empty(cells[:, some].shape, np.uint8)
+                for feature, thresholds in edges.items():
+                    code[feature] = thresholds.searchsorted(cells[feature, some])
+                number = np.concatenate([_climb(levels, code) for levels in groups])
+                found[:, some] = self.leaf.take(root + number)
+            return found
 
         return climb
+
+    def _rank_thresholds(self) -> tuple[dict[int, NDArray[Any]], Index]:
+        """Return the distinct thresholds of each feature that splits, and the place of each node's among them, [nodes]."""
+        rank, edges = np.zeros(len(self.child), np.int64), {}
+        inner = np.flatnonzero(self.child != np.arange(len(self.child)))
+        inner = inner[np.argsort(self.feature[inner], kind="stable")]
+        features, start = np.unique(self.feature[inner], return_index=True)
+        for feature, of in zip(features.tolist(), np.split(inner, start[1:]), strict=len(features) > 0):
+            edges[feature], rank[of] = np.unique(self.threshold[of], return_inverse=True)
+        return edges, rank
+
+    def _arrange_levels(self, at: Index, rank: Index) -> list[Level]:
+        """Return the nodes at and below the roots `at`, level by level: left children, then right ones."""
+        levels: list[Level] = []
+        own = np.arange(len(self.child)) - np.repeat(self.root, self._sizes())
+        while not levels or len(levels[-1].inner):
+            inner = np.flatnonzero(self.child[at] != at)
+            number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
+            at = at[inner]
+            levels.append(
+                Level(inner, self.feature[at].astype(np.intp), rank[at, None].astype(np.uint8), number)
+            )
+            at = np.concatenate([self.child[at], self.child[at] + 1])
+        return levels
 
     def _find_logs(self, leaves: Index) -> Array:
         if not self.boosted:
@@ -146,11 +172,38 @@ class Forest(NamedTuple):
 
     def _sum_scores(self, leaves: Index) -> Array:
         """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
-        C, n = len(self.start), leaves.shape[1]
-        cell = self.column[:, None] + C * np.arange(n)
-        value = self.value[:, 0].take(leaves)
-        total = np.bincount(cell.reshape(-1), value.reshape(-1), n * C)
-        return np.asarray(total, dtype=np.float64).reshape(n, C)
+        C, size = len(self.start), max(1, PAIRS // len(leaves))
+        value, total = self.value[:, 0].astype(np.float64), np.empty((leaves.shape[1], C))
+        for first in range(0, len(total), size):
+            some = leaves[:, first : first + size]
+            n = some.shape[1]
+            cell = self.column[:, None] + C * np.arange(n)
+            sums = np.bincount(cell.reshape(-1), value.take(some).reshape(-1), n * C)
+            total[first : first + size] = sums.reshape(n, C)
+        return total
+
+
+class Level(NamedTuple):
+    """Nodes at one depth of some trees."""
+
+    inner: Index  # places of those that split
+    feature: Index  # of these
+    rank: NDArray[np.uint8]  # [inner 1], of their thresholds
+    number: NDArray[np.uint8]  # [nodes CLIMBED], of the leaf at which rows end: constant at leaves
+
+
+def _climb(levels: list[Level], code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the numbers of the leaves, [trees n], of rows with these codes [D n]. The next call overwrites them."""
+    n = code.shape[1]
+    number = levels[-1].number[:, :n]
+    for level in reversed(levels[:-1]):
+        left, right = np.split(number, 2)
+        step = right - left
+        step *= (code.take(level.feature, 0) > level.rank).view(np.uint8)
+        step += left
+        number = level.number[:, :n]
+        number[level.inner] = step
+    return number
 
 
 def _normalised(p: Array) -> Array:
