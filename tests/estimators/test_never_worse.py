@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from cavity import GPClassifier
 from cavity.common.scoring import average
@@ -77,3 +79,21 @@ def check_not_worse(effort, other, X, y, new, labels):
     log_p, base = logs
     worse = average(base - log_p)
     assert worse.value < max(2 * worse.error, 0.03 * -base.mean())
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(slow(seed) for seed in range(2, 12))])
+def test_the_default_is_not_worse_than_simple_models_on_small_noisy_tables(seed):
+    """Class frequencies, logistic regression and boosting are members of the pool: none of them is better beyond noise."""
+    rng = np.random.default_rng(seed)
+    n, D, C = int(rng.choice([60, 150, 400])), int(rng.choice([3, 10, 30])), int(rng.choice([2, 3, 4]))
+    X = rng.normal(size=(n + 3000, D))
+    f = rng.choice([0.0, 0.5, 1.5]) * X @ rng.normal(size=(D, C)) / np.sqrt(D)
+    y = (f + rng.gumbel(size=f.shape)).argmax(1)
+    (X, new), (y, labels) = (np.split(each, [n]) for each in (X, y))
+    own = np.arange(len(labels)), labels
+    ours = GPClassifier(random_state=0).fit(X, y).predict_log_proba(new)[own]
+    prior = np.log(np.bincount(y, minlength=C) / n)[labels]
+    others = LogisticRegression(), HistGradientBoostingClassifier(max_iter=50, random_state=0)
+    for log_p in (prior, *(np.log(other.fit(X, y).predict_proba(new)[own]) for other in others)):
+        worse = average(log_p - ours)
+        assert worse.value < max(2 * worse.error, 0.05 * -log_p.mean())
