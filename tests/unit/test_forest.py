@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from cavity.errors import BadOption
+from cavity.fitting import members
 from cavity.fitting.sklearn_trees import ExtraTrees, bin_without_weights, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
@@ -135,3 +136,20 @@ def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))
+
+
+def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
+    """Levels are ordered by what they say of the labels: one split parts those of each class, and no row's own code is lost."""
+    rng = np.random.default_rng(0)
+    level = rng.integers(6, size=400)
+    X, y = np.column_stack([rng.normal(size=400), np.eye(6)[level]]), level % 2
+    rows = members.Rows(X, y, None, 2)
+    rows = rows._replace(codes=members.make_codes(rows, [slice(1, 7)]))
+    even = np.sort(rows.codes.code[1:][::2])
+    assert even.max() < rows.codes.code[1:][1::2].min() or even.min() > rows.codes.code[1:][1::2].max()
+    assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
+    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, np.arange(7), None, lambda: False)
+    again, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, np.arange(7)[::-1], None, lambda: False)
+    np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
+    assert set(np.unique(found.feature)) <= {0, 1}
+    np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)

@@ -26,7 +26,7 @@ from cavity.options.plan import CalibrationPlan
 from cavity.prediction.linear_model import FARTHEST, LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import Member
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.tree_ensembles import Forest, add_codes
 from cavity.rows.tables import Table
 from cavity.training.threads import limit_openmp
 
@@ -95,10 +95,8 @@ class Rows(NamedTuple):
         """Return the rows with a code in place of the levels of a category, and their columns."""
         if self.codes is None:
             return self._replace(X=self.X[:, columns]), columns
-        kept = columns[np.isin(columns, self.codes.block)]
-        kept = np.union1d(kept, self.codes.block[columns])
-        empty, _ = Frequencies().fit(self, columns, None, lambda: False)
-        return self._replace(X=self.codes.add_to(empty).add_codes(self.X)[:, kept]), kept
+        kept = np.array(list(dict.fromkeys(self.codes.block[columns].tolist())), np.int64)
+        return self._replace(X=add_codes(self.X, *self.codes)[:, kept]), kept
 
     def make_member(self, model: Any, columns: Labels, rounds: int | None = None) -> Forest:
         """Return the arrays of trees that are fitted to these columns."""

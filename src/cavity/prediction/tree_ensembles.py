@@ -29,6 +29,20 @@ FEW = 128  # rows up to which walking down is faster than looking at all nodes
 NO_CODES: Any = np.empty(0)
 
 
+def add_codes(X: Any, block: Index, code: Array) -> Any:
+    """Return rows, an array or a value of an ONNX graph, with a code at the first feature of each category: see `Forest`."""
+    own = np.arange(len(code))
+    if not isinstance(X, np.ndarray):
+        codes = np.zeros((len(code), len(code)))
+        codes[own, block] = code
+        return X @ codes
+    found = X.copy()
+    for first in np.unique(block[block != own]):
+        of = np.flatnonzero(block == first)
+        found[:, first] = X[:, of] @ code[of]
+    return found
+
+
 class Forest(NamedTuple):
     """Trees with K numbers at each leaf. The children of a node are neighbours with larger numbers; a leaf is its own child."""
 
@@ -48,17 +62,7 @@ class Forest(NamedTuple):
 
     def add_codes(self, X: Any) -> Any:
         """Return rows, an array or a value of an ONNX graph, with the codes of categories."""
-        if not len(self.code):
-            return X
-        codes = np.zeros((len(self.code), len(self.code)))
-        codes[np.arange(len(self.code)), self.block] = self.code
-        if not isinstance(X, np.ndarray):
-            return X @ codes
-        found = X.copy()
-        for first in np.unique(self.block[self.block != np.arange(len(self.block))]):
-            of = np.flatnonzero(self.block == first)
-            found[:, first] = X[:, of] @ self.code[of]
-        return found
+        return add_codes(X, self.block, self.code) if len(self.code) else X
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
