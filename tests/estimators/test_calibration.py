@@ -1,5 +1,6 @@
 """Temperature, pool and `effort`: what they promise."""
 
+import math
 import warnings
 
 import numpy as np
@@ -18,6 +19,7 @@ from cavity.options import nest, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
+from cavity.rows.tables import Table
 from cavity.training import loop
 
 
@@ -181,9 +183,23 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
     rounds = []
     for y in (rule.astype(int), noise):
         rows, held = (members.Rows(X[part], y[part], None, 2) for part in (slice(800), slice(800, None)))
-        _, again = members.Boosting(0.1, 0).fit(rows, np.arange(8), held, lambda: False)
+        _, again = members.Boosting(0.1, 0).fit(rows, np.arange(8), held, lambda: math.inf)
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
+
+
+def test_boosting_takes_the_rounds_that_it_has_time_for():
+    """Without any time it has a few, and is a member all the same; logistic regression is not."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, size=(1600, 8)).astype(float)
+    y = (X[:, :4].sum(1) % 2).astype(int)
+    train, held = (Table(X[part], y[part], np.ones(800), 2) for part in (slice(800), slice(800, None)))
+    recipes = [members.Frequencies(), members.Boosting(0.1, 0), members.Linear()]
+    seconds = iter([100.0, 100.0, *np.linspace(99, 0, 40)])
+    fitted, (_, some) = members.fit_members(recipes[:2], train, held, (), lambda: next(seconds, 0.0))
+    assert members.LIMITED_ROUNDS < some.rounds and len(fitted) == 2
+    fitted, (_, none) = members.fit_members(recipes, train, held, (), lambda: 0.0)
+    assert none.rounds <= members.LIMITED_ROUNDS and len(fitted) == 2
 
 
 def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
@@ -194,7 +210,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y = np.where((y < 3) & (X[:, 1] > 0) & (X[:, 2] > 0.5), (y + 1) % 3, y)
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
     rows = members.Rows(X[:2000], y[:2000], None, 6)
-    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(rows, np.arange(4), None, lambda: False)
+    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(rows, np.arange(4), None, lambda: math.inf)
     assert log_loss(y[2000:], np.exp(boosting.log_proba(X[2000:]))) < 0.1
 
 
@@ -299,7 +315,7 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
             M, seen = policy.count_points(config, size), policy.count_seen(config, size)
             plan = policy.complete(config, size._replace(rows=seen), M).plan
             wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
-            passes = policy.LBFGS_PASSES if plan.optimizer == "lbfgs" else plan.max_epochs
+            passes = policy.LBFGS_EPOCHS if plan.optimizer == "lbfgs" else plan.max_epochs
             visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size
             work = policy.STEP_COST * classes * wide * (wide + columns) * visits
             assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(config, classes)

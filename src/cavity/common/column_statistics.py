@@ -139,12 +139,13 @@ def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
 
     They ascend by the columns in the order of `order_columns`.
     """
-    first, place = _sort_rows(X)
-    order = order_columns(X[first])
-    if (np.diff(order) > 0).all():
-        return X[first], place
-    again, rank = _sort_rows(X[first][:, order])
-    return X[first[again]], rank[place]
+    words = hash_rows(X + 0.0)  # minus zero is zero
+    _, first, place = np.unique(words, return_index=True, return_inverse=True)
+    found = X[first]
+    order = np.lexsort(found[:, order_columns(found)[::-1]].T) if len(first) > 1 else np.zeros(1, np.int64)
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first))
+    return found[order], rank[place.reshape(-1)]
 
 
 def order_columns(X: Array) -> NDArray[np.int64]:
@@ -163,12 +164,6 @@ def order_columns(X: Array) -> NDArray[np.int64]:
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
     return np.asarray(varying[np.lexsort(keys)])
-
-
-def _sort_rows(X: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each distinct row first occurs, in ascending order, and each row's index in them; minus zero is zero."""
-    _, first, place = np.unique(X + 0.0, axis=0, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:

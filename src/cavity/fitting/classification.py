@@ -17,6 +17,7 @@ from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.job import Begun, Session, begin_run, check_rows, describe_plan
 from cavity.fitting.judging import (
+    LEAST_WEIGHT,
     Held,
     Judged,
     find_gate,
@@ -43,7 +44,6 @@ from cavity.rows.sources import find_source, read_source
 from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
-from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
 from cavity.training.progress import announce, show_progress
 from cavity.training.threads import flush_denormals, limit_threads
@@ -53,12 +53,9 @@ Watch = Callable[[Run, Plan, Callable[[Run], Result]], AbstractContextManager[No
 Numbers = NDArray[np.int64]
 
 # Shares of the seconds that are left: for the members of a pool, which give most per second, then for training.
-MEMBERS, TRAINING = 0.4, 0.7
+MEMBERS, TRAINING = 0.75, 0.7
 HELD_GROUPS = 10  # that a part must have for an error of the estimate
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
-FRESH_ROWS = (
-    500  # up to which folds start as the fit did; others start from its first epochs, which saw their rows
-)
 NEAR_COPIES = (
     "most rows are near copies of others with the same label: if each set of them comes from one patient, machine or the like, "
     "estimate_ is too good for new ones. Name the sets with fit(X, y, groups=...); on the command line with --group COLUMN."
@@ -124,7 +121,10 @@ def fit_classifier(
                 model = extract_model(begun.run.engine, begun.run.state)
                 if split.held is not None:
                     judged = judge_held(split, model, members)
-                    if seen is split.rest is not split.table and has_time(session, begun.run):
+                    counts = (
+                        judged.weights[0] >= LEAST_WEIGHT
+                    )  # else its sites would cost more than they give
+                    if counts and seen is split.rest is not split.table and has_time(session, begun.run):
                         begun = extend(begun, split)
                 elif plan.how == "folds":
                     judged, recipes, notes = judge_folds(session, split, begun, plan, recipes)
@@ -350,19 +350,12 @@ def judge_folds(
 def fit_fold(
     session: Session[ClassifierConfig], split: Split, begun: Begun, rest: Table, seconds: float | None
 ) -> FittedModel:
-    """Learn again on part of the rows, for a model that only predicts the others."""
-    trained, early = merge_rows(session, rest), begun.run.early
-    if early is None or rest.n_cases <= FRESH_ROWS:
-        inner = session.for_fold(seconds)
-        part = split._replace(given=split.given._replace(table=rest), table=rest, rest=rest, stopping=())
-        fold = start(inner, part, rest)
-        epochs = -(
-            -fold.run.plan.max_epochs // 2
-        )  # the rest gains little for a model that only predicts other rows
-        fold.run.plan = replace(fold.run.plan, settle=False, max_epochs=epochs)
-        run = runs.train(fold.run, fold.options)
-    else:
-        run = train_lbfgs(runs.begin_part(begun.run, early, begun.options, trained, None, seconds))
+    """Learn again on part of the rows, for a model that only predicts the others: half of the epochs is enough."""
+    part = split._replace(given=split.given._replace(table=rest), table=rest, rest=rest, stopping=())
+    fold = start(session.for_fold(seconds), part, rest)
+    epochs = math.ceil(max(1, len(begun.run.history)) / 2)
+    fold.run.plan = replace(fold.run.plan, settle=False, max_epochs=epochs)
+    run = runs.train(fold.run, fold.options)
     return extract_model(run.engine, run.state)
 
 
@@ -404,7 +397,7 @@ def refit_members(
     verbose = session.config.verbose if session.reduce.rank == 0 else 0
     if used:
         announce(f"  pool: {', '.join(recipe.name for recipe in used)}", verbose)
-    return fit_members(used, table, None, split.blocks, lambda: False)[0]
+    return fit_members(used, table, None, split.blocks, lambda: math.inf)[0]
 
 
 def record(

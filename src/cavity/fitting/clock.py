@@ -34,10 +34,12 @@ class Clock(NamedTuple):
         """Return whether so many seconds are left."""
         return self.limit is None or not self.reduce.agree(self.left() < seconds)
 
-    def share(self, share: float) -> Callable[[], bool]:
-        """Return a function that says whether a share of the seconds that are left now is over."""
+    def share(self, share: float) -> Callable[[], float]:
+        """Return a function that tells how much is left of a share of the seconds that are left now, the same on every rank."""
+        if self.limit is None:
+            return lambda: float("inf")
         end = self.spent() + share * self.left()
-        return lambda: self.limit is not None and self.reduce.agree(self.spent() > end)
+        return lambda: min(self.reduce.gather(end - self.spent()))
 
 
 def read_limit(value: Any) -> float | None:

@@ -5,6 +5,7 @@ Or classifiers of the user's own. A member is fitted to rows and becomes arrays;
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -32,10 +33,12 @@ from cavity.training.threads import limit_openmp
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-IsOver = Callable[[], bool]
+Left = Callable[[], float]
 
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_ROUNDS, MOST_ROUNDS = 50, 400  # of boosting
+LIMITED_ROUNDS = 10  # the first ones, if there is a time limit
+ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
 LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
 LINEAR_ROWS = 20_000  # that logistic regression is fitted to: more say the same
@@ -111,10 +114,10 @@ class Recipe(Protocol):
     def name(self) -> str:
         """What it is called in plans and messages."""
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Member, Recipe]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
         """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
 
-        `is_over` says that time is up.
+        `left` returns the seconds that are left; infinity without a limit.
         """
 
 
@@ -124,9 +127,7 @@ class Frequencies:
 
     name: ClassVar[str] = "class frequencies"
 
-    def fit(
-        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
-    ) -> tuple[Forest, Frequencies]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
         weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
         count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
@@ -141,9 +142,7 @@ class Linear:
 
     name: ClassVar[str] = "logistic regression"
 
-    def fit(
-        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
-    ) -> tuple[LinearModel, Linear]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
         X, y, weight, C = rows.X[:, columns], rows.y, rows.weight, rows.n_classes
@@ -171,9 +170,7 @@ class Networks:
 
     name: ClassVar[str] = "networks"
 
-    def fit(
-        self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver
-    ) -> tuple[Network, Networks]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Network, Networks]:
         X = rows.X[:, columns]
         found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
         return found._replace(used=columns.copy()), self
@@ -189,20 +186,21 @@ class Boosting:
 
     name: ClassVar[str] = "boosting"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Forest, Boosting]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         (X, y, weight, *_), columns = rows.for_trees(columns)
         model = bin_without_weights(
             HistGradientBoostingClassifier(
                 learning_rate=self.rate,
-                max_iter=self.rounds or FIRST_ROUNDS,
+                max_iter=self.rounds or (FIRST_ROUNDS if left() == math.inf else LIMITED_ROUNDS),
                 l2_regularization=BOOSTING_L2,
                 early_stopping=False,
                 warm_start=True,
                 random_state=self.seed,
             )
         )
+        before = left()
         model.fit(X, y, weight)
         if self.rounds is not None or held is None:
             return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
@@ -210,8 +208,12 @@ class Boosting:
         loss = _find_losses(model, known)
         least = LEAST_GAIN * _find_entropy(rows)
         most = min(MOST_ROUNDS, len(y) // ROWS_PER_ROUND)
-        while _pays(loss, least) and model.max_iter < most and not is_over():
-            model.set_params(max_iter=2 * model.max_iter).fit(X, y, weight)
+        while _pays(loss, least) and (rounds := model.max_iter) < most:
+            seconds, spent = left(), before - left()
+            more = rounds if seconds == math.inf else min(rounds, int(rounds * seconds / max(spent, 1e-9)))
+            if more < 1:
+                break
+            model.set_params(max_iter=rounds + more).fit(X, y, weight)
             loss = _find_losses(model, known)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(self, rounds=best)
@@ -248,7 +250,7 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Forest, Forests]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         if not self.leaves:
             return rows.make_member(ExtraTrees(self.trees, self.seed).fit(X, y, weight), columns), self
@@ -271,7 +273,7 @@ class Given:
     def name(self) -> str:
         return type(self.classifier).__name__
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, is_over: IsOver) -> tuple[Member, Given]:
+    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Given]:
         from sklearn.base import clone
 
         model = bin_without_weights(clone(self.classifier))
@@ -285,10 +287,10 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
     if not isinstance(ensemble, str):
         return [Given(classifier) for classifier in ensemble]
     found: list[Recipe] = [Frequencies()]
-    if plan.linear:
-        found.append(Linear())
     if plan.rate:
         found.append(Boosting(plan.rate, seed))
+    if plan.linear:
+        found.append(Linear())
     if plan.networks:
         found.append(Networks(plan.networks, seed))
     if plan.trees:
@@ -297,7 +299,7 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
 
 
 def fit_members(
-    recipes: list[Recipe], table: Table, held: Table | None, blocks: Sequence[slice], is_over: IsOver
+    recipes: list[Recipe], table: Table, held: Table | None, blocks: Sequence[slice], left: Left
 ) -> tuple[list[Member], list[Recipe]]:
     """Fit the members in their order until time is up; return them with the recipes for other fits.
 
@@ -312,9 +314,9 @@ def fit_members(
     with warnings.catch_warnings(), limit_openmp() if table.n_rows <= ONE_THREAD_ROWS else nullcontext():
         warnings.simplefilter("ignore")
         for recipe in recipes:
-            if fitted and is_over():
+            if len(fitted) >= (1 if given else ALWAYS) and left() <= 0:
                 break
-            member, again = recipe.fit(rows, columns, judges, is_over)
+            member, again = recipe.fit(rows, columns, judges, left)
             fitted.append(member)
             known.append(again)
     return fitted, known

@@ -14,7 +14,8 @@ from cavity.prediction.networks import FARTHEST, Network
 
 UNITS = 100, 50  # of the hidden layers
 STEPS, LEAST_EPOCHS = 300, 3
-USUAL_BATCH, LEAST_BATCHES, MOST_BATCHES = 64, 4, 32  # rows of a batch, and batches of an epoch
+USUAL_BATCH, MOST_BATCH = 64, 512  # rows
+LEAST_BATCHES, MOST_BATCHES = 4, 32  # of an epoch, if MOST_BATCH allows
 RATE, DECAY = 0.03, 0.1  # of AdamW; slopes decay, biases do not
 # shares of the running means of gradients and of their squares that a step keeps
 MOMENTUM, SQUARES = 0.9, 0.99
@@ -56,7 +57,8 @@ def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> li
 
 def _draw_batches(n_rows: int, K: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """Return the row numbers [K b] of every step; each network has its own order."""
-    size = max(1, min(max(USUAL_BATCH, n_rows // MOST_BATCHES), n_rows // LEAST_BATCHES))
+    size = min(max(USUAL_BATCH, n_rows // MOST_BATCHES), MOST_BATCH)
+    size = max(1, min(size, n_rows // LEAST_BATCHES))
     for _ in range(max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(n_rows / size)))):
         order = np.stack([rng.permutation(n_rows) for _ in range(K)])
         yield from np.split(order, range(size, n_rows, size), 1)

@@ -81,44 +81,25 @@ class Kept(NamedTuple):
     share: Tensor  # [n], of the row's weight: merged rows lose a part of it
 
 
-def begin_part(
-    run: Run, state: State, options: Options, part: Facts, kept: Kept | None, seconds: float | None
-) -> Run:
-    """Return a run on part of the rows that begins at a state of the run on all; sites that are not `kept`, or tied, begin anew."""
-    engine = build.with_rows(copy_engine(run.engine), part, options)
-    data, reduce = part.rows(options.config), run.reduce
+def extend(run: Run, options: Options, table: Facts, kept: Kept) -> Run:
+    """Return the run with the sites of more rows, swept at its hyper-parameters; sites that are not `kept` begin anew."""
+    engine, reduce = build.with_rows(copy_engine(run.engine), table, options), run.reduce
+    data = table.rows(options.config)
     if reduce.world > 1:
         data = data.shard(reduce.rank, reduce.world)
-    if kept is None or engine.sites.tied:
-        first = build.make_first_state(engine, data, options, float(state.damping), 0)
-        state = state._replace(sites=first.sites, sums=first.sums)
-    else:
-        mine = shard_range(len(kept.place), reduce.rank, reduce.world)
-        place, share = (column[mine.start : mine.stop] for column in kept)
-        tau, nu, clock = (torch.cat(reduce.gather(t.cpu()))[place] for t in state.sites)
-        sites = Sites(tau * share[:, None], nu * share[:, None], clock)
-        state = state._replace(sites=Sites(*(t.to(old) for t, old in zip(sites, state.sites, strict=True))))
-    epochs = -(-run.plan.max_epochs // 2)  # of a part that learns: the others are behind it
-    plan = replace(run.plan, max_epochs=epochs, max_seconds=seconds, settle=False, report=lambda row: None)
-    return Run(engine, data, plan, state, reduce)
-
-
-def sweep_part(run: Run, rest: Rest) -> Run:
-    """Let the sites of part of the rows converge at the hyper-parameters of all."""
-    found = converge_sites(run, run.state, rest._replace(collect=True))
-    if found is None:
-        raise make_factorisation_error(run.state, 0)
-    run.state = found
-    return run
-
-
-def extend(run: Run, options: Options, table: Facts, kept: Kept) -> Run:
-    """Return the run with the sites of more rows, swept at its hyper-parameters."""
-    found = begin_part(run, run.state, options, table, kept, None)
+    mine = shard_range(len(kept.place), reduce.rank, reduce.world)
+    place, share = (column[mine.start : mine.stop] for column in kept)
+    tau, nu, clock = (torch.cat(reduce.gather(t.cpu()))[place] for t in run.state.sites)
+    sites = Sites(tau * share[:, None], nu * share[:, None], clock)
+    sites = Sites(*(t.to(old) for t, old in zip(sites, run.state.sites, strict=True)))
+    plan = replace(run.plan, max_seconds=None, report=lambda row: None)
+    found = Run(engine, data, plan, run.state._replace(sites=sites), reduce)
     tol = run.plan.tol or EXTEND_TOL
-    found = sweep_part(found, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS))
+    state = converge_sites(found, found.state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
+    if state is None:
+        raise make_factorisation_error(found.state, 0)
+    found.state, found.plan, found.started, found.callbacks = state, run.plan, run.started, run.callbacks
     found.history, found.converged, found.stopped = run.history, run.converged, run.stopped
-    found.plan, found.started, found.callbacks = run.plan, run.started, run.callbacks
     found.guard.repairs, found.pace = run.guard.repairs, run.pace
     return found
 

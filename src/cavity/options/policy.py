@@ -28,13 +28,12 @@ GPU_BUDGET = 300  # times that of a CPU
 STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²
 STEPS, STEP_ROWS = 250, 300  # what hyper-parameters need does not depend on the rows
 RATE = 0.08  # of Adam in these steps; it is annealed
-LBFGS_PASSES = 16  # steps on all rows that L-BFGS takes
+LBFGS_EPOCHS = 16  # at most, of a pass over all rows and more
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
 POINTS_PER_ROOT = (
     3.0  # inducing points per square root of the rows, at most, if these are more than USUAL_POINTS
 )
 LEAST_POINTS, USUAL_POINTS = 20, 100
-LBFGS_EPOCHS = 16
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
 # Named methods: the schedules of the papers. [24, 29]
@@ -125,7 +124,7 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     """Return whether method="auto" trains by L-BFGS on all rows."""
     if not _is_free(config, size):
         return False
-    affordable = LBFGS_PASSES * size.rows <= count_visits(config, size, M)
+    affordable = LBFGS_EPOCHS * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
 

@@ -18,7 +18,6 @@ from cavity.training.objective import SMALL_MOVE, Point, Rest, evaluate, evaluat
 
 FREE_UNIT = 0.5  # of parameters without a prior, in a loose plan
 FINAL_SWEEPS = 50
-EARLY = 2  # epochs of a loose plan after which folds may begin [61]
 MOST_WORSE = 6  # points in a row of a loose plan; line searches that succeed try at most 5
 
 
@@ -61,8 +60,6 @@ def train_lbfgs(run: Run) -> Run:
     def end_iteration(x: np.ndarray) -> None:
         run.state = best[0].state
         run.record(Outcome(best[0].value, best[0].evidence))
-        if len(run.history) <= EARLY:
-            run.early = run.state
         if run.is_over():
             raise _Stop
 

@@ -76,7 +76,6 @@ class Run:
         self.rate = self.plan.rate
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
-        self.early: State | None = None  # after the first epochs of a loose plan
         self.replay: Replay | None = None
         self._site_scale: torch.Tensor | None = None
 
