@@ -18,7 +18,6 @@ from experiments import (
     references,
     scale,
     tables,
-    text_tables,
     toy,
     wide,
 )
@@ -209,7 +208,6 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     rows, texts = Rows(results), read_texts()
     further = (
         wide.write_section(rows.select("wide"), texts["comparison-wide"]),
-        text_tables.write_section(results, texts["comparison-text"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
     )
     compared = comparison.write_page(
