@@ -132,7 +132,6 @@ def make_jobs(args: argparse.Namespace) -> list[Record]:
     seeds = [int(seed) for seed in args.seeds.split(",")]
     return [
         {"collection": e.collection, "use": e.use, "table": e.name, "seed": seed, "method": method}
-        | ({"train_rows": args.rows} if args.rows else {})
         for method in split_methods(args.methods)
         for e in entries
         for seed in (seeds if e.rows < FEW_ROWS else seeds[:1])
@@ -147,6 +146,9 @@ def add_run_options(parser: argparse.ArgumentParser, out: Path) -> None:
     add("--seconds", type=float, help="longest wall time of a fit")
     add("--out", type=Path, default=out, help=f"file of the records (default {out})")
     add("--src", action="append", default=[], help="NAME=PATH: package for NAME:METHOD; PATH: for all others")
+    add("--summary", action="store_true", help="only print the summary")
+    add("--join", type=Path, nargs="*", default=[], help="more files for the summary, such as those of peers")
+    add("--csv", type=Path, help="write what the pages show: records with paired errors, without losses")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -163,12 +165,8 @@ def main(arguments: Sequence[str]) -> int:
     add("--methods", default=METHODS, help=f"default {METHODS}")
     add("--seeds", default="0,1,2")
     add("--only", help="only these tables")
-    add("--rows", type=int, default=0, help="most training rows (default: all; numeric tables 4,000)")
-    add("--summary", action="store_true", help="only print the summary")
-    add("--join", type=Path, nargs="*", default=[], help="more files for the summary, such as those of peers")
-    add("--csv", type=Path, help="write what the pages show: records with paired errors, without losses")
     args = parser.parse_args(arguments)
-    if not args.summary and args.csv is None:
+    if not args.summary:
         run_missing(make_jobs(args), args)
     from experiments.table_summary import make_results, summarize, write_results
 

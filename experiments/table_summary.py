@@ -73,22 +73,21 @@ class Result(NamedTuple):
 def make_results(records: Iterable[dict[str, Any]]) -> list[Result]:
     """Return the results of records, the last of each fit and machine, with paired errors."""
     last = {
-        (r["collection"], r["table"], r["seed"], r["method"], r["machine"]): r
+        (r["collection"], r["table"], r["seed"], r.get("train_rows", 0), r["method"], r["machine"]): r
         for r in records
-        if "fail" not in r and not r.get("train_rows")
+        if "fail" not in r
     }
-    losses = {key[:4]: unpack_losses(r["losses"]) for key, r in last.items()}
+    losses = {key[:5]: unpack_losses(r["losses"]) for key, r in last.items()}
     found = []
-    for (collection, table, seed, method, _), record in last.items():
-        own = losses[collection, table, seed, method]
-        others = {name: losses.get((collection, table, seed, name)) for name in PAIRED}
+    for key, record in last.items():
+        own, others = losses[key[:5]], {name: losses.get((*key[:4], name)) for name in PAIRED}
         paired: dict[str, Any] = {
             f"se_{n}": _paired_error(own, o) for n, o in others.items() if o is not None
         }
         estimate, error = record.get("estimate", (math.nan, math.nan))
         plain = {name: record[name] for name in Result._fields if name in record and name != "estimate"}
         found.append(Result(**plain, estimate=estimate, estimate_se=error, **paired))
-    return sorted(found, key=lambda r: (r.collection, r.table, r.method, r.seed, r.machine))
+    return sorted(found, key=lambda r: (r.collection, r.table, r.rows, r.method, r.seed, r.machine))
 
 
 def _paired_error(a: np.ndarray, b: np.ndarray) -> float:

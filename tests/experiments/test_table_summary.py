@@ -85,7 +85,7 @@ def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
 def test_small_tables_take_every_seed_and_large_ones_the_first(folder) -> None:
     index = {"small": {"rows": 1599, "use": "choose"}, "large": {"rows": 1600, "use": "choose"}}
     (folder / "raw" / "index.json").write_text(json.dumps(index))
-    args = argparse.Namespace(collection="raw", use="choose", only=None, seeds="4,5", rows=0, methods="a,b")
+    args = argparse.Namespace(collection="raw", use="choose", only=None, seeds="4,5", methods="a,b")
     jobs = [(job["method"], job["table"], job["seed"]) for job in table_runs.make_jobs(args)]
     assert jobs == [(m, *rest) for m in "ab" for rest in (("large", 4), ("small", 4), ("small", 5))]
 
