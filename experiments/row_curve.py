@@ -15,19 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import table_summary
 from experiments.table_data import FLIGHTS, TRAIN_SHARE, list_tables
 from experiments.table_runs import Record, add_run_options, read_records, run_missing, split_methods
-from experiments.table_summary import (
-    NAMES,
-    Result,
-    compare,
-    fit_seconds,
-    floored_nll,
-    geometric_mean,
-    make_results,
-    read_results,
-    write_results,
-)
+from experiments.table_summary import NAMES, Result, compare, fit_seconds, floored_nll, geometric_mean
 from experiments.tables import markdown
 
 SIZES = (300, 1000, 3000, 10_000, 30_000, 100_000)
@@ -123,15 +114,16 @@ def _cell(result: Result | None) -> str:
 
 def write_block(results: Path) -> str:
     """Return the tables of the page."""
-    found = read_results(results / FILE)
+    found = table_summary.read_results(results / FILE)
     if not found:
         return "Not measured yet: `python -m experiments curve`."
-    return "\n\n".join([size_table(found), goal_sentence(found), full_table(found)])
+    picture = "![Seconds of a fit and test NLL against training rows](../figures/row_curve.png)"
+    return "\n\n".join([size_table(found), goal_sentence(found), picture, full_table(found)])
 
 
 def digest(results: Path) -> str:
     """Digest of what the figure shows."""
-    shown = [(r.table, r.rows, r.method, r.fit, r.nll) for r in read_results(results / FILE)]
+    shown = [(r.table, r.rows, r.method, r.fit, r.nll) for r in table_summary.read_results(results / FILE)]
     return "rows-" + hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
@@ -139,7 +131,7 @@ def draw(results: Path, path: Path) -> None:
     """Seconds and NLL against rows, a pair of panels per table."""
     from matplotlib.figure import Figure
 
-    found = read_results(results / FILE)
+    found = table_summary.read_results(results / FILE)
     tables = list(dict.fromkeys(r.table for r in found))
     across = min(4, len(tables))
     down = -(-len(tables) // across)
@@ -172,8 +164,8 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     if not args.summary:
         run_missing(make_jobs(args), args)
-    results = make_results(read_records([args.out, *args.join]))
+    results = table_summary.make_results(read_records([args.out, *args.join]))
     if args.csv is not None:
-        write_results(args.csv, results)
+        table_summary.write_results(args.csv, results)
     print("\n\n".join([size_table(results), goal_sentence(results), full_table(results)]))
     return 0

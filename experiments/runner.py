@@ -60,11 +60,9 @@ WITH_QUADRATURE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural
 DEFAULT_INDUCING, DEFAULT_UPDATES, DEFAULT_BATCH = 100, 500, 1000
 PEER_SECONDS: dict[str, Callable[[int, int, int], float]] = {  # by rows, features, classes
     "logistic": lambda N, D, C: 1e-6 * N * D * C + 1,
-    "sklearn_gp": lambda N, D, C: 8e-9 * C * N**3 + 5,
     "lightgbm": lambda N, D, C: 3e-6 * N * D * C + 5,
     "hist_boosting": lambda N, D, C: 3e-6 * N * D * C + 5,
     "gpflow": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
-    "gpytorch": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
 }
 
 
@@ -129,7 +127,7 @@ def run_target(target: Target, selection: Selection, options: RunOptions, echo: 
     )
     progress = Progress(todo, seconds, options.jobs, begun)
     try:
-        for done in workers.run_jobs(queue, options.jobs, options.context(), fresh=target.name == "compare"):
+        for done in workers.run_jobs(queue, options.jobs, options.context()):
             if done.failure:
                 tally.failures.append(f"{done.job}: {done.failure}")
             else:

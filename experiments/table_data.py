@@ -17,11 +17,6 @@ Labels = NDArray[np.int64]
 
 TRAIN_SHARE = 0.8
 FEW_ROWS = 1600  # below, a table takes all seeds; larger ones the first
-NUMERIC = (
-    "wine", "new_thyroid", "svmguide2", "glass", "waveform", "vowel6", "vehicle", "satellite", "letter", "pendigits", "magic",
-    "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic", "mammographic", "tic_tac_toe", "chess",
-    "housevotes", "heart", "bands", "vowel",
-)  # fmt: skip
 NUMERIC_ROWS = 4000  # most training rows of a numeric table
 FLIGHTS = "flights_nyc2013"
 COLLECTIONS = ("raw", "large", "numeric")
@@ -58,7 +53,9 @@ def data_folder() -> Path:
 def list_tables(collection: str, use: str = "all") -> list[Entry]:
     """Return the tables of a collection, the largest first."""
     if collection == "numeric":
-        found = [Entry(collection, name, _count_rows(name), "choose") for name in NUMERIC]
+        from experiments.sets import FURTHER, UCI
+
+        found = [Entry(collection, name, len(_read_csv(name)), "choose") for name in (*UCI, *FURTHER)]
     else:
         index = json.loads((data_folder() / collection / "index.json").read_text(encoding="utf-8"))
         found = [
@@ -66,10 +63,6 @@ def list_tables(collection: str, use: str = "all") -> list[Entry]:
             for name, about in index.items()
         ]
     return sorted((e for e in found if use in ("all", e.use)), key=lambda e: -e.rows)
-
-
-def _count_rows(name: str) -> int:
-    return len(_read_csv(name).index)
 
 
 def _read_csv(name: str) -> Any:

@@ -18,6 +18,7 @@ from experiments.scores import Cell, mean_cell
 from experiments.table_fits import MEMBERS, PEERS, unpack_losses
 from experiments.tables import markdown
 
+FILE = "raw_tables.csv"
 FLOOR = 0.01
 BASES = ("hgb", "cat", "lgbm", "lr")  # that ratios are of
 LAWS = {"prior": "class frequencies", "lr": "logistic regression", "hgb": "HistGradientBoosting"}
@@ -330,3 +331,15 @@ def summarize(results: list[Result]) -> str:
             sentences(some),
         ]
     return "\n\n".join(part for part in parts if part) or "No results."
+
+
+def short_table(results: Path) -> str:
+    """Return the ranks and ratios of the raw tables that decided nothing."""
+    found = [r for r in read_results(results / FILE) if (r.collection, r.use) == ("raw", "report")]
+    return ratio_table(found) if found else "Not measured yet: `python -m experiments tables`."
+
+
+def write_section(results: Path, text: str) -> str:
+    """Return the section of docs/results/comparison.md; an empty string without results."""
+    found = read_results(results / FILE)
+    return f"## Tables as people have them\n\n{text}\n\n{summarize(found)}" if found else ""
