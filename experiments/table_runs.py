@@ -75,10 +75,10 @@ def run_jobs(
     def run(job: Record) -> Record:
         name, _, method = job["method"].rpartition(":")
         environment = os.environ | dict.fromkeys(THREADS, str(threads))
-        environment["PYTHONPATH"] = os.pathsep.join([str(trees[name]), str(ROOT)])
-        command = [
-            sys.executable, "-m", "experiments.table_fits", json.dumps(job | {"method": method})
-        ]  # fmt: skip
+        inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(trees[name]), str(ROOT), *inherited]))
+        words = json.dumps(job | {"method": method})
+        command = [sys.executable, "-m", "experiments.table_fits", words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds)
         except subprocess.TimeoutExpired:
