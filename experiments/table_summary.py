@@ -303,12 +303,15 @@ def sentences(results: list[Result]) -> str:
             f'`"fast"` takes more than half of the default\'s seconds on {len(slow)} of {len(both)} tables'
             + (f": {where}." if where else ".")
         )
-    for m in ("fast", "best"):
-        nll = compare(results, m, "default", floored_nll)
+    older = [(m.rpartition(":")[2], m) for m in order_methods(results) if ":" in m]
+    for m, base in (("fast", "default"), ("best", "default"), *older):
+        nll = compare(results, m, base, floored_nll)
         if nll:
-            seconds = compare(results, m, "default", fit_seconds, one_machine=True).values()
+            seconds = compare(results, m, base, fit_seconds, one_machine=True).values()
             times = f" at {geometric_mean(seconds).mean:.2f} of its seconds" if seconds else ""
-            said.append(f'`"{m}"` has {geometric_mean(nll.values()).text()} of the default\'s NLL{times}.')
+            said.append(
+                f"{name(m)} has {geometric_mean(nll.values()).text()} of the NLL of {name(base)}{times}."
+            )
     for m in order_methods(results):
         covered, count, z = find_coverage(results, m)
         if count:

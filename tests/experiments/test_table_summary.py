@@ -1,14 +1,15 @@
-"""Tables: every method has the same rows, and the summary's arithmetic is what its words say."""
+"""Tables and curve: every method has the same rows, and the arithmetic of the summaries is what their words say."""
 
 import argparse
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import table_data, table_fits, table_runs, table_summary
+from experiments import row_curve, table_data, table_fits, table_runs, table_summary
 from experiments.table_summary import Result
 
 
@@ -179,3 +180,53 @@ def test_results_survive_a_file(tmp_path) -> None:
     again = table_summary.read_results(tmp_path / "r.csv")
     assert table_summary.law_table(again) == table_summary.law_table(results)
     assert [r.key for r in again] == [r.key for r in results] and math.isnan(again[0].se_hgb)
+
+
+# ---------------------------------------------------------------- the curve
+def points() -> list[Result]:
+    """Two tables with 300 rows, one of them with 3,000."""
+    seconds = {("a", 300): (0.5, 0.05), ("b", 300): (4.0, 1.0), ("a", 3000): (30.0, 2.0)}
+    return [
+        result(method, nll, table, rows=rows, fit=fit)
+        for (table, rows), times in seconds.items()
+        for method, nll, fit in zip(("default", "hgb"), (0.3, 0.4), times, strict=True)
+    ]
+
+
+def test_a_table_has_the_sizes_that_its_training_rows_allow(monkeypatch) -> None:
+    rows = {"numeric": {"letter": 20_000, "magic": 4000}, "large": {"storms": 1250}}
+    monkeypatch.setattr(
+        row_curve, "list_tables", lambda c: [table_data.Entry(c, n, k, "") for n, k in rows[c].items()]
+    )
+    args = argparse.Namespace(only="letter,magic,storms", sizes="300,1000,3000,10000,30000", methods="hgb")
+    found = [(job["train_rows"], job["table"]) for job in row_curve.make_jobs(args)]
+    assert found == [(n, t) for n in (300, 1000) for t in ("letter", "magic", "storms")] + [
+        (3000, "letter"),
+        (3000, "magic"),
+        (10_000, "letter"),
+    ]
+
+
+def test_ratios_of_a_size_are_over_its_tables() -> None:
+    lines = row_curve.size_table(points()).splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [["| 300", "2"], ["| 3,000", "1"]]
+    assert "6.32" in lines[0] and "15.00" in lines[1] and "0.750" in lines[1]  # √(10 · 4), 30 / 2
+
+
+def test_fits_below_a_second_need_no_ratio() -> None:
+    said = row_curve.goal_sentence(points())
+    assert "at 1 of 3 points: a with 3,000 rows (15)" in said and "higher at none" in said
+
+
+def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all(tmp_path: Path) -> None:
+    assert "python -m experiments curve" in row_curve.write_block(tmp_path)
+    table_summary.write_results(tmp_path / row_curve.FILE, points())
+    text = row_curve.write_block(tmp_path)
+    assert "| a | 3,000 | 30 s, 0.300 | 2 s, 0.400 |" in text
+
+
+def test_the_picture_carries_the_digest_of_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    table_summary.write_results(tmp_path / row_curve.FILE, points())
+    row_curve.draw(tmp_path, tmp_path / "curve.png")
+    assert row_curve.digest(tmp_path).encode() in (tmp_path / "curve.png").read_bytes()
