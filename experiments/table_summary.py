@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.scores import Cell, mean_cell
 from experiments.table_fits import MEMBERS, PEERS, unpack_losses
-from experiments.tables import markdown
+from experiments.tables import bold_lowest, markdown
 
 FILE = "raw_tables.csv"
 FLOOR = 0.01
@@ -36,6 +36,7 @@ NAMES = {
     "realmlp": "RealMLP",
     "autogluon": "AutoGluon, 90 s",
 }
+TITLES = {"choose": "Tables that defaults were chosen on: {}", "report": "Tables that decided nothing: {}"}
 Key = tuple[str, int]  # table, seed
 
 
@@ -159,19 +160,18 @@ def geometric_mean(logs: Iterable[float]) -> Cell:
 
 def mean_nll(results: list[Result], method: str) -> dict[str, float]:
     """Return the NLL of each table, the mean over its seeds."""
-    tables = has_tables(results, method)
-    return {table: float(np.mean([r.nll for r in found])) for table, found in tables.items()}
+    return {t: float(np.mean([r.nll for r in found])) for t, found in has_tables(results, method).items()}
 
 
 def find_ranks(results: list[Result], methods: list[str]) -> dict[str, Cell]:
-    """Return the mean rank by NLL over the tables that all methods have. Ties share their ranks."""
+    """Return the mean rank by NLL over the tables and seeds that all methods have. Ties share their ranks."""
     from scipy.stats import rankdata
 
-    nll = [mean_nll(results, m) for m in methods]
-    shared = sorted(set.intersection(*(set(found) for found in nll))) if nll else []
+    shared = set.intersection(*({r.key for r in results if r.method == m} for m in methods))
+    nll = [mean_nll([r for r in results if r.key in shared], m) for m in methods]
     if not shared:
         return {}
-    ranks = rankdata([[found[table] for found in nll] for table in shared], axis=1)
+    ranks = rankdata([[found[table] for found in nll] for table in sorted(nll[0])], axis=1)
     return {m: mean_cell(ranks[:, i]) for i, m in enumerate(methods)}
 
 
@@ -265,6 +265,18 @@ def ratio_table(results: list[Result]) -> str:
     )
 
 
+def nll_table(results: list[Result]) -> str:
+    """NLL of every table, the mean over its seeds."""
+    methods, lines = order_methods(results), []
+    nll = {m: mean_nll(results, m) for m in methods}
+    for table, some in sorted({r.table: r for r in results}.items()):
+        cells = {m: nll[m][table] for m in methods if table in nll[m]}
+        if cells:
+            facts = [table, f"{some.rows:,}", str(some.columns), str(some.classes)]
+            lines.append([*facts, *bold_lowest(cells, methods)])
+    return markdown(["table", "training rows", "columns", "classes", *map(name, methods)], lines)
+
+
 def law_table(results: list[Result]) -> str:
     """On which tables ours is worse than a simple method by more than two paired errors."""
     lines = []
@@ -275,7 +287,7 @@ def law_table(results: list[Result]) -> str:
             where = ", ".join(f"{e.table} (+{e.mean:.3f} ± {e.se:.3f})" for e in worse)
             if found:
                 lines.append([name(m), words, f"{len(worse)} of {len(found)}", where])
-    return markdown(["method", "worse than", "tables", "where"], lines)
+    return markdown(["method", "worse than", "tables", "where"], lines) if lines else ""
 
 
 def member_table(results: list[Result]) -> str:
@@ -326,13 +338,8 @@ def summarize(results: list[Result]) -> str:
     parts = []
     for collection, use in dict.fromkeys((r.collection, r.use) for r in results):
         some = [r for r in results if (r.collection, r.use) == (collection, use)]
-        parts += [
-            f"## {collection}, {use}",
-            ratio_table(some),
-            law_table(some),
-            member_table(some),
-            sentences(some),
-        ]
+        tables = (ratio_table, law_table, sentences, member_table, nll_table)
+        parts += [f"### {TITLES.get(use, use).format(collection)}", *(table(some) for table in tables)]
     return "\n\n".join(part for part in parts if part) or "No results."
 
 

@@ -10,7 +10,7 @@ from scipy.stats import studentized_range
 from experiments.jobs import Row
 from experiments.methods import PEERS
 from experiments.scores import Cell, mean_cell
-from experiments.tables import markdown
+from experiments.tables import bold_lowest, markdown
 from experiments.targets import WIDE_OURS, WIDE_SETS, WIDE_SPLITS
 
 NAMES = {
@@ -25,7 +25,6 @@ NAMES = {
     "catboost": "CatBoost",
     "realmlp": "RealMLP",
 }
-BOOSTED = ("lightgbm", "hist_boosting")
 SHORT = 8  # methods in the README
 CLOSE = 1.05  # times the best peer
 Table = dict[tuple[str, str], Cell]
@@ -81,9 +80,6 @@ def write_section(rows: list[Row], text: str) -> str:
     parts = ["## More sets, more peers", text, _rank_table(rows, methods), _noise_sentence(ranks)]
     if "best" in methods:
         parts.append(_sentences(table, methods))
-    left = [m for m in (*WIDE_OURS, *PEERS) if m not in methods and any(r["method"] == m for r in rows)]
-    if left:
-        parts.append(f"Without every fit, so not ranked: {', '.join(name(m) for m in left)}.")
     return "\n\n".join([*parts, _nll_table(table, methods)])
 
 
@@ -147,21 +143,9 @@ def _sentences(table: Table, methods: list[str]) -> str:
             f"{d} ({table[d, 'best'].mean:.3f}, {name(best[d])} {table[d, best[d]].mean:.3f})" for d in behind
         )
         lines.append(f"It is behind on {', '.join(lost)}.")
-    if "balanced" in methods:
-        wins = sum(
-            table[d, "balanced"].mean <= min(table[d, m].mean for m in BOOSTED if m in methods)
-            for d in WIDE_SETS
-        )
-        lines.append(f"The default is below the better of LightGBM and HistGradientBoosting on {wins} sets.")
     return " ".join(lines)
 
 
 def _nll_table(table: Table, methods: list[str]) -> str:
-    lines = []
-    for d in WIDE_SETS:
-        low = min(table[d, m].mean for m in methods)
-        cells = [f"{table[d, m].mean:.3f}" for m in methods]
-        lines.append(
-            [d, *(f"**{c}**" if table[d, m].mean == low else c for m, c in zip(methods, cells, strict=True))]
-        )
+    lines = ([d, *bold_lowest({m: table[d, m].mean for m in methods}, methods)] for d in WIDE_SETS)
     return f"### NLL\n\n{markdown(['data set', *map(name, methods)], lines)}"

@@ -230,3 +230,12 @@ def test_the_picture_carries_the_digest_of_what_it_shows(tmp_path: Path) -> None
     table_summary.write_results(tmp_path / row_curve.FILE, points())
     row_curve.draw(tmp_path, tmp_path / "curve.png")
     assert row_curve.digest(tmp_path).encode() in (tmp_path / "curve.png").read_bytes()
+
+
+def test_ranks_take_the_seeds_that_all_methods_have() -> None:
+    results = [result("p", 0.2), result("p", 0.9, seed=1), result("q", 0.3)]
+    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == {
+        "p": 1.0,
+        "q": 2.0,
+    }
+    assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
