@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import studentized_range
+from scipy.stats import rankdata, studentized_range
 
 from experiments.jobs import Row
 from experiments.methods import PEERS
@@ -52,13 +52,8 @@ def complete_methods(rows: list[Row]) -> list[str]:
 
 def mean_ranks(table: Table, methods: list[str]) -> dict[str, float]:
     """Return the mean rank of each method over the sets."""
-    places: dict[str, list[float]] = {m: [] for m in methods}
-    for dataset in WIDE_SETS:
-        values = {m: table[dataset, m].mean for m in methods}
-        for m, value in values.items():
-            less, same = sum(v < value for v in values.values()), sum(v == value for v in values.values())
-            places[m].append(less + (same + 1) / 2)
-    return {m: float(np.mean(p)) for m, p in places.items()}
+    ranks = rankdata([[table[d, m].mean for m in methods] for d in WIDE_SETS], axis=1)
+    return dict(zip(methods, ranks.mean(0).tolist(), strict=True))
 
 
 def critical_difference(n_methods: int, n_sets: int, level: float = 0.05) -> float:

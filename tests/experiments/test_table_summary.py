@@ -239,3 +239,12 @@ def test_ranks_take_the_seeds_that_all_methods_have() -> None:
         "q": 2.0,
     }
     assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
+
+
+def test_the_curve_shows_seconds_of_one_machine_and_marks_others() -> None:
+    other = [
+        result("hgb", 0.4, rows=300, fit=9.0, machine="y"),
+        result("lgbm", 0.4, rows=300, fit=8.0, machine="y"),
+    ]
+    text = row_curve.full_table([*points(), *other])
+    assert "| a | 300 | 0.5 s, 0.300 | 0.05 s, 0.400 | 8 s†, 0.400 |" in text
