@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from experiments.jobs import ROOT, find_commit
 from experiments.table_data import COLLECTIONS, FEW_ROWS, USES, list_tables
 
-ROOT = Path(__file__).parents[1]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 METHODS = "default,fast,best,hgb,lr,prior"
 KEY = ("collection", "table", "seed", "method", "train_rows")
@@ -39,20 +39,6 @@ def name_machine() -> str:
         lines = []
     found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{found[0] if found else platform.machine()}, {os.cpu_count()} cores"
-
-
-def find_commit(folder: Path) -> str:
-    """Return the commit of a tree, with `+` if files have changed; an empty string outside a clone."""
-    try:
-        said = [
-            subprocess.run(
-                ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=30
-            ).stdout.strip()
-            for words in (("rev-parse", "--short=9", "HEAD"), ("status", "--porcelain", "--", "."))
-        ]
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return said[0] + ("+" if said[1] else "")
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
@@ -70,7 +56,9 @@ def run_jobs(
     jobs: list[Record], trees: dict[str, Path], count: int, threads: int = 1, seconds: float | None = None
 ) -> Iterator[Record]:
     """Run each job in a process of its own, `count` at a time, and yield its record when it ends."""
-    origin = {name: {"machine": name_machine(), "code": find_commit(tree)} for name, tree in trees.items()}
+    origin = {
+        name: {"machine": name_machine(), "code": find_commit(tree, ".")} for name, tree in trees.items()
+    }
 
     def run(job: Record) -> Record:
         name, _, method = job["method"].rpartition(":")
