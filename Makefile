@@ -37,6 +37,7 @@ QUICK := tests/contract tests/reference tests/golden tests/unit/test_quadrature.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
+TABLES = $(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) -m experiments
 
 .PHONY: help demo quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare run-compare-gpflow clean distclean
 .DEFAULT_GOAL := help
@@ -140,9 +141,7 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 	@echo "==> Using it"
 	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity version
 
-bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/results (DATA=folder)
-	@echo "==> Fits of small tables, many classes, a loaded machine"
-	@$(PY) benchmarks/small_fits.py $(if $(DATA),--data "$(DATA)")
+bench: $(VENV)/.bench   ## time predictions, steps and the command line on the CPU, update docs/results
 	@echo "==> Predictions, the command line, sampling"
 	@$(PY) benchmarks/predict.py
 	@echo "==> Time of one step, next to GPyTorch"
@@ -154,8 +153,9 @@ reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update d
 	@$(PY) -m experiments page
 
 compare: $(VENV)/.peers ## compare with other libraries, update docs/; GPflow runs in an environment of its own (WORKERS=2 DATA=folder)
-	@$(PY) -m experiments compare $(EXPERIMENT) $(ARGS)
 	@$(PY) -m experiments wide $(EXPERIMENT) $(ARGS)
+	@$(TABLES) tables --jobs $(WORKERS) --methods default,fast,best,hgb,lgbm,cat,lr,prior,realmlp --out build/tables.jsonl --csv benchmarks/results/raw_tables.csv
+	@$(TABLES) curve --jobs $(WORKERS) --out build/curve.jsonl --csv benchmarks/results/row_curve.csv
 	@$(MAKE) --no-print-directory VENV=.venv-gpflow CONSTRAINTS=constraints-gpflow.txt run-compare-gpflow
 	@$(PY) -m experiments page
 

@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_batches, time_steps
+from step_time import (
+    make_cavity_step,
+    make_gpytorch_step,
+    make_latent_processes,
+    make_start,
+    repeat_batches,
+    time_steps,
+)
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
@@ -97,14 +104,12 @@ def train_gpytorch(data: Any, M: int, batch: int, rate: float, seconds: float) -
     """GPyTorch's SVGP with a softmax likelihood, as in its documentation."""
     import gpytorch
 
-    from experiments.peer_gpytorch import LatentProcesses
-
     X, y, X_test, y_test = (torch.tensor(a, device="cuda") for a in data)
     X, X_test = X.float(), X_test.float()
     begun, evaluating, rows, due = time.perf_counter(), 0.0, [], 2.0
     Z = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:M].cuda()]
 
-    model = LatentProcesses(Z.expand(10, M, -1).clone(), 5.0).cuda()
+    model = make_latent_processes(Z.expand(10, M, -1).clone(), 5.0).cuda()
     likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=10, mixing_weights=False).cuda()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=rate)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 
@@ -101,16 +101,37 @@ def make_cavity_step(
     return step
 
 
-def make_gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Callable[[], None]:
+def make_latent_processes(Z: torch.Tensor, lengthscale: float | None = None) -> Any:
+    """Return GPyTorch's model of C independent processes with ARD-RBF kernels, each with its own inducing points [C M D]."""
     import gpytorch
 
-    from experiments.peer_gpytorch import LatentProcesses
+    class LatentProcesses(gpytorch.models.ApproximateGP):
+        def __init__(self, Z: torch.Tensor, lengthscale: float | None = None) -> None:
+            C, M, D = Z.shape
+            shape = torch.Size([C])
+            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
+            inner = gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+            super().__init__(gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, num_tasks=C))
+            self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
+            kernel = gpytorch.kernels.RBFKernel(ard_num_dims=D, batch_shape=shape)
+            if lengthscale is not None:
+                kernel.lengthscale = lengthscale
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=shape)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    return LatentProcesses(Z, lengthscale)
+
+
+def make_gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Callable[[], None]:
+    import gpytorch
 
     kind = getattr(torch, dtype)
     data = make_table(C, D)
     X = torch.tensor(data.X, dtype=kind, device=device)
     y = torch.tensor(data.y, device=device)
-    model = LatentProcesses(X[:M].expand(C, M, D).clone()).to(device, kind)
+    model = make_latent_processes(X[:M].expand(C, M, D).clone()).to(device, kind)
     likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False).to(device, kind)
     model.train(), likelihood.train()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=ROWS)

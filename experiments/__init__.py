@@ -1,10 +1,14 @@
 """Reproduce the papers' tables and figures, and compare cavity with other libraries.
 
     python -m experiments table2 --splits 5 --jobs 2     fit what is missing, then show the table
-    python -m experiments compare --sets wine glass      the same for the comparison with other libraries
+    python -m experiments wide --sets wine glass         the same for the comparison on numeric tables
+    python -m experiments tables --use report --jobs 2   ours and peers on tables as people have them
+    python -m experiments curve --jobs 2                 seconds and NLL against the number of rows
     python -m experiments --check                        refit three random rows and compare
     python -m experiments page                           write docs/results and the marked tables
 
 A job is one fit. Its result is a row of a CSV file in benchmarks/results, written when the fit ends. Finished jobs are skipped.
-Imports go downwards: __main__; page; figures, comparison, tables; runner; workers; fits; peers; targets; jobs, methods, sets.
+`tables` and `curve` write records as JSON lines instead, and run each fit in a process of its own.
+Imports go downwards: __main__; page; figures, wide, row_curve, tables; runner; workers; fits; peers; table_summary, table_runs;
+table_fits, table_data; targets; jobs, methods, sets.
 """

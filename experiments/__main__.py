@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from cavity.errors import BadOption, CavityError
 from experiments.runner import RESULTS, Echo, RunOptions, check_rows, format_duration, plan, run_target
 from experiments.targets import PAPER, TARGETS, Selection, find_target
+
+COMMANDS = {"tables": "table_runs", "curve": "row_curve"}  # with options of their own
 
 
 def run(
@@ -68,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Reproduce the papers' tables and figures, and compare cavity with other libraries.",
     )
     add = parser.add_argument
-    add("target", nargs="?", help=f"all, {', '.join(TARGETS)}; or page, check")
+    add("target", nargs="?", help=f"all, {', '.join(TARGETS)}; or {', '.join(COMMANDS)}, page, check")
     add("--splits", type=_positive, help="number of splits (default: all)")
     add("--sets", nargs="+", default=[], help="only these data sets")
     add("--methods", nargs="+", default=[], help="only these methods")
@@ -89,6 +92,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. An error of the user is printed as one sentence."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in COMMANDS:
+        return int(import_module(f"experiments.{COMMANDS[arguments[0]]}").main(arguments[1:]))
     parser = make_parser()
     args = parser.parse_args(arguments)
     options = RunOptions(args.results, args.jobs, args.budget, args.data, args.device, args.threads)

@@ -1,4 +1,4 @@
-"""What the SVGP peers share: fitted models, a validation set, and Adam with early stopping."""
+"""What peers share: fitted models, a validation set, and Adam with early stopping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from experiments.sets import Array, Split
 RATES = (0.01, 0.1)  # learning rates of Adam; validation chooses
 PATIENCE = 20  # evaluations without a smaller validation NLL
 MIN_IMPROVEMENT = 1e-4
-EVERY_FULL, EVERY_MINI = 10, 50  # steps between evaluations: full batches; mini-batches, at most one pass
 MOST_STEPS = 20_000
 MEDIAN_ROWS = 1000
 
@@ -42,9 +41,6 @@ class Trainable(Protocol):
 
     def log_proba(self, X: Array) -> Array:
         """Logarithms of the class probabilities."""
-
-    def validation_log_proba(self, X: Array) -> Array:
-        """The same; may be less accurate."""
 
     def weights(self) -> Any:
         """Everything that prediction needs."""
@@ -104,7 +100,7 @@ def train(
         seconds += time.perf_counter() - begin
         if step % every:
             continue
-        nll = float(-model.validation_log_proba(held.X)[place].mean())
+        nll = float(-model.log_proba(held.X)[place].mean())
         best.curve.append((seconds, nll))
         since = 0 if nll < best.validation_nll - MIN_IMPROVEMENT else since + 1
         if nll < best.validation_nll:
@@ -114,11 +110,6 @@ def train(
             break
     model.load(weights)
     return best
-
-
-def steps_between_evaluations(n_rows: int, batch: int | None) -> int:
-    """Ten steps on full batches; on mini-batches one pass, but at most fifty steps."""
-    return EVERY_FULL if batch is None else min(EVERY_MINI, -(-n_rows // batch))
 
 
 def choose_best(runs: list[Trained], classes: NDArray[Any]) -> Fitted:

@@ -16,7 +16,7 @@ from experiments import sets
 from experiments.curves import ScoreCurve
 from experiments.early_stopping import Fitted
 from experiments.jobs import Context, Job, Row, identify, stamp
-from experiments.methods import ALL_PEERS, make_classifier
+from experiments.methods import PEERS, make_classifier
 from experiments.peers import FITS
 from experiments.scores import score_predictions
 from experiments.toy import make_grid, pack
@@ -125,7 +125,7 @@ def points(job: Job, context: Context) -> list[Row]:
 def compared(job: Job, context: Context) -> list[Row]:
     """One fit of ours or of a peer: scores and seconds."""
     data = sets.standardize(job.dataset, sets.split(job.dataset, job.split, context.data_home))
-    if job.method in ALL_PEERS:
+    if job.method in PEERS:
         model = FITS[job.method](data, job.split, context.device)
     else:
         model = _fit_ours(job, context, data)

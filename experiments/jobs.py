@@ -129,17 +129,18 @@ def current_commit() -> str:
     """Commit of the code, with `+` if files have changed since; a digest of the sources outside a git clone."""
     if "CAVITY_COMMIT" in os.environ:
         return os.environ["CAVITY_COMMIT"]
+    return find_commit(ROOT, str(PACKAGE), "experiments") or "code-" + code_digest()
+
+
+def find_commit(folder: Path, *paths: str) -> str:
+    """Commit of a clone, with `+` if the files of the paths have changed since; an empty string outside a clone."""
+    git: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 30, "cwd": folder}
     try:
-        described = _git("rev-parse", "--short=9", "HEAD")
-        changed = _git("status", "--porcelain", "--", str(PACKAGE), str(ROOT / "experiments"))
-        return described + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "code-" + code_digest()
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        described = subprocess.run(["git", "rev-parse", "--short=9", "HEAD"], **git).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", *paths], **git).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return described + ("+" if changed else "")
 
 
 @cache

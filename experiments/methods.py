@@ -56,15 +56,9 @@ METHODS: dict[str, Method] = {
 
 # Other libraries, and the package that each needs in addition to ours.
 PEERS = {
-    "sklearn_gp": "", "gpytorch": "gpytorch", "gpflow": "gpflow", "logistic": "", "lightgbm": "lightgbm", "hist_boosting": "",
+    "logistic": "", "hist_boosting": "", "lightgbm": "lightgbm", "lightgbm_tuned": "lightgbm", "catboost": "catboost",
+    "gpflow": "gpflow", "realmlp": "pytabkit",
 }  # fmt: skip
-
-# Further peers of the comparison on more sets.
-WIDE_PEERS = {
-    "logistic": "", "hist_boosting": "", "extra_trees": "", "svm": "", "lightgbm": "lightgbm", "lightgbm_tuned": "lightgbm",
-    "catboost": "catboost", "xgboost": "xgboost", "gpflow": "gpflow", "realmlp": "pytabkit", "xrfm": "xrfm",
-}  # fmt: skip
-ALL_PEERS = PEERS | WIDE_PEERS
 
 TITLES = {
     "auto": "auto (one fit, no calibration)",
@@ -109,23 +103,9 @@ def make_classifier(method: str, **arguments: Any) -> Any:
     return GPClassifier(chosen, **nest(**arguments | own))
 
 
-def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
-    """M and batch size that GPClassifier() chooses for a table of this size."""
-    from cavity import GPClassifier
-    from cavity.options import read_classifier
-    from cavity.options.plan import TableSize
-    from cavity.options.policy import complete, count_points
-
-    default = read_classifier(GPClassifier().get_params(deep=False))
-    n_latent = 1 if n_classes == 2 else n_classes
-    size = TableSize(n_rows, 1, n_classes, n_latent, n_rows)
-    M = min(count_points(default, size), n_rows)
-    return M, complete(default, size, M).plan.batch_size
-
-
 def missing_package(method: str) -> str:
     """The package that a method needs and that is not installed; an empty string if nothing is missing."""
-    package = ALL_PEERS.get(method, "")
+    package = PEERS.get(method, "")
     return package if package and find_spec(package) is None else ""
 
 

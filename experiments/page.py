@@ -12,13 +12,13 @@ from pathlib import Path
 
 from experiments import (
     accuracy,
-    comparison,
     figures,
     performance,
     references,
+    row_curve,
     scale,
+    table_summary,
     tables,
-    text_tables,
     toy,
     wide,
 )
@@ -177,17 +177,17 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "wide-ranks": lambda rows: wide.short_ranks(rows.select("wide")),
-    "efforts": lambda rows: wide.cost_table(rows.select("wide")),
+    "tables-report": lambda rows: table_summary.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
-    "small-fits": lambda rows: performance.fits(rows.folder),
+    "row-curve": lambda rows: row_curve.write_block(rows.folder),
     "predictions": lambda rows: performance.predictions(rows.folder),
     "steps": lambda rows: performance.steps(rows.folder),
     "serving": lambda rows: performance.serving(rows.folder),
-    "gpu": lambda rows: comparison.gpu_table(rows.folder),
-    "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
-    "gpu-devices": lambda rows: comparison.gpu_device_table(rows.folder),
+    "gpu": lambda rows: scale.gpu_table(rows.folder),
+    "gpu-steps": lambda rows: scale.gpu_step_table(rows.folder),
+    "gpu-devices": lambda rows: scale.gpu_device_table(rows.folder),
     "many-rows": lambda rows: scale.rows_table(rows.folder),
 }
 
@@ -207,14 +207,13 @@ def fill_blocks(text: str, rows: Rows) -> str:
 def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     """Every document with numbers from rows, and the text that it should have."""
     rows, texts = Rows(results), read_texts()
-    further = (
+    parts = (
+        f"# Comparison with other libraries\n\n{texts['comparison']}",
+        table_summary.write_section(results, texts["comparison-tables"]),
         wide.write_section(rows.select("wide"), texts["comparison-wide"]),
-        text_tables.write_section(results, texts["comparison-text"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
     )
-    compared = comparison.write_page(
-        rows.select("compare"), texts, "\n\n".join(part for part in further if part)
-    )
+    compared = "\n\n".join(part for part in parts if part) + "\n"
     pages = {root / REPRODUCTION: write_reproduction(rows), root / COMPARISON: compared}
     return pages | {path: fill_blocks(text, rows) for path, text in marked_documents(root).items()}
 
@@ -224,8 +223,10 @@ def figure_digests(results: Path) -> dict[str, str]:
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
-    made = {"accuracy": accuracy.digest(accuracy.read(results)), "performance": performance.digest(results)}
-    return digests | made
+    digests["accuracy"] = accuracy.digest(accuracy.read(results))
+    if (results / row_curve.FILE).exists():
+        digests["row_curve"] = row_curve.digest(results)
+    return digests
 
 
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
@@ -246,8 +247,8 @@ def write_all(results: Path, root: Path = ROOT) -> int:
         path = root / FIGURES / f"{name}.png"
         if path in stale and name == "accuracy":
             accuracy.draw(accuracy.read(results), path)
-        elif path in stale and name == "performance":
-            performance.draw(results, path)
+        elif path in stale and name == "row_curve":
+            row_curve.draw(results, path)
         elif path in stale:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():

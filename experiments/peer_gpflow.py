@@ -61,8 +61,6 @@ class Model:
         P = np.maximum(np.column_stack([1 - P, P]) if self.binary else P, 1e-300)
         return np.asarray(np.log(P / P.sum(1, keepdims=True)))
 
-    validation_log_proba = log_proba
-
 
 def _make_update(svgp: Any, rate: float) -> Any:
     adam, variables = tf.keras.optimizers.Adam(rate), svgp.trainable_variables

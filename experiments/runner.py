@@ -16,7 +16,7 @@ import numpy as np
 from cavity.errors import BadInput
 from experiments import workers
 from experiments.jobs import ROOT, Context, Job, Row, current_commit, key_of, versions
-from experiments.methods import missing_package
+from experiments.methods import PEERS, missing_package
 from experiments.sets import SIZES
 from experiments.targets import TARGETS, Selection, Target
 
@@ -58,21 +58,14 @@ TIMES_EP = {"gfitc": 3.0, "pep": 1.8, "vi_softmax": 1.3, "ep_outer": 5.0, "outer
 QUADRATURE = 1.3e-4  # seconds per row of methods with numerical integrals
 WITH_QUADRATURE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural")
 DEFAULT_INDUCING, DEFAULT_UPDATES, DEFAULT_BATCH = 100, 500, 1000
-PEER_SECONDS: dict[str, Callable[[int, int, int], float]] = {  # by rows, features, classes
-    "logistic": lambda N, D, C: 1e-6 * N * D * C + 1,
-    "sklearn_gp": lambda N, D, C: 8e-9 * C * N**3 + 5,
-    "lightgbm": lambda N, D, C: 3e-6 * N * D * C + 5,
-    "hist_boosting": lambda N, D, C: 3e-6 * N * D * C + 5,
-    "gpflow": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
-    "gpytorch": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
-}
+PEER_SECONDS = 10.0
 
 
 def seconds_from_size(job: Job) -> float:
     """Estimate the seconds of a fit from the size of its table."""
     N, D, C = SIZES[job.dataset]
-    if job.method in PEER_SECONDS:
-        return float(PEER_SECONDS[job.method](N, D, C))
+    if job.method in PEERS:
+        return PEER_SECONDS
     size = job.n_inducing or DEFAULT_INDUCING
     M = max(1, round(size * N)) if isinstance(size, float) else size
     batch = job.options.get("batch_size", None if N <= DEFAULT_BATCH else DEFAULT_BATCH) or N
@@ -129,7 +122,7 @@ def run_target(target: Target, selection: Selection, options: RunOptions, echo: 
     )
     progress = Progress(todo, seconds, options.jobs, begun)
     try:
-        for done in workers.run_jobs(queue, options.jobs, options.context(), fresh=target.name == "compare"):
+        for done in workers.run_jobs(queue, options.jobs, options.context()):
             if done.failure:
                 tally.failures.append(f"{done.job}: {done.failure}")
             else:

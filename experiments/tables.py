@@ -37,6 +37,13 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     )
 
 
+def bold_lowest(cells: dict[str, float], methods: Sequence[str]) -> list[str]:
+    """The values of a line, the lowest in bold, a dash for a missing one."""
+    low = min(cells.values())
+    texts = {m: f"**{v:.3f}**" if v == low else f"{v:.3f}" for m, v in cells.items()}
+    return [texts.get(m, "–") for m in methods]
+
+
 def screen_text(target: Target, rows: list[Row]) -> str:
     """What the command prints at its end."""
     if target.file == "table2":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from experiments.jobs import (
     Row,
     key_of,
 )
-from experiments.methods import PEERS, WIDE_PEERS
-from experiments.sets import FOLDS, SIZES, UCI
+from experiments.methods import PEERS
+from experiments.sets import FOLDS, UCI
 from experiments.sets import FURTHER as FURTHER_SETS
 
 BATCH: dict[str, Any] = {
@@ -39,12 +38,8 @@ TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
 TOY_NOISE = 1e-2  # the labels are noise-free; a little noise keeps the factors smooth
 LONGEST_SECONDS = 1800  # limit of GFITC on the toy problem
 THESIS_SECONDS = 300  # limit on 90 % of satellite: GFITC and VI with many points would take hours
-OURS = ("auto", "ep", "sep", "rep", "vi_natural", "gfitc")  # in the comparison with other libraries
-COMPARED_SPLITS = dict.fromkeys((*UCI, "digits"), 5) | {"mnist": 1}
-COMPARED_SETS = tuple(COMPARED_SPLITS)
 WIDE_SETS = (*UCI, "digits", *FURTHER_SETS)
 WIDE_OURS, WIDE_SPLITS = ("fast", "balanced", "best"), 2
-MOST_ROWS = {"sklearn_gp": 2000, "gfitc": 1300}  # with more rows a fit takes hours
 
 
 @dataclass(frozen=True)
@@ -205,23 +200,12 @@ def flights() -> list[Job]:
     return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 
 
-def compare() -> list[Job]:
-    """Every method of ours and every peer on every data set where a fit is feasible."""
-    return [
-        Job("compared", d, s, m, "")
-        for d in COMPARED_SETS
-        for m in (*OURS, *PEERS)
-        if SIZES[d][0] <= MOST_ROWS.get(m, sys.maxsize)
-        for s in range(COMPARED_SPLITS[d])
-    ]
-
-
 def wide() -> list[Job]:
     """The default, the best effort and more peers on twenty-five sets, two splits each."""
     return [
         Job("compared", d, s, m, "")
         for d in WIDE_SETS
-        for m in (*WIDE_OURS, *WIDE_PEERS)
+        for m in (*WIDE_OURS, *PEERS)
         for s in range(WIDE_SPLITS)
     ]
 
@@ -248,7 +232,6 @@ def _list_targets() -> Iterable[Target]:
     yield Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits)
     yield Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds)
     yield Target("wide", "cavity and other libraries on twenty-five sets", "wide", wide, COMPARED_COLUMNS)
-    yield Target("compare", "cavity and other libraries", "compare", compare, COMPARED_COLUMNS)
 
 
 TARGETS = {target.name: target for target in _list_targets()}

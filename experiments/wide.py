@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.stats import studentized_range
+import math
 
-from experiments.comparison import NAMES, means
+import numpy as np
+from scipy.stats import rankdata, studentized_range
+
 from experiments.jobs import Row
-from experiments.methods import WIDE_PEERS
-from experiments.scores import Cell
-from experiments.sets import SIZES
-from experiments.tables import markdown
+from experiments.methods import PEERS
+from experiments.scores import Cell, mean_cell
+from experiments.tables import bold_lowest, markdown
 from experiments.targets import WIDE_OURS, WIDE_SETS, WIDE_SPLITS
 
-OWN_NAMES = {
+NAMES = {
     "fast": 'cavity, `effort="fast"`',
     "balanced": "cavity, default",
     "best": 'cavity, `effort="best"`',
+    "gpflow": "GPflow SVGP",
+    "logistic": "logistic regression",
+    "lightgbm": "LightGBM",
+    "hist_boosting": "HistGradientBoosting",
     "lightgbm_tuned": "LightGBM, tuned",
     "catboost": "CatBoost",
-    "xgboost": "XGBoost",
-    "extra_trees": "ExtraTrees",
-    "svm": "SVM, calibrated",
     "realmlp": "RealMLP",
-    "xrfm": "xRFM",
 }
-BOOSTED = ("lightgbm", "hist_boosting")
 SHORT = 8  # methods in the README
 CLOSE = 1.05  # times the best peer
 Table = dict[tuple[str, str], Cell]
@@ -33,26 +32,28 @@ Table = dict[tuple[str, str], Cell]
 
 def name(method: str) -> str:
     """Name of a method in this section."""
-    return OWN_NAMES.get(method) or NAMES[method]
+    return NAMES[method]
+
+
+def means(rows: list[Row], score: str) -> dict[tuple[str, str], Cell]:
+    """(data set, method) → mean over splits."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if not math.isnan(row[score]):
+            groups.setdefault((row["dataset"], row["method"]), []).append(row[score])
+    return {key: mean_cell(values) for key, values in groups.items()}
 
 
 def complete_methods(rows: list[Row]) -> list[str]:
     """Return the methods that have every set and split, ours first."""
-    done = {
-        m: {(r["dataset"], r["split"]) for r in rows if r["method"] == m} for m in (*WIDE_OURS, *WIDE_PEERS)
-    }
+    done = {m: {(r["dataset"], r["split"]) for r in rows if r["method"] == m} for m in (*WIDE_OURS, *PEERS)}
     return [m for m, found in done.items() if len(found) == len(WIDE_SETS) * WIDE_SPLITS]
 
 
 def mean_ranks(table: Table, methods: list[str]) -> dict[str, float]:
     """Return the mean rank of each method over the sets."""
-    places: dict[str, list[float]] = {m: [] for m in methods}
-    for dataset in WIDE_SETS:
-        values = {m: table[dataset, m].mean for m in methods}
-        for m, value in values.items():
-            less, same = sum(v < value for v in values.values()), sum(v == value for v in values.values())
-            places[m].append(less + (same + 1) / 2)
-    return {m: float(np.mean(p)) for m, p in places.items()}
+    ranks = rankdata([[table[d, m].mean for m in methods] for d in WIDE_SETS], axis=1)
+    return dict(zip(methods, ranks.mean(0).tolist(), strict=True))
 
 
 def critical_difference(n_methods: int, n_sets: int, level: float = 0.05) -> float:
@@ -74,9 +75,6 @@ def write_section(rows: list[Row], text: str) -> str:
     parts = ["## More sets, more peers", text, _rank_table(rows, methods), _noise_sentence(ranks)]
     if "best" in methods:
         parts.append(_sentences(table, methods))
-    left = [m for m in (*WIDE_OURS, *WIDE_PEERS) if m not in methods and any(r["method"] == m for r in rows)]
-    if left:
-        parts.append(f"Without every fit, so not ranked: {', '.join(name(m) for m in left)}.")
     return "\n\n".join([*parts, _nll_table(table, methods)])
 
 
@@ -140,58 +138,9 @@ def _sentences(table: Table, methods: list[str]) -> str:
             f"{d} ({table[d, 'best'].mean:.3f}, {name(best[d])} {table[d, best[d]].mean:.3f})" for d in behind
         )
         lines.append(f"It is behind on {', '.join(lost)}.")
-    if "balanced" in methods:
-        wins = sum(
-            table[d, "balanced"].mean <= min(table[d, m].mean for m in BOOSTED if m in methods)
-            for d in WIDE_SETS
-        )
-        lines.append(f"The default is below the better of LightGBM and HistGradientBoosting on {wins} sets.")
     return " ".join(lines)
 
 
 def _nll_table(table: Table, methods: list[str]) -> str:
-    lines = []
-    for d in WIDE_SETS:
-        low = min(table[d, m].mean for m in methods)
-        cells = [f"{table[d, m].mean:.3f}" for m in methods]
-        lines.append(
-            [d, *(f"**{c}**" if table[d, m].mean == low else c for m, c in zip(methods, cells, strict=True))]
-        )
+    lines = ([d, *bold_lowest({m: table[d, m].mean for m in methods}, methods)] for d in WIDE_SETS)
     return f"### NLL\n\n{markdown(['data set', *map(name, methods)], lines)}"
-
-
-def cost_table(rows: list[Row]) -> str:
-    """Return the seconds of each effort by the size of the table; means over the splits, with the device unless it is a CPU."""
-    seconds, devices = means(rows, "seconds"), {(r["dataset"], r["method"]): r["device"] for r in rows}
-
-    def cell(d: str, m: str) -> str:
-        if (d, m) not in seconds:
-            return "–"
-        on = "" if devices[d, m] == "cpu" else " (GPU)"
-        return f"{seconds[d, m].mean:.1f}{on}"
-
-    head = ["data set", "training rows", "features", "classes", '`"fast"`', "default", '`"best"`']
-    lines = [
-        [
-            d,
-            f"{SIZES[d][0]:,}",
-            str(SIZES[d][1]),
-            str(SIZES[d][2]),
-            *(cell(d, m) for m in ("fast", "balanced", "best")),
-        ]
-        for d in sorted(WIDE_SETS, key=lambda d: SIZES[d])
-    ]
-    return f"{markdown(head, lines)}\n\n{_cost_sentence(seconds, devices)}"
-
-
-def _cost_sentence(seconds: Table, devices: dict[tuple[str, str], str]) -> str:
-    """Say how many times as long as "fast" the others take, where all ran on a CPU."""
-    said = []
-    for m, words in (("balanced", "The default"), ("best", '`"best"`')):
-        both = [d for d in WIDE_SETS if {devices.get((d, "fast")), devices.get((d, m))} == {"cpu"}]
-        times = sorted(seconds[d, m].mean / seconds[d, "fast"].mean for d in both)
-        if times:
-            said.append(
-                f'{words} takes {times[0]:.0f} to {times[-1]:.0f} times as long as `"fast"` (median {np.median(times):.0f}).'
-            )
-    return " ".join(said)

@@ -102,11 +102,8 @@ class JobQueue:
         return None
 
 
-def run_jobs(queue: JobQueue, count: int, context: Context, fresh: bool = False) -> Iterator[Finished]:
-    """Run the jobs of a queue in `count` processes and yield each as it finishes.
-
-    `fresh`: start a new process for every job. Jobs that still run at the deadline are stopped.
-    """
+def run_jobs(queue: JobQueue, count: int, context: Context) -> Iterator[Finished]:
+    """Run the jobs of a queue in `count` processes and yield each as it finishes; at the deadline, stop those that run."""
     workers: list[Worker] = []
     with _ThreadVariables(context.threads):
         try:
@@ -123,7 +120,7 @@ def run_jobs(queue: JobQueue, count: int, context: Context, fresh: bool = False)
                 for worker in [w for w in workers if w.pipe in ready]:
                     done = worker.collect()
                     yield done
-                    following = None if fresh or not worker.process.is_alive() else queue.pop()
+                    following = None if not worker.process.is_alive() else queue.pop()
                     if following is None:
                         worker.stop()
                         workers.remove(worker)

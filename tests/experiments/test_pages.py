@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import comparison, page, runner, tables, wide
+from experiments import page, runner, tables, wide
 from experiments.jobs import ResultFile
 from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
 from experiments.sets import UCI
@@ -81,38 +81,8 @@ def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_other
     assert "nll" in runner.find_disagreement(old, other | {"nll": math.nan}, 0.1)
 
 
-def rank_rows() -> list[dict[str, object]]:
-    nll = {"wine": {"auto": 0.1, "logistic": 0.2, "lightgbm": 0.3}, "glass": {"auto": 0.9, "logistic": 0.9}}
-    return [
-        {"dataset": d, "method": m, "split": 0, "nll": v, "seconds": 1.0}
-        for d, line in nll.items()
-        for m, v in line.items()
-    ]
-
-
-def test_equal_scores_share_their_ranks() -> None:
-    ranks = comparison.mean_ranks(rank_rows(), ("auto", "logistic", "lightgbm"))
-    assert ranks == {"auto": (1.25, 2), "logistic": (1.75, 2), "lightgbm": (3.0, 1)}
-
-
 def test_the_critical_difference_is_nemenyis() -> None:
     assert wide.critical_difference(14, 25) == pytest.approx(3.97, abs=0.005)
     assert wide.critical_difference(2, 1) == pytest.approx(
         1.96, abs=0.005
     )  # q / √2 of two means is the normal's
-
-
-def test_methods_are_ranked_on_the_splits_that_they_share() -> None:
-    def row(method: str, split: int, nll: float) -> dict:
-        return {"dataset": "wine", "method": method, "split": split, "nll": nll}
-
-    rows = [row("auto", 0, 0.2), row("auto", 1, 0.9), row("logistic", 0, 0.3), row("rep", 5, 0.0)]
-    assert comparison.keep_shared_splits(rows, ("auto", "logistic")) == [rows[0], rows[2]]
-    assert comparison.mean_ranks(rows, ("auto", "logistic"))["auto"] == (1.0, 1)
-    assert comparison.keep_shared_splits(rows, ("auto", "lightgbm")) == rows[:2]
-
-
-def test_a_set_on_which_one_method_ran_alone_ranks_nobody() -> None:
-    alone = {"dataset": "mnist", "method": "auto", "split": 0, "nll": 0.1, "seconds": 1.0}
-    ranks = comparison.mean_ranks([*rank_rows(), alone], ("auto", "logistic", "lightgbm"))
-    assert ranks["auto"] == (1.25, 2)

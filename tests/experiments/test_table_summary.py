@@ -1,0 +1,250 @@
+"""Tables and curve: every method has the same rows, and the arithmetic of the summaries is what their words say."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import row_curve, table_data, table_fits, table_runs, table_summary
+from experiments.table_summary import Result
+
+
+def result(method: str, nll: float, table: str = "a", seed: int = 0, **more: object) -> Result:
+    facts = {
+        "collection": "raw",
+        "use": "report",
+        "rows": 80,
+        "columns": 3,
+        "classes": 2,
+        "tested": 20,
+        "error": 0.1,
+    }
+    facts |= {"se": 0.03, "fit": 1.0, "predict": 0.1, "machine": "x", "code": ""}
+    return Result(**facts | {"method": method, "nll": nll, "table": table, "seed": seed} | more)
+
+
+def record(method: str, losses: list[float], **more: object) -> dict[str, object]:
+    packed = table_fits.pack_losses(np.array(losses))
+    facts = result(method, float(np.mean(losses)), **more)._asdict()
+    return {k: v for k, v in facts.items() if not k.startswith(("se_", "estimate"))} | {"losses": packed}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A collection of one raw table: a noisy rule of a number and a text."""
+    rng = np.random.default_rng(0)
+    number, text = rng.normal(size=200), rng.choice(["x", "y", None], 200)
+    target = np.where(number + (text == "x") + 0.5 * rng.normal(size=200) > 0, "yes", "no")
+    (tmp_path / "raw").mkdir()
+    frame = pd.DataFrame({"a [1]": number, "text": text, "target": target})
+    frame.to_csv(tmp_path / "raw" / "small.csv.gz", index=False)
+    (tmp_path / "raw" / "index.json").write_text(json.dumps({"small": {"rows": 200, "use": "report"}}))
+    monkeypatch.setenv("CAVITY_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_training_rows_of_a_smaller_split_are_the_first_of_the_larger_one() -> None:
+    X, y = pd.DataFrame({"x": np.arange(100.0)}), np.arange(100) % 3
+    whole, part = (table_data.split_table(X, y, 3, rows) for rows in (0, 30))
+    assert len(whole.train) == 80 and not set(whole.train) & set(whole.test)
+    np.testing.assert_array_equal(part.train, whole.train[:30])
+    np.testing.assert_array_equal(part.test, whole.test)
+    rare = table_data.split_table(X, np.where(np.arange(100) == whole.test[0], 9, y), 3)
+    np.testing.assert_array_equal(rare.test, whole.test[1:])  # no training row has that class
+
+
+def test_losses_are_those_of_the_test_rows_and_survive_packing(folder) -> None:
+    job = {"collection": "raw", "table": "small", "seed": 0}
+    prior, lr = (table_fits.run_job(job | {"method": method}) for method in ("prior", "lr"))
+    data = table_data.split_table(*table_data.read_table("raw", "small"), 0)
+    share = np.bincount(data.y[data.train]) / len(data.train)
+    assert prior["nll"] == pytest.approx(-np.log(share[data.y[data.test]]).mean())
+    assert lr["nll"] < prior["nll"] and lr["tested"] == 40
+    assert table_fits.unpack_losses(lr["losses"]).mean() == pytest.approx(lr["nll"], rel=1e-3)
+
+
+def test_a_command_runs_what_is_missing_and_joins_it_with_the_rest(folder, capsys) -> None:
+    words = ["--methods", "prior,lr,hgb", "--seeds", "0", "--out", str(folder / "out.jsonl")]
+    assert table_runs.main(words) == 0
+    assert "| logistic regression | 1 | 1.00 |" in capsys.readouterr().out
+    assert table_runs.main(words) == 0
+    assert "0 fits to do, 3 done before" in capsys.readouterr().out
+
+
+def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
+    words = ["--methods", "nonsense", "--seeds", "0", "--out", str(folder / "out.jsonl")]
+    table_runs.main(words)
+    assert "nonsense" in table_runs.read_records([folder / "out.jsonl"])[0]["fail"]
+    table_runs.main(words)
+    assert capsys.readouterr().out.count("1 fits to do") == 2
+
+
+def test_small_tables_take_every_seed_and_large_ones_the_first(folder) -> None:
+    index = {"small": {"rows": 1599, "use": "choose"}, "large": {"rows": 1600, "use": "choose"}}
+    (folder / "raw" / "index.json").write_text(json.dumps(index))
+    args = argparse.Namespace(collection="raw", use="choose", only=None, seeds="4,5", methods="a,b")
+    jobs = [(job["method"], job["table"], job["seed"]) for job in table_runs.make_jobs(args)]
+    assert jobs == [(m, *rest) for m in "ab" for rest in (("large", 4), ("small", 4), ("small", 5))]
+
+
+@pytest.mark.parametrize("member", table_fits.MEMBERS)
+def test_a_pool_without_a_member_has_all_others(member, monkeypatch) -> None:
+    from cavity.fitting import classification, members
+
+    recipes = (members.Frequencies, members.Linear, members.Boosting, members.Networks, members.Forests)
+    monkeypatch.setattr(classification, "make_members", lambda: list(recipes))
+    table_fits.Ours(f"default-{member}")
+    left = [recipe.name for recipe in classification.make_members()]
+    assert {recipe.name for recipe in recipes} - set(left) == {table_fits.MEMBERS[member]}
+    assert len(left) == len(recipes) - 1
+
+
+def test_ratios_are_geometric_means_over_tables_after_means_over_seeds() -> None:
+    results = [result("hgb", 0.4), result("hgb", 0.4, seed=1), result("hgb", 1e-4, "b")]
+    results += [result("default", 0.2), result("default", 0.8, seed=1), result("default", 0.04, "b")]
+    logs = table_summary.compare(results, "default", "hgb", table_summary.floored_nll)
+    assert logs == pytest.approx({"a": 0.0, "b": math.log(4)})  # 0.0001 counts as 0.01
+    ratio = table_summary.geometric_mean(logs.values())
+    assert ratio.mean == pytest.approx(2) and ratio.se == pytest.approx(2 * math.log(4) / 2)
+
+
+def test_seconds_are_compared_on_one_machine() -> None:
+    results = [result("hgb", 0.4, fit=1.0), result("hgb", 0.4, fit=10.0, machine="y")]
+    results += [result("default", 0.3, fit=30.0, machine="y"), result("cat", 0.3, fit=5.0)]
+    for method, times in (("default", 3), ("cat", 5)):
+        found = table_summary.compare(results, method, "hgb", table_summary.fit_seconds, one_machine=True)
+        assert math.exp(found["a"]) == pytest.approx(times)
+    assert not table_summary.compare(results, "default", "cat", table_summary.fit_seconds, one_machine=True)
+
+
+def test_ranks_share_ties_and_need_every_table() -> None:
+    results = [
+        result(m, nll, t)
+        for t, values in (("a", (1, 2, 2)), ("b", (3, 1, 2)))
+        for m, nll in zip("pqr", values, strict=True)
+    ]
+    ranks = table_summary.find_ranks([*results, result("p", 0.1, "only p")], list("pqr"))
+    assert {m: cell.mean for m, cell in ranks.items()} == {"p": 2.0, "q": 1.75, "r": 2.25}
+
+
+def test_a_law_is_broken_beyond_two_paired_errors() -> None:
+    base = [0.5, 1.5, 0.5, 1.5]
+    records = [
+        record("lr", base),
+        record("default", [0.75, 1.75, 0.75, 1.75]),
+        record("fast", [1.5, 1.5, 0.5, 1.5]),
+    ]
+    results = table_summary.make_results(records)
+    worse = {m: table_summary.find_excess(results, m, "lr")[0] for m in ("default", "fast")}
+    assert worse["default"] == ("a", 0.25, 0.0) and worse["default"].is_worse  # every row is worse
+    assert worse["fast"].mean == 0.25 and not worse["fast"].is_worse  # one row of four is
+    assert worse["fast"].se == pytest.approx(np.std([1, 0, 0, 0]) / 2)
+    assert "logistic regression | 1 of 1 | a (+0.250 ± 0.000)" in table_summary.law_table(results)
+
+
+def test_errors_of_seeds_shrink_with_their_number() -> None:
+    results = [result("lr", 0.4, seed=s) for s in range(4)]
+    results += [result("default", 0.5, seed=s, se_lr=0.06) for s in range(4)]
+    (found,) = table_summary.find_excess(results, "default", "lr")
+    assert found.mean == pytest.approx(0.1) and found.se == pytest.approx(0.03)
+
+
+def test_an_estimate_covers_within_two_errors_of_its_own_and_the_test_rows() -> None:
+    near, far = (
+        result("default", 0.5, t, estimate=e, estimate_se=0.04) for t, e in (("a", 0.59), ("b", 0.61))
+    )
+    assert table_summary.find_coverage([near, far], "default") == (1, 2, pytest.approx(2.0))
+
+
+def test_fast_is_slow_above_half_of_the_default() -> None:
+    results = [
+        result(m, 0.5, t, fit=s)
+        for t, times in (("a", (4, 2)), ("b", (4, 3)))
+        for m, s in zip(("default", "fast"), times, strict=True)
+    ]
+    assert table_summary.find_slow(results) == {"b": pytest.approx(0.75)}
+
+
+def test_what_a_member_buys_is_the_ratio_without_it() -> None:
+    results = [result("default", 0.5), result("default-forest", 0.6, fit=0.5)]
+    assert "| forest | 1 | 1.2000 | 1 | 0.50 |" in table_summary.member_table(results)
+
+
+def test_results_survive_a_file(tmp_path) -> None:
+    results = table_summary.make_results([record("lr", [0.5, 1.5]), record("default", [0.5, 1.0])])
+    table_summary.write_results(tmp_path / "r.csv", results)
+    again = table_summary.read_results(tmp_path / "r.csv")
+    assert table_summary.law_table(again) == table_summary.law_table(results)
+    assert [r.key for r in again] == [r.key for r in results] and math.isnan(again[0].se_hgb)
+
+
+# ---------------------------------------------------------------- the curve
+def points() -> list[Result]:
+    """Two tables with 300 rows, one of them with 3,000."""
+    seconds = {("a", 300): (0.5, 0.05), ("b", 300): (4.0, 1.0), ("a", 3000): (30.0, 2.0)}
+    return [
+        result(method, nll, table, rows=rows, fit=fit)
+        for (table, rows), times in seconds.items()
+        for method, nll, fit in zip(("default", "hgb"), (0.3, 0.4), times, strict=True)
+    ]
+
+
+def test_a_table_has_the_sizes_that_its_training_rows_allow(monkeypatch) -> None:
+    rows = {"numeric": {"letter": 20_000, "magic": 4000}, "large": {"storms": 1250}}
+    monkeypatch.setattr(
+        row_curve, "list_tables", lambda c: [table_data.Entry(c, n, k, "") for n, k in rows[c].items()]
+    )
+    args = argparse.Namespace(only="letter,magic,storms", sizes="300,1000,3000,10000,30000", methods="hgb")
+    found = [(job["train_rows"], job["table"]) for job in row_curve.make_jobs(args)]
+    assert found == [(n, t) for n in (300, 1000) for t in ("letter", "magic", "storms")] + [
+        (3000, "letter"),
+        (3000, "magic"),
+        (10_000, "letter"),
+    ]
+
+
+def test_ratios_of_a_size_are_over_its_tables() -> None:
+    lines = row_curve.size_table(points()).splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [["| 300", "2"], ["| 3,000", "1"]]
+    assert "6.32" in lines[0] and "15.00" in lines[1] and "0.750" in lines[1]  # √(10 · 4), 30 / 2
+
+
+def test_fits_below_a_second_need_no_ratio() -> None:
+    said = row_curve.goal_sentence(points())
+    assert "at 1 of 3 points: a with 3,000 rows (15)" in said and "higher at none" in said
+
+
+def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all(tmp_path: Path) -> None:
+    assert "python -m experiments curve" in row_curve.write_block(tmp_path)
+    table_summary.write_results(tmp_path / row_curve.FILE, points())
+    text = row_curve.write_block(tmp_path)
+    assert "| a | 3,000 | 30 s, 0.300 | 2 s, 0.400 |" in text
+
+
+def test_the_picture_carries_the_digest_of_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    table_summary.write_results(tmp_path / row_curve.FILE, points())
+    row_curve.draw(tmp_path, tmp_path / "curve.png")
+    assert row_curve.digest(tmp_path).encode() in (tmp_path / "curve.png").read_bytes()
+
+
+def test_ranks_take_the_seeds_that_all_methods_have() -> None:
+    results = [result("p", 0.2), result("p", 0.9, seed=1), result("q", 0.3)]
+    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == {
+        "p": 1.0,
+        "q": 2.0,
+    }
+    assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
+
+
+def test_the_curve_shows_seconds_of_one_machine_and_marks_others() -> None:
+    other = [
+        result("hgb", 0.4, rows=300, fit=9.0, machine="y"),
+        result("lgbm", 0.4, rows=300, fit=8.0, machine="y"),
+    ]
+    text = row_curve.full_table([*points(), *other])
+    assert "| a | 300 | 0.5 s, 0.300 | 0.05 s, 0.400 | 8 s†, 0.400 |" in text
