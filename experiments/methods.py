@@ -22,7 +22,6 @@ METHODS: dict[str, Method] = {
     "auto": Method("auto", {}, {"effort": "fast", "calibration": None}),  # rows older than the calibration
     "fast": Method("auto", {}, {"effort": "fast"}),
     "balanced": Method("auto"),
-    "best": Method("auto", {}, {"effort": "best"}),
     "ep": Method("ep"),
     "ep_long": Method("ep"),
     "ep_prior": Method("ep", {}, POOLED),
@@ -63,7 +62,6 @@ PEERS = {
 TITLES = {
     "auto": "auto (one fit, no calibration)",
     "balanced": "auto (as shipped)",
-    "best": 'auto, effort="best"',
     "ep": "EP",
     "sep": "SEP",
     "ep_outer": "EP-outer",

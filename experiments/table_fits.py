@@ -26,7 +26,7 @@ FLOOR = 1e-15  # smallest probability that counts, as in scikit-learn's log_loss
 MOST_LEVELS = 200  # of a category, for peers that take categories
 PATIENCE = 50  # rounds of boosting without improvement
 AUTOGLUON_SECONDS = 90
-OURS = {"default": "", "fast": "effort='fast'", "best": "effort='best'"}
+OURS = {"default": "", "fast": "effort='fast'"}
 MEMBERS = {  # what a member is called in `default-MEMBER` → its name in the package
     "networks": "networks",
     "forest": "extra trees",

@@ -4,7 +4,7 @@
     python -m experiments tables --src before=OTHER/src --methods default,before:default --out FILE.jsonl
     python -m experiments tables --summary --out FILE.jsonl --join PEERS.jsonl
 
-A method is default, fast, best; hgb, lgbm, cat, lr, prior, realmlp, autogluon; default-MEMBER, a pool without networks, forest,
+A method is default, fast; hgb, lgbm, cat, lr, prior, realmlp, autogluon; default-MEMBER, a pool without networks, forest,
 boosting, linear or frequencies; or options such as "effort='fast',n_inducing=50" (then `;` separates methods). NAME:METHOD takes
 the package of `--src NAME=PATH`. Tables below 1,600 rows take all seeds, larger ones the first. Fits in --out are not repeated.
 """
@@ -26,7 +26,7 @@ from experiments.jobs import ROOT, find_commit
 from experiments.table_data import COLLECTIONS, FEW_ROWS, USES, list_tables
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-METHODS = "default,fast,best,hgb,lr,prior"
+METHODS = "default,fast,hgb,lr,prior"
 KEY = ("collection", "table", "seed", "method", "train_rows")
 Record = dict[str, Any]
 

@@ -27,7 +27,6 @@ ERRORS = 2.0  # standard errors that count as noise
 NAMES = {
     "default": "cavity, default",
     "fast": 'cavity, `"fast"`',
-    "best": 'cavity, `"best"`',
     "hgb": "HistGradientBoosting",
     "lgbm": "LightGBM",
     "cat": "CatBoost",
@@ -316,7 +315,7 @@ def sentences(results: list[Result]) -> str:
             + (f": {where}." if where else ".")
         )
     older = [(m.rpartition(":")[2], m) for m in order_methods(results) if ":" in m]
-    for m, base in (("fast", "default"), ("best", "default"), *older):
+    for m, base in (("fast", "default"), *older):
         nll = compare(results, m, base, floored_nll)
         if nll:
             seconds = compare(results, m, base, fit_seconds, one_machine=True).values()

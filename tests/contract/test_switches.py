@@ -47,7 +47,7 @@ def test_with_every_switch_set_nothing_is_chosen() -> None:
     z = np.random.default_rng(0).standard_normal((60, 2))
     X, y = np.exp(4 * z), np.arange(60) % 3
     clf = GPClassifier(
-        effort="best", calibration=None, ensemble=None, kernel=RBF(), n_inducing=7, inducing="random",
+        effort="fast", calibration=None, ensemble=None, kernel=RBF(), n_inducing=7, inducing="random",
         learning_rate=0.01, batch_size=None, max_epochs=3, device="cpu", random_state=0,
         training=Training(share=None, optimizer="sign", damping=0.5, tol=0.0, jitter=1e-6),
     ).fit(X, y)  # fmt: skip

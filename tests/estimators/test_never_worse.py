@@ -60,15 +60,6 @@ def test_the_default_is_not_worse_than_fast_where_rules_decide_and_a_class_is_ra
     check_not_worse("balanced", "fast", *draw_rules(kind, rows, seed, classes))
 
 
-@pytest.mark.parametrize("rows", [150, slow(600), slow(1500)])
-def test_best_is_not_worse_than_the_default(rows):
-    rng = np.random.default_rng(rows)
-    X = rng.normal(size=(rows + 4000, 6))
-    f = np.sin(X @ rng.normal(size=(6, 12))) @ rng.normal(size=(12, 3))
-    y = (f + 0.3 * rng.gumbel(size=f.shape)).argmax(1)
-    check_not_worse("best", "balanced", X[:rows], y[:rows], X[rows:], y[rows:])
-
-
 def check_not_worse(effort, other, X, y, new, labels):
     logs = (
         GPClassifier(effort=each, random_state=0)

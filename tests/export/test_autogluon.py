@@ -105,15 +105,15 @@ def test_the_warm_up_needs_no_rows_and_knows_what_tabarena_tells_it(wrappers, pr
 
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.filterwarnings("ignore")
-def test_best_is_a_system_with_a_pool_of_its_own(wrappers, limits):
+def test_the_default_is_a_system_with_a_pool_of_its_own(wrappers, limits):
     made = wrappers[1].CavitySystem()
     system = made._fit_system(
         FRAME[:60], LABELS[:60], problem_type="multiclass", target_name="y", eval_metric=None,
         validation_metadata=None, num_cpus=1, num_gpus=0, memory_limit=None, time_limit=20, random_state=3,
     )  # fmt: skip
     assert system is made and limits == [19.0]
-    assert made.estimator.effort == "best" and made.estimator.random_state == 3
+    assert made.estimator.effort == "balanced" and made.estimator.random_state == 3
     assert made.estimator.plan_.calibration.pools
     found = made._predict_proba(FRAME[60:])
     assert list(found.columns) == ["x", "y", "z"] and found.index.equals(FRAME[60:].index)
-    assert wrappers[1].CavitySystem.config_generator().name == "Cavity (best)"
+    assert wrappers[1].CavitySystem.config_generator().name == "Cavity"

@@ -38,7 +38,7 @@ def classifier(data):
         REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15,
         training=Training(learn=("kernel", "inducing", "noise")),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
-        calibration="temperature", effort="best", ensemble=[HistGradientBoostingClassifier(max_iter=2)],
+        calibration="temperature", ensemble=[HistGradientBoostingClassifier(max_iter=2)],
     )  # fmt: skip
     clf.fit(Prepared(X, preparation), y)
     new = Prepared(X[:8])

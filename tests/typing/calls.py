@@ -17,7 +17,7 @@ from cavity.prediction.ranked_rows import RankedRows
 Array = npt.NDArray[np.float64]
 X, y = np.zeros((4, 2)), ["a", "b", "a", "b"]
 
-clf = GPClassifier(REP(epsilon=0.1), effort="best", kernel=RBF() + Linear(), random_state=0, n_inducing=0.5)
+clf = GPClassifier(REP(epsilon=0.1), effort="fast", kernel=RBF() + Linear(), random_state=0, n_inducing=0.5)
 GPClassifier("ep", calibration=None, inducing=X, class_weight={"a": 2.0}, callbacks=[callbacks.TimeBudget(3)])
 GPClassifier(ensemble=[LogisticRegression()], training=Training(learn=("kernel",), dtype="float32"))
 GPClassifier(efort="fast")  # type: ignore[call-arg]
@@ -28,7 +28,7 @@ GPClassifier(calibration=True)  # type: ignore[arg-type]
 GPClassifier(class_weight="even")  # type: ignore[arg-type]
 GPClassifier(kernel="RBF")  # type: ignore[arg-type]
 GPClassifier(ensemble="forest")  # type: ignore[arg-type]
-GPClassifier("ep", "best")  # type: ignore[call-arg]
+GPClassifier("ep", "fast")  # type: ignore[call-arg]
 GPClassifier(training=Training(optimizer="sgd"))  # type: ignore[arg-type]
 
 assert_type(clf.fit(X, y, time_limit=10), GPClassifier)

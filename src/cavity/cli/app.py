@@ -134,7 +134,7 @@ def fit(
     ] = False,
     config: Annotated[Path | None, _option("File of settings; flags override it.", "TOML")] = None,
     method: Annotated[Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")] = None,
-    effort: Annotated[Text, _option("fast, balanced or best.", "NAME")] = None,
+    effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
     kernel: Annotated[Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")] = None,
     n_inducing: Annotated[Text, _option("Inducing points per class, or a fraction of rows.", "N")] = None,
     batch_size: Annotated[Text, HIDDEN] = None,

@@ -25,7 +25,7 @@ Seed: TypeAlias = int | np.random.RandomState | None
 Device: TypeAlias = Union[str, "torch.device"]
 KernelArgument: TypeAlias = Union["KernelLike", None]
 
-Effort: TypeAlias = Literal["fast", "balanced", "best"]
+Effort: TypeAlias = Literal["fast", "balanced"]
 Calibration: TypeAlias = Literal["auto", "temperature"]
 ClassifierMethod: TypeAlias = Union[
     Literal["auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"], "Method"

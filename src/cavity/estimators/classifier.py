@@ -61,9 +61,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     method : str or cavity.methods.Method, default="auto"
         "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
-    effort : {"fast", "balanced", "best"}
-        How far method="auto" goes. "fast": one Gaussian process with 100 inducing points. "balanced": more points on large tables,
-        and a pool with trees and networks. "best": more of these in the pool; above 6,000 rows more points again.
+    effort : {"fast", "balanced"}
+        How much work method="auto" may take. "fast": a Gaussian process pooled with class frequencies, logistic regression and two
+        small networks; boosting above 2,000 rows. "balanced": more inducing points, boosting and extra trees at any size.
     calibration : {"auto", None, "temperature"}
         "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
         source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.

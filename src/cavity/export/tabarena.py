@@ -1,4 +1,4 @@
-"""`effort="best"` as a system of TabArena: a pipeline that pools a Gaussian process with trees and finds its own weights."""
+"""GPClassifier as a system of TabArena: a pipeline that pools a Gaussian process with trees and finds its own weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CavitySystem"]
 
 
 class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
-    """GPClassifier with `effort="best"`, or GPRegressor, as a system: it gets raw rows and calibrates itself.
+    """GPClassifier or GPRegressor as a system: it gets raw rows and calibrates itself.
 
     The model class `cavity.export.autogluon.CavityModel` is the Gaussian process alone.
     """
@@ -38,8 +38,6 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
         **kwargs: Any,
     ) -> CavitySystem:
         arguments: dict[str, Any] = {"random_state": random_state or 0}
-        if problem_type != "regression":
-            arguments["effort"] = "best"
         self.estimator = fit_estimator(
             problem_type, X, y, arguments, time_limit=time_limit, num_cpus=num_cpus, num_gpus=num_gpus
         )
@@ -56,4 +54,4 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
         """Return the only configuration, a SystemConfigGenerator of TabArena."""
         from tabarena.utils.config_utils import SystemConfigGenerator
 
-        return SystemConfigGenerator(model_cls=cls, name="Cavity (best)", manual_configs=[{}])
+        return SystemConfigGenerator(model_cls=cls, name="Cavity", manual_configs=[{}])

@@ -193,7 +193,8 @@ class Boosting:
         model = bin_without_weights(
             HistGradientBoostingClassifier(
                 learning_rate=self.rate,
-                max_iter=self.rounds or (FIRST_ROUNDS if left() == math.inf else LIMITED_ROUNDS),
+                max_iter=self.rounds
+                or (FIRST_ROUNDS if left() == math.inf else min(LIMITED_ROUNDS, FIRST_ROUNDS)),
                 l2_regularization=BOOSTING_L2,
                 early_stopping=False,
                 warm_start=True,
@@ -208,12 +209,13 @@ class Boosting:
         loss = _find_losses(model, known)
         least = LEAST_GAIN * _find_entropy(rows)
         most = min(MOST_ROUNDS, len(y) // ROWS_PER_ROUND)
-        while _pays(loss, least) and (rounds := model.max_iter) < most:
-            seconds, spent = left(), before - left()
-            more = rounds if seconds == math.inf else min(rounds, int(rounds * seconds / max(spent, 1e-9)))
-            if more < 1:
+        while (rounds := model.max_iter) < FIRST_ROUNDS or (_pays(loss, least) and rounds < most):
+            goal, seconds, spent = max(2 * rounds, FIRST_ROUNDS), left(), before - left()
+            if seconds < math.inf:
+                goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
+            if goal <= rounds:
                 break
-            model.set_params(max_iter=rounds + more).fit(X, y, weight)
+            model.set_params(max_iter=goal).fit(X, y, weight)
             loss = _find_losses(model, known)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(self, rounds=best)

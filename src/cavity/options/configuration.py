@@ -101,7 +101,7 @@ class ClassifierConfig(Config):
     patience: int = field(metadata=checked(whole, 1))
     calibration: str | None = field(metadata=checked(one_of, ("auto", None, "temperature")))
     ensemble: Any = field(metadata=taken(checks.read_ensemble))  # None, a name, or classifiers to pool with
-    effort: str = field(metadata=checked(one_of, ("fast", "balanced", "best")))
+    effort: str = field(metadata=checked(one_of, ("fast", "balanced")))
     share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
     schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))
 

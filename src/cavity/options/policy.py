@@ -22,7 +22,7 @@ from cavity.options.value_checks import inducing_count, is_whole
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 # The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [33, 65]
-BUDGET = {"fast": 4e9, "balanced": 1e10, "best": 4e10}
+BUDGET = {"fast": 4e9, "balanced": 1e10}
 MOST_BUDGETS = 10
 GPU_BUDGET = 300  # times that of a CPU
 STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²
@@ -53,14 +53,14 @@ LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
 # Rows that judge the model: folds that learn again, or a part of the rows. [48, 66]
 FOLDS = 3
-FOLD_ROWS = {"fast": 500, "balanced": 2000, "best": 2000}
+FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all rows
 
 # Members of the pool. [39, 65]
-TREES = {"fast": 0, "balanced": 100, "best": 200}
+TREES = {"fast": 0, "balanced": 100}
 BOOSTING_RATE = 0.1
-NETWORKS = {"fast": 2, "balanced": 2, "best": 8}
+NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
 
 
@@ -312,7 +312,7 @@ def plan_calibration(
         parts=parts if how in ("folds", "part") else 0,
         pools=members,
         linear=auto,
-        networks=NETWORKS[effort] if auto else 0,
+        networks=NETWORKS if auto else 0,
         trees=TREES[effort if auto else "balanced"] if trees else 0,
         rate=BOOSTING_RATE if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
