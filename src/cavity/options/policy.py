@@ -17,6 +17,7 @@ from cavity.errors import BadOption
 from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.method import Method, method_names
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.options.training import Training
 from cavity.options.value_checks import inducing_count, is_whole
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -36,7 +37,7 @@ POINTS_PER_ROOT = (
 LEAST_POINTS, USUAL_POINTS = 20, 100
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
-# Named methods: the schedules of the papers. [24, 29]
+# Named methods, where the user sets a part of the papers' schedule, or there are more rows. [24, 29]
 FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
 NAMED_POINTS = 100
 FULL_BATCH_ROWS = 1000
@@ -121,9 +122,12 @@ def count_seen(config: Config, size: TableSize) -> int:
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether method="auto" trains by L-BFGS on all rows."""
-    if not _is_free(config, size):
+    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always with a named method, whose points are given."""
+    if not _is_open(config, size):
         return False
+    if not config.method.recommended:
+        all_rows = config.batch_size is None or config.method.needs_all_rows
+        return config.method.site_store != "free" and (all_rows or size.rows <= FULL_BATCH_ROWS)
     affordable = LBFGS_EPOCHS * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
@@ -134,7 +138,8 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     method = config.method.resolve(sites_per_row or not config.method.recommended)
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
-    recommended, free = config.method.recommended and not config.spectral, _is_free(config, size)
+    recommended = config.method.recommended and not config.spectral
+    free = recommended and _is_open(config, size)
     quick = takes_lbfgs(config, size, M)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
@@ -173,7 +178,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
-        planned=config.max_epochs is None and (batch is not None or recommended),
+        planned=config.max_epochs is None and (batch is not None or recommended or quick),
         damping=config.damping or (method.sweep_damping if batch is None else 1.0),
         sweep_damping=config.damping or method.sweep_damping,
         tol=config.tol,
@@ -202,11 +207,14 @@ def _choose_steps(config: Config, size: TableSize, M: int, free: bool) -> Steps:
     return Steps(min(visits // rows, 4 * STEPS), rows, RATE)
 
 
-def _is_free(config: Config, size: TableSize) -> bool:
-    """Return whether method="auto" chooses batches, optimiser, schedule and step size."""
-    chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
+def _is_open(config: Config, size: TableSize) -> bool:
+    """Return whether the library chooses batches, optimiser, schedule and step size: for a named method, if the user sets none."""
+    method, chosen = config.method, config.learning_rate is not None or config.batch_size not in ("auto", None)
+    if not method.recommended:
+        chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
+        chosen = chosen or method.task != "classification"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
-    return config.method.recommended and not config.spectral and size.numbered and not given
+    return not config.spectral and size.numbered and not given
 
 
 def _batch_size(
