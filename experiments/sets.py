@@ -22,7 +22,18 @@ FURTHER = (
     "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic",
     "mammographic", "tic_tac_toe", "chess", "housevotes", "heart", "bands", "vowel",
 )  # fmt: skip
-NAMES = (*UCI, "satellite90", "vehicle_folds", "digits", "five_digits", "five_digits_noisy", "mnist", "toy", *FLIGHTS, *FURTHER)
+NAMES = (
+    *UCI,
+    "satellite90",
+    "vehicle_folds",
+    "digits",
+    "five_digits",
+    "five_digits_noisy",
+    "mnist",
+    "toy",
+    *FLIGHTS,
+    *FURTHER,
+)
 
 TRAIN_FRACTION = {"satellite": 0.2, "waveform": 0.3}  # 0.9 for the other tables, as in the papers
 WAVEFORM_ROWS = 1000

@@ -126,17 +126,17 @@ def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
 
 
 def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Draw half of Z_c from class c, and the other half from all rows."""
-    Z = []
+    """Draw half of Z_c from class c, and the other half from all rows; classes in an order of their rows, whatever their names."""
+    Z = np.empty((C, M, pool.X.shape[1]))
     total = pool.weight
-    for c in range(C):
+    for c in np.lexsort(pool.class_weight[::-1]):
         own = pool.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
         others = total.copy()
         others[first] = 0.0
-        Z.append(pool.X[np.concatenate([first, _draw(others, M - half, rng)])])
-    return np.stack(Z)
+        Z[c] = pool.X[np.concatenate([first, _draw(others, M - half, rng)])]
+    return Z
 
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:

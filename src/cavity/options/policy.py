@@ -122,7 +122,7 @@ def count_seen(config: Config, size: TableSize) -> int:
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always with a named method, whose points are given."""
+    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always, if the method is named."""
     if not _is_open(config, size):
         return False
     if not config.method.recommended:
@@ -209,7 +209,10 @@ def _choose_steps(config: Config, size: TableSize, M: int, free: bool) -> Steps:
 
 def _is_open(config: Config, size: TableSize) -> bool:
     """Return whether the library chooses batches, optimiser, schedule and step size: for a named method, if the user sets none."""
-    method, chosen = config.method, config.learning_rate is not None or config.batch_size not in ("auto", None)
+    method, chosen = (
+        config.method,
+        config.learning_rate is not None or config.batch_size not in ("auto", None),
+    )
     if not method.recommended:
         chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
         chosen = chosen or method.task != "classification"
