@@ -50,7 +50,7 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
-RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [51]
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 
@@ -98,7 +98,7 @@ def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
     """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
 
     Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
-    nor leave-one-out would see it. [decision 57]
+    nor leave-one-out would see it. [decision 51]
     """
     rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
     rare = rows < RARE_CELLS
