@@ -18,19 +18,6 @@ def marginals(C, B=6, seed=0):
     return Latents(torch.tensor(mean), torch.tensor(var + residual), torch.tensor(residual)), y
 
 
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_sites(C):
-    y = torch.arange(C)
-    sites = FACTORS[C].sites(y)
-    if C == 2:
-        assert sites.tolist() == [[0], [0]]
-        return
-    assert sites.shape == (C, 2 * (C - 1))
-    for label, row in enumerate(sites.tolist()):
-        assert row[: C - 1] == [label] * (C - 1)
-        assert row[C - 1 :] == [c for c in range(C) if c != label]
-
-
 @pytest.mark.parametrize("exponent", [None, 0.999, 0.5, 0.01])
 @pytest.mark.parametrize("C", [2, 3, 5])
 def test_derivatives_are_those_of_the_value(C, exponent):
@@ -53,18 +40,6 @@ def test_derivatives_are_those_of_the_value(C, exponent):
                 2 * h
             )
             np.testing.assert_allclose(getattr(got, name)[:, s], difference, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_the_value_is_a_probability(C):
-    """log of the product over rivals; two classes add up to one."""
-    f, y = marginals(C)
-    assert (FACTORS[C].moments(f, y, None).value < 0).all()
-    if C == 2:
-        other = FACTORS[C].moments(f, 1 - y, None).value
-        torch.testing.assert_close(
-            (FACTORS[C].moments(f, y, None).value.exp() + other.exp()), torch.ones(6).double()
-        )
 
 
 @pytest.mark.parametrize("C", [2, 3])

@@ -51,14 +51,11 @@ def test_a_given_factor_gives_the_same_projection(learn):
     torch.testing.assert_close(whole.r, given.r, rtol=1e-12, atol=1e-13)
 
 
-def test_inducing_points_are_the_user_s():
+def test_inducing_points_are_the_user_s_and_are_stepped_in_units_of_the_spread():
     prior, _, Z, *_ = setting(learn=())
     assert np.array_equal(prior.Z, Z), "to the last bit where they are not learnt"
     prior, _, Z, *_ = setting()
     np.testing.assert_allclose(prior.Z.detach(), Z, rtol=1e-13)
-
-
-def test_inducing_points_are_stepped_in_units_of_the_spread():
     prior, X, Z, *_ = setting()
     spread = summarize(X, np.ones(len(X)), np.random.default_rng(0)).spread
     with torch.no_grad():

@@ -195,13 +195,10 @@ def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
     assert sorted(taken) == list(shard.mine)
 
 
-def test_the_seed_decides_the_order(source):
+def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
     data = stream(source)
     orders = [[b.index.tolist() for b in data.batches(20, generator(seed))] for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
-
-
-def test_the_next_pass_has_another_order(source):
     data, g = stream(source), generator()
     first, second = ([b.index.tolist() for b in data.batches(20, g)] for _ in range(2))
     assert first != second
@@ -220,12 +217,6 @@ def test_rows_are_converted_batch_by_batch(source):
     data = stream(source, torch.float32)
     assert {b.X.dtype for b in data.batches(50, generator())} == {torch.float32}
     assert {b.weight.dtype for b in data.whole().split(50)} == {torch.float64}
-
-
-def test_a_small_buffer_still_gives_every_row_once(source, monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 30)
-    batches = list(stream(source).batches(8, generator()))
-    assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
 
 
 def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monkeypatch):
