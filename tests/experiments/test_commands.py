@@ -30,7 +30,7 @@ def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
             0,
             "table2: 4 fits",
         ),
-        ("wide --plan --sets nowhere", 2, "nowhere"),
+        ("table2 --plan --sets nowhere", 2, "nowhere"),
         ("fig9", 2, "fig9"),
         ("--check --seed 3 --seconds 7", 1, "7 s"),
     ],

@@ -86,3 +86,11 @@ def test_labels_of_the_toy_belong_to_smooth_functions_in_its_box() -> None:
     nearest = ((data.X_test[:, None] - data.X[None]) ** 2).sum(-1).argmin(1)
     assert (data.y[nearest] == data.y_test).mean() > 0.9 and (data.X != other.X).any()
     assert (np.abs(data.X) <= sets.BOX).all() and set(data.y) == {0, 1, 2}
+
+
+def test_folds_of_a_shuffle_are_disjoint_and_cover_the_rows() -> None:
+    X, y = np.arange(40.0)[:, None], np.repeat([0, 1], 20)
+    folds = [sets._fold(X, y, number) for number in range(10, 20)]
+    assert sorted(np.concatenate([f.X_test[:, 0] for f in folds])) == list(range(40))
+    assert all((f.y_test == 0).sum() == 2 and len(f.y) == 36 for f in folds)
+    assert (sets._fold(X, y, 0).X_test != folds[0].X_test).any()

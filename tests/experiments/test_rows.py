@@ -13,7 +13,7 @@ JOB = Job("score", "wine", 0, "ep", "10%", options={"max_epochs": 250})
 
 def row(job: Job, **values: float) -> Row:
     blank = {"dataset": job.dataset, "split": job.split, "method": job.method, "inducing": job.inducing}
-    return blank | {"flip": job.flip, "settings": job.settings, "nll": 0.1, "note": "a, b"} | values
+    return blank | {"flip": job.flip, "settings": job.settings, "nll": 0.1} | values
 
 
 def test_what_is_added_is_read_back(tmp_path: Path) -> None:
