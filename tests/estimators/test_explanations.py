@@ -210,12 +210,6 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
     assert found.shape == (8,) and (found > 0).all()
 
 
-def test_print_names_the_cells_that_matter(fitted):
-    clf, table, _ = fitted
-    text = str(clf.explain_rows(table[:7], table))
-    assert "row 0: " in text and "and 2 more rows" in text and "signal = " in text and "key" not in text
-
-
 # ---------------------------------------------------------------- importance of columns
 
 
@@ -227,27 +221,6 @@ def test_noise_of_every_kind_is_near_zero(fitted, regressor):
         for name in ("number", "coin", "levels", "date"):
             assert found[name] < 0.1 * least, found
         assert found["key"] == found["same"] == 0
-
-
-def test_two_columns_of_a_coin_beside_a_true_column():
-    """Lengthscales give the two one-hot columns of the coin more weight together than the true column."""
-    rng = np.random.default_rng(0)
-    x, coin = rng.normal(size=300), rng.integers(0, 2, 300)
-    y = x + 0.5 * rng.normal(size=300) > 0
-    clf = GPClassifier(n_inducing=20, effort="fast", random_state=0).fit(
-        np.column_stack([x, coin, 1 - coin]), y
-    )
-    assert clf.feature_importance_[1:].max() < 0.02 < 0.3 < clf.feature_importance_[0]
-
-
-def test_copies_share():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
-    y = x + 0.3 * rng.normal(size=200) > 0
-    options = {"n_inducing": 20, "effort": "fast", "random_state": 0}
-    alone = GPClassifier(**nest(**options)).fit(x[:, None], y).feature_importance_[0]
-    both = GPClassifier(**nest(**options)).fit(np.column_stack([x, x]), y).feature_importance_
-    assert 0.7 < both[0] / both[1] < 1 / 0.7 and both.max() < 0.7 * alone
 
 
 def test_kernels_can_be_compared_and_the_labels_agree():

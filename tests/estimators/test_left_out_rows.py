@@ -83,15 +83,6 @@ def test_a_row_and_its_twins_leave_as_a_table_without_them_says(method):
     assert abs(clf.loo_log_proba_[0, y[0]] - exact) < 0.25 * abs(seen - exact)
 
 
-def test_weights_and_repetitions_have_the_same_estimate_and_temperature():
-    X, y = blobs(90, 5)
-    times = np.arange(90) % 3 + 1
-    weighted = GPClassifier(effort="fast", random_state=0).fit(X, y, sample_weight=times)
-    repeated = GPClassifier(effort="fast", random_state=0).fit(X.repeat(times, 0), y.repeat(times))
-    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-6)
-    assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss, rel=1e-6)
-
-
 def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trusted():
     """Twice the weight is not twice the evidence for a temperature: the rows are as many as before."""
     X, y = blobs(60, 6)

@@ -150,24 +150,6 @@ def test_a_class_may_come_later():
     assert model.partial_fit(X[late[60:]], y[late[60:]]).score(X, y) > 0.5
 
 
-def test_robust_sites_that_are_tied_grow_too():
-    X, y = toy(100, 3)
-    model = growing(method="rep", sites="tied", inducing=X[:8])
-    assert model.partial_fit(X[:60], y[:60]).partial_fit(X[60:], y[60:]).score(X, y) > 0.5
-
-
-def test_the_calls_decide_the_result_and_pickling_does_not_disturb():
-    X, y = toy(200, 3)
-    first, second = growing(n_inducing=10), growing(n_inducing=10)
-    for model in (first, second):
-        model.partial_fit(X[:100], y[:100])
-    first = pickle.loads(pickle.dumps(first))
-    for model in (first, second):
-        model.partial_fit(X[100:], y[100:])
-    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-    assert not hasattr(clone(first), "_growing")
-
-
 @pytest.mark.parametrize("method", ["auto", "sep"])
 def test_what_is_kept_for_more_rows_holds_none(method):
     sizes = []

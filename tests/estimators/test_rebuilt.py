@@ -8,14 +8,12 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
-from cavity.cli.settings import make_method
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.explain import sampling
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
 from cavity.options.library import METHODS, method_names
-from cavity.report.model_card import describe_model
 from cavity.rows.tables import Request, read_table_of_fit
 from support import toy
 
@@ -62,12 +60,6 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
         GPClassifier(**nest(**options)).fit(Unread())
 
 
-@pytest.mark.parametrize("verbose", [None, True, False, 0])
-def test_verbose_is_a_number_or_a_truth_value(verbose):
-    X, y = toy(20, 2)
-    assert quietly(GPClassifier(effort="fast", **nest(verbose=verbose, **QUICK)).fit, X, y).n_epochs_ > 0
-
-
 def test_classes_that_all_weigh_nothing_are_refused():
     X, y = toy(20, 2)
     with pytest.raises(BadInput, match="weight 0"):
@@ -104,11 +96,6 @@ def test_a_subclass_without_a_name_does_not_take_its_parent_s():
         del METHODS._classes["Nameless"]
 
 
-def test_a_table_of_the_settings_file_needs_a_name_that_is_text():
-    with pytest.raises(BadOption, match="needs a name"):
-        make_method({"name": ["rep"]})
-
-
 # --- what a fit fixes -------------------------------------------------------------------------------------
 
 
@@ -125,16 +112,6 @@ def test_a_class_weight_that_is_wrong_by_now_is_refused():
     model = quietly(GPClassifier(effort="fast", **nest(**QUICK)).fit, X, y)
     with pytest.raises(BadOption, match="class_weight='even'"):
         model.set_params(class_weight="even").diagnose(X, y)
-
-
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [("rep", "rep"), ("vi", "vi"), (PowerEP(power=0.3), "PowerEP(power=0.3, likelihood=None)")],
-)
-def test_a_report_names_every_method_with_its_options(method, words):
-    X, y = toy(20, 2)
-    facts = dict(describe_model(quietly(GPClassifier(method, **nest(**QUICK)).fit, X, y)))
-    assert facts["Method"] == words
 
 
 # --- sampling ---------------------------------------------------------------------------------------------
@@ -154,12 +131,6 @@ def test_a_classifier_is_sampled_with_the_jitter_of_float64(jitter, expected):
     table = read_table_of_fit(Request(X, y), None, model._features(), model.classes_)
     run = sampling.make_sampling_run(model._config(), model._fitted, table, "kernel")
     assert run.state.theta.dtype == torch.float64 and float(run.state.jitter) == expected
-
-
-def test_the_exact_regressor_in_float64_has_its_own_jitter():
-    config = GPRegressor(training=Training(dtype="float32"))._config()
-    assert config.jitter == 1e-4 and config.in_float64().jitter == 1e-8
-    assert GPRegressor(training=Training(dtype="float32", jitter=1e-3))._config().in_float64().jitter == 1e-3
 
 
 @pytest.mark.slow

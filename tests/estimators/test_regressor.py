@@ -9,11 +9,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.kernels import RBF
 from cavity.options.library import method_names
 from support import regressor, slow
 
@@ -82,23 +80,6 @@ def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method)
     assert hasattr(gp, "elbo_") == (method in ("vi", "svi", "cg"))
     shapes = {"exact": (40, 3), "bcm": (4, 10, 3)}
     assert gp.inducing_points_.shape == shapes.get(method, (5, 3))
-
-
-def test_a_refit_by_another_method_drops_the_bound():
-    gp = short("vi").fit(X, Y)
-    assert not hasattr(gp.set_params(method="fitc").fit(X, Y), "elbo_")
-
-
-def test_a_grid_search_reaches_into_the_kernel():
-    grid = {"kernel__lengthscale": [0.5, 5.0], "method": ["exact", "vi"]}
-    search = GridSearchCV(short(kernel=RBF(1.0)), grid, cv=2).fit(X / X.std(0), Y)
-    assert search.best_params_["method"] in ("exact", "vi") and np.isfinite(search.best_score_)
-
-
-def test_a_warm_start_goes_on():
-    gp = short("vi", warm_start=True, max_epochs=2).fit(X, Y)
-    first = gp.elbo_
-    assert gp.fit(X, Y).elbo_ >= first
 
 
 def test_a_checkpoint_is_continued(tmp_path):
@@ -228,13 +209,6 @@ def test_weights_that_cannot_be_used_are_named(weight, words):
     for estimator, y in ((short(), Y), (GPClassifier(max_epochs=1), Y > 30)):
         with pytest.raises(BadInput, match=words):
             estimator.fit(X, y, sample_weight=weight)
-
-
-def test_what_is_wrong_with_rows_is_said_with_the_regressors_name():
-    with pytest.raises(BadInput, match=r"no features.*no values"):
-        short().fit(np.full((40, 3), np.nan), Y)
-    with pytest.raises(BadInput, match=r"GPRegressor\(\).fit\(pandas"):
-        short().fit([["a", 1.0]] * 40, Y)
 
 
 # --- rows that are not in memory ---------------------------------------------------------------------------

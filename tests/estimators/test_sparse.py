@@ -123,13 +123,6 @@ def test_the_sample_of_a_wide_source_has_a_limit_in_bytes(monkeypatch):
     assert np.array_equal(found.sample.X, X[found.sample.index])
 
 
-def test_predictions_are_made_a_block_at_a_time(few_dense_bytes):
-    X, y, _ = draw()
-    model = classifier("sep", **SHORT).fit(X, y)
-    assert np.abs(model.predict_proba(sp.csr_matrix(X)) - model.predict_proba(X)).max() < 1e-9
-    assert len(few_dense_bytes) == 6 and max(few_dense_bytes) <= 400
-
-
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_model_of_a_frame_prepares_sparse_rows_as_it_does_arrays():
     X, y, _ = draw(60)

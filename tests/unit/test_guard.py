@@ -53,15 +53,6 @@ def same(a, b):
     )
 
 
-def test_a_good_step_passes_through():
-    run, flaky, guard = setting([])
-    plain, _ = run.step(run.state, optimiser=SIGN)
-    state, info = guard.advance(run.state, run.rows.whole(), SIGN, True)
-    assert info is not None and guard.repairs == 0
-    assert same(state, plain)
-    assert flaky.seen == [(0.8, float(run.state.rate), float(run.state.jitter))]
-
-
 def test_after_a_failed_step_damping_and_rate_are_half():
     run, flaky, guard = setting([2])
     whole = run.rows.whole()
@@ -208,15 +199,6 @@ def test_a_first_point_without_a_factor_gets_more_jitter(options):
     y = np.sin(X[:, 0])
     gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options)).fit(X, y)
     assert gp.score(X, y) > 0.999 and gp.n_epochs_ > 1
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_gfitc_with_points_that_coincide_is_repaired():
-    X, y = toy(40, 3)
-    gp = GPClassifier(
-        "gfitc", inducing=np.repeat(X[:6], 2, axis=0), max_epochs=10, training=Training(jitter=0.0)
-    ).fit(X, y)
-    assert gp.n_epochs_ > 1 and gp.score(X, y) > 0.6
 
 
 @pytest.mark.filterwarnings("ignore")

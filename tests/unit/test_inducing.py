@@ -97,15 +97,6 @@ def test_a_small_class_gives_what_it_has():
         assert len(np.unique(Z[c], axis=0)) == 10
 
 
-def test_greedy_spreads():
-    """In every tight cluster one point, before any cluster gets a second."""
-    generator = np.random.default_rng(0)
-    centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10], [5, 5.0]])
-    X = np.concatenate([c + 0.01 * generator.normal(size=(20, 2)) for c in centres])
-    Z = choose("greedy", pool(X, np.arange(100) % 3), 5, 1, rng())[0]
-    assert len({tuple(np.abs(centres - z).sum(1).argsort()[:1]) for z in Z}) == 5
-
-
 def test_greedy_takes_the_largest_conditional_variance():
     X, y = table(25)
     chosen = inducing.greedy(pool(X, y), 6, rng())

@@ -59,17 +59,6 @@ def test_probit_power(case):
     assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
 
 
-@pytest.mark.parametrize("case", CASES[:5])
-def test_probit_power_derivatives_are_those_of_its_value(case):
-    got = power(*case)
-    for place, slope in enumerate(got[1:]):
-        h = 1e-4 * (1.0 if place == 0 else case[place])
-        up, down = [list(case), list(case)]
-        up[place], down[place] = case[place] + h, case[place] - h
-        difference = (power(*up)[0] - power(*down)[0]) / (2 * h)
-        assert slope == pytest.approx(difference, rel=2e-6, abs=1e-8)
-
-
 @settings(phases=[Phase.generate])
 @given(
     st.sampled_from([rule.least for rule in RULES]),

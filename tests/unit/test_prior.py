@@ -68,14 +68,3 @@ def test_the_residual_is_not_negative_where_a_row_is_an_inducing_point():
     run = machine(X, y, X, kernel=RBF(1.0), noise=0.0, learn=(), jitter=1e-12)
     r = run.engine.prior.project(torch.tensor(X), torch.tensor(1e-12)).r
     assert (r >= 0).all() and (r < 1e-9).all()
-
-
-def test_what_is_not_learnt_has_no_parameter():
-    for learn, names in (
-        ((), set()),
-        (("noise",), {"log_noise"}),
-        (("inducing",), {"inducing"}),
-        (("kernel",), {"kernel.log_lengthscale", "kernel.log_variance"}),
-    ):
-        prior, *_ = setting(learn=learn)
-        assert {n for n, p in prior.named_parameters() if p.requires_grad} == names

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
@@ -233,14 +232,6 @@ def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monk
 # ------------------------------------------------------------------ files
 
 
-def test_rows_are_numbered_in_file_order(tmp_path):
-    source = parquet_folder(tmp_path)
-    assert [len(part) for part in source.fragments.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
-    assert source.fragments.parts()[4].start == 100
-    cut = source.fragments.parts(least=1000)
-    assert [n for part in cut for n in part] == list(range(N))
-
-
 def test_numbers_of_every_kind_become_floats(tmp_path):
     columns = {
         "i": pa.array([1, 2, 3], pa.int8()),
@@ -263,12 +254,6 @@ def test_labels_may_be_in_the_path(tmp_path):
     pieces = list(Arrow(tmp_path, "label").pieces(10))
     assert [p.y.tolist() for p in pieces] == [["a", "a"], ["b", "b"]]
     assert [p.index.tolist() for p in pieces] == [[0, 1], [2, 3]]
-
-
-def test_a_dataset_of_pyarrow_is_a_source(tmp_path):
-    parquet_folder(tmp_path)
-    source = Arrow(ds.dataset(sorted(map(str, tmp_path.glob("*.parquet")))), "label", "w")
-    assert sum(len(p.index) for p in source.pieces(1000)) == N
 
 
 def rewrite(folder, table):
@@ -328,12 +313,6 @@ def test_what_is_not_a_source_of_rows_is_refused(make, word, tmp_path):
         make(tmp_path)
 
 
-def test_missing_values_are_named_by_column_and_file(tmp_path):
-    source = Arrow(write(tmp_path, x=[1.0, None], z=[1, None], y=[0, 1]), "y")
-    with pytest.raises(BadInput, match=r"t\.parquet.*'x'.*'z'"):
-        survey(source, 0)
-
-
 def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
     with pytest.raises(BadOption, match=r"\[arrow\]"):
@@ -359,7 +338,7 @@ def test_prefetched_items_are_the_items_and_no_more_is_made_ahead_than_the_queue
     ahead.close()
 
 
-def test_an_exception_in_the_thread_reaches_the_caller():
+def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_it():
     def items():
         yield 1
         raise BadInput("the disk is gone")
@@ -368,9 +347,6 @@ def test_an_exception_in_the_thread_reaches_the_caller():
     assert next(ahead) == 1
     with pytest.raises(BadInput, match="disk is gone"):
         next(ahead)
-
-
-def test_the_thread_ends_when_the_caller_stops():
     closed = []
 
     def items():
