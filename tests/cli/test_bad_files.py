@@ -1,7 +1,6 @@
 """Files that are not tables: every command says what is wrong, exits with 1, and changes nothing."""
 
 import os
-import string
 
 import numpy as np
 import pytest
@@ -122,20 +121,3 @@ def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_
     assert (parts / "1.csv").read_text() == ROWS
     result = run("predict", model, parts, "--out", parts / "new.parquet")
     assert result.exit_code == 2 and "new.parquet" in result.output
-
-
-@pytest.mark.parametrize("command", ["predict", "report", "export"])
-def test_a_folder_that_does_not_exist_is_found_before_the_work(command, model, tmp_path):
-    out = tmp_path / "absent" / "result.csv"
-    rows = [] if command == "export" else [model.parent / "rows.csv"]
-    result = run(command, model, *rows, "--onnx" if command == "export" else "--out", out)
-    assert result.exit_code == 2 and "does not exist" in " ".join(result.output.split())
-
-
-def test_binary_files_that_are_called_csv_print_no_garbage(tmp_path) -> None:
-    rng, path = np.random.default_rng(0), tmp_path / "rows.csv"
-    for head in (b"", b"\x89PNG\r\n\x1a\n", b"a,b\n" + b"1,2\n" * 20_000):
-        path.write_bytes(head + bytes(rng.integers(0, 256, 3000, dtype=np.uint8)))
-        result = run("fit", path, "--target", "a", "--out", tmp_path / "m.cavity")
-        assert result.exit_code == 1 and "is not a text file" in result.output
-        assert set(result.output) <= set(string.printable)

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pandas as pd
-import pytest
 
 import cavity
 from cli.running import TRAIN, run
@@ -40,24 +39,6 @@ def test_report_of_a_model_and_of_rows(birds):
     said = json.loads(re.search(r"^\{.*\}$", done.output, re.MULTILINE).group())
     assert said["shown"] == 50 < said["rows"]
     assert "Confusion matrix" in (birds / "rows.html").read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments, code, words",
-    [
-        (("report", "{m}", "nowhere.csv"), 1, "does not exist"),
-        (("report", "{m}", "{csv}", "--target", "colour"), 1, "no column 'colour'"),
-        (("report", "{csv}"), 1, "is a table, not a model"),
-        (("export", "{m}"), 2, "--onnx FILE"),
-        (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
-        (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 2, "the folder '/nowhere' does not exist"),
-        (("serve", "nowhere.cavity"), 1, "does not exist"),
-    ],
-)
-def test_bad_input_of_report_export_and_serve(birds, arguments, code, words):
-    done = run(*(a.format(m=birds / "birds.cavity", csv=birds / "penguins.csv") for a in arguments))
-    assert done.exit_code == code, done.output
-    assert words in " ".join(done.output.split())
 
 
 def test_export_writes_a_graph_that_predicts(birds, tmp_path):

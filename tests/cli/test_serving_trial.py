@@ -151,17 +151,6 @@ def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, 
         assert got.status_code == 200 and not got.json()["notes"], got.text
 
 
-def test_a_model_without_stored_ranges_has_a_page(birds):
-    model = Model.open(birds / "birds.cavity")
-    stored = model.prepare.to_json()
-    for column in stored["columns"]:
-        column.pop("low", None), column.pop("high", None)
-    model.prepare = cavity.Preparation.from_json(stored)
-    found = describe_model(model, Limits())["columns"]
-    numbers = [column for column in found if column["kind"] == "number"]
-    assert numbers and all(column["low"] < column["typical"] < column["high"] for column in numbers)
-
-
 def test_a_model_without_inducing_points_has_a_page():
     X, y = toy(40, 3, seed=0)
     with warnings.catch_warnings():

@@ -205,29 +205,6 @@ def test_the_average_is_the_oracle_s(C, epsilon):
         close(got.dv[n], (hit - miss) * S * dv, 1e-8)
 
 
-@pytest.mark.parametrize("what", ["moments", "average"])
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_derivatives_are_differences_of_the_value(C, what):
-    """In each site's mean, in its variance, and in the log-odds of ε."""
-    f, y = latents(C)
-    value = lambda f, epsilon=0.1: ask(factor(C, epsilon, learn=True), what, f, y)
-    got, h = value(f), 1e-5
-    for s in range(f.mean.shape[1]):
-        bump = torch.zeros_like(f.mean)
-        bump[:, s] = h
-        along_mean = value(f._replace(mean=f.mean + bump)).value - value(f._replace(mean=f.mean - bump)).value
-        along_var = value(f._replace(var=f.var + bump)).value - value(f._replace(var=f.var - bump)).value
-        close(got.dm[:, s], along_mean / (2 * h))
-        close(got.dv[:, s], along_var / (2 * h))
-    odds = math.log(0.1 / 0.9)
-    up, down = (value(f, 1 / (1 + math.exp(-odds - step))).value for step in (h, -h))
-    close(got.own[:, 0], (up - down) / (2 * h))
-
-
-def ask(likelihood, what, f, y):
-    return likelihood.moments(f, y, None) if what == "moments" else likelihood.average(f, y)
-
-
 @pytest.mark.parametrize("C", [2, 3, 20])
 def test_probabilities_mix_in_random_labels(C):
     """(1−ε) p + ε/C: none is below ε/C."""

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
-from cavity.likelihoods import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
+from cavity.likelihoods import Latents, Softmax
 from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.likelihoods.quadrature.power import probit_average
 from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
@@ -186,34 +186,6 @@ def test_the_probit_is_that_of_adaptive_quadrature(mean, sd, residual):
     got = probit_average(row(mean), row(sd**2), row(residual))
     for a, b in zip(got, averages(functions, mean, sd, width), strict=True):
         assert float(a) == pytest.approx(b, rel=1e-7, abs=1e-8)
-
-
-FACTORS = {
-    "pairs": ProbitPairs(3),
-    "binary": BinaryProbit(),
-    "logistic": Logistic(),
-    "softmax": Softmax(3),
-}
-
-
-@pytest.mark.parametrize("name", FACTORS)
-def test_a_factor_s_derivatives_are_differences_of_its_average(name):
-    """In each site's mean, in its variance from w, and in its residual variance."""
-    factor, rng, y = FACTORS[name], np.random.default_rng(1), torch.tensor([0, 1, 1])
-    shape = factor.sites(y).shape
-    residual = rng.uniform(0.1, 1, shape)
-    given = rng.normal(size=shape), rng.uniform(0.1, 2, shape) + residual, residual
-    f, h = Latents(*(torch.tensor(x) for x in given)), 1e-4
-    got = factor.average(f, y)
-    for s in range(shape[1]):
-        e = torch.zeros_like(f.mean)
-        e[:, s] = h
-        for slope, by in {"dm": (e, 0, 0), "dv": (0, e, 0), "dr": (0, e, e)}.items():
-            up, down = (
-                factor.average(Latents(*(a + k * b for a, b in zip(f, by, strict=True))), y) for k in (1, -1)
-            )
-            difference = (up.value - down.value) / (2 * h)
-            torch.testing.assert_close(getattr(got, slope)[:, s], difference, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("amplitude", [1.0, 100.0, 1000.0])
