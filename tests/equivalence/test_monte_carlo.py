@@ -58,11 +58,6 @@ def samples():
     return X, y, K, gibbs(K, y, NOISE, 2500)
 
 
-def test_every_sample_obeys_the_labels(samples):
-    _, y, _, g = samples
-    assert (g.argmax(1) == y).all()
-
-
 def test_many_chains_of_two_problems_at_once_agree_with_one_long_chain(samples):
     """The judge of benchmarks/accuracy.py: to five of its own standard errors, and those of the long chain."""
     X, y, K, g = samples
@@ -159,15 +154,6 @@ def test_the_verdict_weighs_tail_effective_size_and_dimension(ess, k, d, excess,
     found = Diagnosis(-20.0, 0.1, -20.0, ess, k, 2000, d, excess)
     assert found.level == level
     assert found.verdict.startswith(level) and advice in found.verdict
-
-
-def test_a_weight_is_so_many_rows():
-    X, y = toy(10, 3)
-    weight = np.where(np.arange(10) < 4, 2, 1)
-    one = fixed().fit(X, y, weight).diagnose(X, y, sample_weight=weight, n_samples=40)
-    again = np.repeat(np.arange(10), weight)
-    other = fixed().fit(X[again], y[again]).diagnose(X[again], y[again], n_samples=40)
-    assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, abs=1e-5)
 
 
 def test_what_cannot_be_diagnosed_is_said(monkeypatch):
