@@ -77,14 +77,6 @@ def test_a_bad_model_is_refused(command, tmp_path):
         assert "error:" in result.output
 
 
-def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(model, tmp_path):
-    result = run("report", model, model.parent / "rows.csv", "--out", tmp_path / "r.html")
-    assert "trained on" in " ".join(result.output.split())
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "so the scores are too good" in page and "Estimated at training" in page
-    assert "right answers, and" not in page  # training rows cannot judge probabilities
-
-
 FIT, PREDICT = "fit rows.csv --target y --out", "predict m.cavity rows.csv --out"
 REPORT, EXPORT = "report m.cavity rows.csv --out", "export m.cavity --onnx"
 READ, KIND = "would replace a file that is read", "the name must end in"

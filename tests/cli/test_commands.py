@@ -140,21 +140,6 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     assert refused.exit_code == 2 and "validation = " in refused.output
 
 
-def test_a_model_saved_from_python_predicts_files_too(tmp_path):
-    X, y = toy(40, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        clf = cavity.GPClassifier("ep", n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
-    clf.save(tmp_path / "m")
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y == 1}), tmp_path / "t.parquet")
-    files = tmp_path / "m", tmp_path / "t.parquet"
-    assert run("evaluate", *files).exit_code == 2  # which column is the target?
-    scores = json.loads(run("evaluate", *files, "--target", "y", "--json").output)
-    np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y == 1))
-    wrong = run("predict", *files)
-    assert wrong.exit_code == 1 and "3 columns" in wrong.output
-
-
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
     (tmp_path / "c.toml").write_text(
         'target = "species"\nignore = ["id"]\nn-inducing = 5\nmax_epochs = 3\nmethod = "sep"\nkernel = "Matern32 + Linear"\n'

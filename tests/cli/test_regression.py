@@ -156,14 +156,6 @@ def test_the_advice_for_classes_of_numbers_works_for_every_name(tmp_path):
     assert done.exit_code == 0 and "40 classes" in done.output, done.output
 
 
-def test_a_model_of_tiny_targets_is_saved_and_loads(tmp_path):
-    x = np.arange(20) % 7
-    pd.DataFrame({"x": x, "y": 1e-200 * (x + np.arange(20) % 3)}).to_csv(tmp_path / "t.csv", index=False)
-    assert run("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *QUICK).exit_code == 0
-    importance = cavity.load(tmp_path / "m").feature_importance_
-    assert np.isfinite(importance).all() and importance[0] > 0
-
-
 def _rows(folder):
     table = pd.read_csv(folder / "test.csv")
     return table, table["progress"]

@@ -251,24 +251,6 @@ def test_arguments_go_in_and_out_by_name(kind):
         template.set_params(wrong=1)
 
 
-def test_learning_does_not_change_the_arguments(kind):
-    for factor in every(kind, epsilon=0.25, noise=0.4, learn=True):
-        given = factor.get_params()
-        for parameter in factor.parameters:
-            parameter.data += 0.5
-        assert factor.get_params() == given
-
-
-def test_new_arguments_replace_what_was_learnt():
-    factor = RobustMax(3, 0.1, learn=True)
-    factor.log_odds.data += 1.0
-    assert factor.epsilon > 0.2
-    assert factor.set_params(epsilon=0.3, learn=False).epsilon == 0.3 and factor.parameters == ()
-    noise = Gaussian(0.1, learn=True)
-    noise.log_noise.data += 1.0
-    assert float(noise.set_params(noise=0.25).noise) == pytest.approx(0.25) and len(noise.parameters) == 1
-
-
 def test_a_bound_likelihood_is_a_copy(classifier):
     template = make_likelihood(classifier, epsilon=0.25, learn=True)
     before = template.get_params()

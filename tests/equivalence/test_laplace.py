@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 from cavity import BadOption, load
 from cavity.common.column_statistics import distinct_rows
 from cavity.kernels import RBF
-from cavity.likelihoods import Latents, Logistic, LogisticPoint
+from cavity.likelihoods import Logistic
 from cavity.prediction.model import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
@@ -92,23 +92,6 @@ def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
     assert 0.015 < error < 0.02
     sure = (exact[:, 0] - 0.5).abs() > 1e-9
     assert torch.equal(exact.argmax(1)[sure], quick.argmax(1)[sure])
-
-
-def test_a_point_is_the_limit_of_narrow_normals():
-    m, y = torch.linspace(-5, 5, 12).double()[:, None], torch.arange(12) % 2
-    point = LogisticPoint().moments(Latents(m, 0 * m, 0 * m), y, None)
-    narrow = Logistic().average(Latents(m, 0 * m + 1e-8, 0 * m), y)
-    torch.testing.assert_close(point.value, narrow.value, rtol=0, atol=1e-7)
-    torch.testing.assert_close(point.dm, narrow.dm, rtol=0, atol=1e-7)
-    torch.testing.assert_close(2 * point.dv - point.dm**2, 2 * narrow.dv, rtol=0, atol=1e-7)
-    h = 1e-4
-    second = [
-        2 * p.dv - p.dm**2
-        for p in (LogisticPoint().moments(Latents(m + s * h, 0 * m, 0 * m), y, None) for s in (1, -1))
-    ]
-    torch.testing.assert_close(
-        LogisticPoint().third(m, y), (second[0] - second[1]) / (2 * h), rtol=0, atol=1e-7
-    )
 
 
 # --- more classes ------------------------------------------------------------------------------------------

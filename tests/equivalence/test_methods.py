@@ -246,17 +246,6 @@ def test_the_bound_is_below_the_evidence(likelihood):
     assert model.elbo_ <= truth.value + 4 * truth.error
 
 
-def test_the_softmax_s_probabilities_are_averages_under_q():
-    """E softmax over the latents' marginals, by a product of Hermite rules."""
-    model = fit(*setting(3), "vi", likelihood="softmax", tol=1e-8)
-    mean, var = model.predict_latent(NEW)
-    nobody = variational.Whitened(np.zeros((5, 3, 1)), var, np.zeros(5, dtype=int))
-    first = variational.expected_softmax(nobody, mean, 0 * var, nodes=40)
-    p = -first.dm
-    p[:, 0] += 1
-    np.testing.assert_allclose(model.predict_proba(NEW), p, rtol=0, atol=1e-7)
-
-
 def test_a_free_q_adopts_what_other_sites_found():
     run = machine(*toy(40, 3), toy(40, 3)[0][:6], method="vi", q_update="gradient", optimizer="lbfgs")
     rng = np.random.default_rng(0)
@@ -265,16 +254,3 @@ def test_a_free_q_adopts_what_other_sites_found():
     theta = run.engine.sites.adopt(run.state.theta, sums)
     assert theta.shape == run.state.theta.shape
     torch.testing.assert_close(tuple(run.engine.sites.place(theta, run.state.sums)), tuple(sums))
-
-
-def test_lbfgs_of_the_robust_max_bound_starts_from_moment_matching(monkeypatch):
-    """Its first iteration is then far above that from the prior, near which the bound has poor optima."""
-    X, y = toy(60, 3)
-    options = dict(inducing=X[:8], q_update="gradient", batch_size=None, max_epochs=3)
-
-    def first_bound():
-        return classifier("vi", **options).fit(X, y).history_[0]["objective"]
-
-    warm = first_bound()
-    monkeypatch.setattr("cavity.fitting.build.make_warm_up", lambda engine, options: None)
-    assert warm > first_bound() + 10

@@ -166,18 +166,3 @@ def test_what_cannot_be_diagnosed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz_stats.base", None)
     with pytest.raises(BadOption, match=r"\[diagnose\]"):
         gp.diagnose(X, y)
-
-
-def test_class_weights_count_and_rows_without_weight_do_not():
-    X, y = toy(30, 3)
-    weight = np.where(y == 0, 2.0, 1.0)
-    gp = fixed(class_weight={0: 2.0, 1: 1.0, 2: 1.0}).fit(X, y)
-    one, other = (
-        gp.diagnose(X, y, n_samples=40),
-        fixed().fit(X, y, weight).diagnose(X, y, weight, n_samples=40),
-    )
-    assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-9)
-    more = np.concatenate([X, X[:1]]), np.append(y, 9), np.append(weight, 0.0)
-    gp = fixed().fit(more[0], more[1], more[2])
-    same = gp.diagnose(more[0], more[1], sample_weight=more[2], n_samples=40)
-    assert same.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-9)

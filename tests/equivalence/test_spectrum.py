@@ -205,14 +205,3 @@ def test_what_has_no_meaning_with_features_is_refused(model, words):
     X, y = toy(20, 2)
     with pytest.raises(BadOption, match=words):
         model.fit(X, y)
-
-
-def test_a_graph_of_features_is_refused_and_a_picture_shows_no_points(tmp_path):
-    figure, collections = (pytest.importorskip(f"matplotlib.{name}") for name in ("figure", "collections"))
-    X, y = toy(30, 2)
-    model = classifier(2, kernel=None, noise=0.1, max_epochs=3).fit(X, y)
-    ax = cavity.plots.decision_regions(model, X, y, figure.Figure().subplots(), grid=20)
-    marks = [c for c in ax.collections if isinstance(c, collections.PathCollection)]
-    assert sum(len(m.get_offsets()) for m in marks) == len(X)
-    with pytest.raises(BadOption, match="ONNX graph cannot express"):
-        cavity.export.onnx(model, tmp_path / "model.onnx")

@@ -219,17 +219,6 @@ def test_weights_that_are_none(three):
 # ---------------------------------------------------------------- tables that are odd, not wrong
 
 
-@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
-def test_duplicate_rows(three, method, inducing):
-    X, y, new = three
-    rows = np.repeat(X[:6], 10, axis=0)  # each with contradicting labels
-    fitted = model(method, n_inducing=5, inducing=inducing).fit(rows, y)
-    p = sane(fitted, rows)
-    for block in p.reshape(6, 10, 3):
-        np.testing.assert_array_equal(block, block[:1].repeat(10, axis=0))
-    sane(fitted, new)
-
-
 def test_all_rows_alike_gives_the_frequencies(method):
     X = np.ones((60, 2))
     y = np.repeat([0, 1, 2], [30, 20, 10])
@@ -247,11 +236,6 @@ def test_a_constant_column_is_no_column(three, method, value):
     p = with_it.predict_proba(np.c_[new, np.full(len(new), value)])
     np.testing.assert_allclose(p, without.predict_proba(new), atol=1e-8, rtol=0)
     np.testing.assert_allclose(with_it.inducing_points_[..., 3], value, rtol=1e-9)
-
-
-def test_two_rows(method):
-    fitted = model(method).fit([[0.0], [1.0]], ["no", "yes"])
-    assert sane(fitted, [[0.0], [1.0]]).argmax(1).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("shifted", [lambda X: X + 1e8, lambda X: X * 1e39])

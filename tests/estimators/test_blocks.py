@@ -154,15 +154,6 @@ def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alik
         model.predict(mixed.drop_columns(["shade"]))
 
 
-def test_uncertainty_too_is_found_block_by_block(models, tmp_path):
-    for part, expected in zip(
-        models["plain"].predict_uncertainty(npy(tmp_path)),
-        models["plain"].predict_uncertainty(X),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(part, expected)
-
-
 def bad_cell(folder):
     columns = table().to_pydict()
     columns["b"][70] = None

@@ -20,7 +20,6 @@ from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.rows.tables import Table
-from cavity.training import loop
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +118,6 @@ def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(monkeypatch, eas
     log_p = w * other.predict_log_proba(X)
     log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
     np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), np.exp(log_p), atol=0.02)
-
-
-def test_rows_sorted_by_class_are_held_out_from_every_class(monkeypatch, judged):
-    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) // 100
-    hold_out(monkeypatch, 10)
-    model(max_epochs=1).fit(X, y)
-    assert 27 <= len(judged[0].y) <= 33 and set(judged[0].y) == {0, 1, 2}
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -266,17 +258,6 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
     many = model(method="ep", calibration="temperature", effort="fast", max_epochs=1).fit(X, y)
     assert many.calibration_ == "leave-one-out of 50 rows" and many.estimate_.rows == 50
     assert many.loo_log_proba_.shape == (200, 31)
-
-
-def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
-    X, y = crowd
-    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
-    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
-    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
-    late.fit(X, y)
-    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
-    with pytest.raises(AttributeError, match="time was up"):
-        _ = late.loo_log_proba_
 
 
 def test_random_rows_are_distinct_and_ascending():

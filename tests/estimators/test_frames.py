@@ -159,11 +159,6 @@ def test_columns_of_no_kind_are_named_in_new_rows_too(fitted):
         fitted.predict(pd.concat([FRAME, FRAME[["size"]]], axis=1))
 
 
-def test_numbers_with_gaps_are_not_row_numbers():
-    frame = pd.DataFrame({"id": pd.array([None, *range(1, N)], dtype="Int64"), "a": SIZE})
-    assert "id" in model().fit(frame, Y).preparation_.names
-
-
 def test_columns_are_found_by_name_and_what_is_new_is_said_in_one_warning(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -217,13 +212,6 @@ def test_files_with_mixed_columns_are_prepared_out_of_core(tmp_path, fitted):
     assert read.score(tmp_path / "t.parquet", target="y") == read.score(FRAME, Y)
     gaps = pa.table({"a": [None, *SIZE[1:]], "y": Y})
     assert model().fit(gaps, target="y").preparation_.names == ("a", "a missing")
-
-
-def test_masked_and_infinite_cells_are_refused(fitted):
-    with pytest.raises(BadInput, match="'size' has an infinite"):
-        fitted.predict(FRAME.assign(size=np.inf))
-    with pytest.raises(BadInput, match="0 sample"):
-        fitted.predict(FRAME[:0])
 
 
 SIDE = enum.Enum("SIDE", "left right")

@@ -185,13 +185,6 @@ def test_the_target_is_a_function_of_the_hyper_parameters_alone():
     assert before[0] == after[0] and np.array_equal(before[1], after[1])
 
 
-def test_where_there_is_no_posterior_the_density_is_zero():
-    x, y = line()
-    target = nuts.LogDensity(sampling_run(quietly(regressor().fit, x, y), x, y, ("kernel", "noise")))
-    value, gradient = target(np.full(3, 1e4))
-    assert value == -np.inf and not gradient.any()
-
-
 # --- the draws --------------------------------------------------------------------------------------------
 
 
@@ -217,15 +210,6 @@ def test_draws_of_a_normal_have_its_moments(sampler):
     np.testing.assert_allclose(np.cov(theta.T), Bell.cov, rtol=0.3)
     assert not found.diverging.any() and 0.6 < found.acceptance.mean() < 1
     np.testing.assert_allclose(found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12)
-
-
-def test_a_short_warm_up_reaches_the_acceptance_asked_for(sampler):
-    """Twenty draws are too few to learn a metric: the curvature at the start is exact for a normal."""
-    found = nuts.sample(Bell(), 60, 20, 2, 0.8, 0)
-    assert 0.6 < found.acceptance.mean() < 0.97 and not found.diverging.any()
-    np.testing.assert_allclose(
-        nuts._estimate_curvature(Bell(), np.zeros(2)), np.linalg.inv(Bell.cov), rtol=1e-6
-    )
 
 
 def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
@@ -313,19 +297,6 @@ def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
     np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)
     np.testing.assert_allclose(np.exp(draws.predict_log_proba(new)), P)
     np.testing.assert_array_equal(draws.predict(new), model.classes_[P.argmax(1)])
-
-
-def test_the_result_says_how_it_went(classes):
-    _, draws = classes
-    assert draws.draws["lengthscale"].shape == (1, 20, 3, 2) and draws.r_hat["lengthscale"].shape == (3, 2)
-    assert (
-        draws.log_posterior.shape == (1, 20)
-        and draws.acceptance == pytest.approx(0.8)
-        and draws.divergences == 0
-    )
-    text = str(draws)
-    assert "lengthscale[2, 1]" in text and "R-hat" in text
-    assert any("effective draws" in words for words in draws.warnings) and draws.warnings[-1] in text
 
 
 def test_warnings_name_what_is_wrong_and_what_to_try():

@@ -175,20 +175,6 @@ def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     assert source.largest == 128 and source.total > 3 * 2000
 
 
-def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 500)
-    X, y = draw(3000)
-    X[:, 0] += 5
-    model = fit(Arrays(X, y), learn=(), method="sep", n_inducing=50, max_epochs=1, batch_size=None)
-    Z = model.inducing_points_.reshape(-1, 3)
-    rows = {tuple(x) for x in X}
-    assert all(tuple(z) in rows for z in Z)
-    prior = model._fitted.prior
-    np.testing.assert_allclose(prior.center.numpy(), X.mean(0), rtol=1e-12, atol=1e-12)
-    spread = np.maximum(X.std(0), np.ptp(X, axis=0) / 4)
-    np.testing.assert_allclose(prior.spread.numpy(), spread, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     "data, options, words",
     [

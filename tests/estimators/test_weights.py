@@ -57,15 +57,6 @@ def test_ones_and_none_are_the_same_bits(table, method):
     assert not np.allclose(a.predict_proba(new), none.predict_proba(new))
 
 
-def test_a_heavy_row_rules(table, method):
-    X, y, _ = table
-    options = {"learn": (), "inducing": X[:20], "max_epochs": 40}
-    classes = len(np.unique(y))
-    other = np.r_[X, X[:1]], np.r_[y, (y[0] + 1) % classes]
-    heavy = model(method, **options).fit(*other, sample_weight=np.r_[np.ones(len(y)), 1e3])
-    assert heavy.predict_proba(X[:1])[0, (y[0] + 1) % classes] > 0.9
-
-
 def test_all_weights_tiny_is_hardly_any_evidence(table, method):
     """The posterior is nearly the prior, probabilities nearly uniform, and log evidence is proportional to the weight."""
     X, y, new = table

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import save as serialise
 from sklearn.base import clone
-from sklearn.datasets import load_digits
 
 import cavity
 from cavity import BadFile, BadInput, BadOption, Preparation
@@ -263,14 +262,6 @@ def test_no_row_is_in_the_file(tmp_path):
     low, high = X.min(), X.max()
     inner = [v for v in X.ravel() if low < v < high]
     assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
-
-
-def test_a_model_of_digits_is_small(tmp_path):
-    X, y = load_digits(return_X_y=True)
-    clf = fit(X[:300], y[:300], n_inducing=100, max_epochs=1)
-    clf.save(tmp_path / "m")
-    assert clf.inducing_points_.shape == (10, 100, 64)
-    assert (tmp_path / "m").stat().st_size < 5e6
 
 
 @pytest.mark.parametrize("through", ["pickle", "joblib"])

@@ -187,14 +187,6 @@ def test_a_run_whose_time_budget_was_spent_goes_on_when_it_is_resumed(tmp_path, 
         same_model(resumed, fit(**options))
 
 
-def test_a_held_out_share_stops_a_resumed_run_where_it_stops_another(tmp_path):
-    options = EARLY["sep"] | {"validation_fraction": 0.3, "patience": 2, "learning_rate": 0.3}
-    unbroken = fit(**options)
-    assert 3 < unbroken.n_epochs_ < 30
-    interrupt(tmp_path / "run.ckpt", options, epochs=unbroken.n_epochs_ - 1)
-    same_model(fit(**options, checkpoint=tmp_path / "run.ckpt", resume=True), unbroken)
-
-
 def test_lbfgs_continues_from_its_best_point(tmp_path):
     path = tmp_path / "run.ckpt"
     options = FULL | {"method": "gfitc", "max_epochs": 4}
@@ -271,23 +263,6 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_and_the_fit_goes_on(tmp_pat
     assert any("the last checkpoint failed" in text for text in clf.fit_warnings_)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_checkpoint_is_written_again_when_the_disk_has_room(tmp_path, monkeypatch):
-    class Room(Callback):
-        def epoch(self, run, row):
-            if row["epoch"] == 3:
-                monkeypatch.undo()
-            return False
-
-    monkeypatch.setattr(os, "fsync", full)
-    path = tmp_path / "run.ckpt"
-    with pytest.warns(RuntimeWarning, match="No space left"):
-        clf = GPClassifier(
-            **nest(**RUNS["sep"], checkpoint=path, checkpoint_every=0, callbacks=[Room()])
-        ).fit(X, Y)
-    assert not any("checkpoint" in text for text in clf.fit_warnings_)
-    same_model(fit(**RUNS["sep"], checkpoint=path, resume=True), clf)
 
 
 @pytest.mark.parametrize("path, words", [("none/run.ckpt", "does not exist"), ("", "is a folder")])

@@ -1,6 +1,5 @@
 """A step that fails leaves the state as it was; the guard halves damping and rates, and the fit goes on."""
 
-import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,18 +119,6 @@ def test_a_step_that_makes_no_posterior_returns_the_old_state(monkeypatch, metho
     assert torch.equal(info.factored.factor.lower, run.engine.sites.factorise(kept.sums).lower)
 
 
-def test_a_state_is_factorised_once(monkeypatch):
-    run, _, guard = setting([])
-    state, _ = guard.advance(run.state, run.rows.whole(), None, True)
-    seen, factorise = [], type(run.engine.sites).factorise
-    monkeypatch.setattr(
-        type(run.engine.sites), "factorise", lambda self, sums: seen.append(1) or factorise(self, sums)
-    )
-    for _ in range(3):
-        state, _ = guard.advance(state, run.rows.whole(), None, True)
-    assert len(seen) == 3
-
-
 def test_giving_up_says_what_to_try():
     run, _, guard = setting([-1])
     state = run.state
@@ -173,22 +160,6 @@ def test_the_fit_goes_on(monkeypatch, method, batch_size):
     assert sum(row["repairs"] for row in model.history_) == 3
     assert np.isfinite(model.log_marginal_likelihood_) and np.isfinite(model.predict_proba(X)).all()
     assert model.history_[-1]["objective"] > model.history_[0]["objective"]
-
-
-def test_coinciding_inducing_points_without_jitter_are_mended():
-    X, y = toy(30, 3)
-    model = GPClassifier(
-        kernel=RBF(1.0),
-        inducing=np.repeat(X[:4], 2, axis=0),
-        training=Training(jitter=0.0),
-        max_epochs=5,
-        device="cpu",
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(X, y)
-    assert sum(row["repairs"] for row in model.history_) > 0
-    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -108,20 +108,6 @@ def test_greedy_takes_the_largest_conditional_variance():
         assert conditional[chosen[m]] == pytest.approx(conditional.max(), abs=1e-9)
 
 
-def test_kmeans_spreads_more_than_chance():
-    X, y = table(200)
-    p = pool(X, y)
-
-    def mean_distance(how, seed):
-        chosen = CHOOSERS[how](p, 10, np.random.default_rng(seed))
-        return np.mean(((p.U[:, None] - p.U[chosen][None]) ** 2).sum(-1).min(1))
-
-    seeds = range(10)
-    assert np.mean([mean_distance("kmeans", s) for s in seeds]) < np.mean(
-        [mean_distance("random", s) for s in seeds]
-    )
-
-
 def test_random_follows_the_weights():
     X, y = table(100)
     weight = np.where(np.arange(100) < 10, 1e6, 1e-4)

@@ -234,17 +234,6 @@ def test_many_names_say_that_a_column_counts_the_rows():
         assert name in Preparation(target="y").fit({name: number, **columns}).names
 
 
-@pytest.mark.parametrize("share", [1.0, 0.75, 0.2])
-@pytest.mark.parametrize("first", [0, 1, 5000])
-def test_shuffled_and_sampled_row_numbers_are_left_out(share, first):
-    rng = np.random.default_rng(0)
-    number = first + rng.permutation(400)[: int(400 * share)]
-    columns = {"x": rng.normal(size=len(number)), "y": np.arange(len(number)) % 2}
-    for cells in (number, number.astype(float), number.astype(str)):
-        assert Preparation(target="y").fit({"index": cells, **columns}).names == ("x",)
-    assert "step" in Preparation(target="y").fit({"step": number, **columns}).names
-
-
 @pytest.mark.parametrize(
     "cells",
     [

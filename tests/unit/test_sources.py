@@ -247,15 +247,6 @@ def test_numbers_of_every_kind_become_floats(tmp_path):
     assert found.y.tolist() == ["p", "q", "p"]
 
 
-def test_labels_may_be_in_the_path(tmp_path):
-    for name in "ab":
-        (tmp_path / f"label={name}").mkdir()
-        pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / f"label={name}" / "part.parquet")
-    pieces = list(Arrow(tmp_path, "label").pieces(10))
-    assert [p.y.tolist() for p in pieces] == [["a", "a"], ["b", "b"]]
-    assert [p.index.tolist() for p in pieces] == [[0, 1], [2, 3]]
-
-
 def rewrite(folder, table):
     pq.write_table(table, folder / "part-1.parquet")
 
