@@ -172,11 +172,3 @@ def test_badly_conditioned_factors_are_solved():
     assert make_form(lower, mean, q, noise) is not None  # q is the prior: no product counts
     assert make_form(q, mean, 2 * q, noise) is not None
     assert make_form(q, mean, 2 * q, 0 * noise) is None
-
-
-def test_matrices_are_neither_pickled_nor_copied():
-    clf = fitted("ep")
-    size = len(pickle.dumps(clf))
-    clf.predict(X)
-    assert "form" in vars(clf._fitted) and len(pickle.dumps(clf)) == size
-    assert "form" not in vars(pickle.loads(pickle.dumps(clf))._fitted)
