@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from cavity import GPClassifier, GPRegressor
 from cavity.common.scoring import average
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import classification, monitoring
+from cavity.fitting import folds, monitoring
 from cavity.methods import GFITC
 from cavity.options import nest
 from cavity.report.baselines import logistic_log_loss
@@ -39,14 +39,14 @@ def make_table(X, y, group=None):
 @pytest.fixture
 def splits(monkeypatch):
     """The groups of the rows that are fitted to and held out, whenever a table is split in two."""
-    found, judged = [], classification.predict_rows
+    found, judged = [], folds.predict_rows
 
     def predict_rows(model, members, held, unit, part=None):
         np.testing.assert_array_equal(unit, held.group)
         found.append(set(held.group))
         return judged(model, members, held, unit, part)
 
-    monkeypatch.setattr(classification, "predict_rows", predict_rows)
+    monkeypatch.setattr(folds, "predict_rows", predict_rows)
     return found
 
 

@@ -12,7 +12,7 @@ from cavity.cli.app import app
 from cavity.errors import BadFile
 from cavity.rows.columns.column_kinds import count_shares
 from cavity.rows.columns.group_shares import PRIOR_ROWS, Labels, find_groups, replace_shares
-from cavity.rows.tables import Request, read_table, read_table_of_fit
+from cavity.rows.tables import GivenRows, read_table, read_table_of_fit
 
 PEOPLE, YEARS = 80, 6
 
@@ -138,8 +138,8 @@ def test_a_file_keeps_the_groups(fitted, tmp_path):
 
 def test_what_reads_the_training_rows_again_sees_them_as_the_fit_did(fitted):
     clf, frame, y, train = fitted
-    table = read_table_of_fit(Request(frame[train], y[train]), None, clf._features(), clf.classes_)
-    first = read_table(Request(frame[train], y[train]), None, "GPClassifier", groups=True).table
+    table = read_table_of_fit(GivenRows(frame[train], y[train]), None, clf._features(), clf.classes_)
+    first = read_table(GivenRows(frame[train], y[train]), None, "GPClassifier", groups=True).table
     np.testing.assert_allclose(table.X, first.X, atol=1e-12)
 
 

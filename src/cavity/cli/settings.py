@@ -45,7 +45,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
-    from cavity.fitting.clock import read_limit  # torch loads here, and not for --help
+    from cavity.options.value_checks import read_limit
 
     name = get_name(as_path(data)).partition(".")[0] or "model"
     validation, seed = values.get("validation"), values.get("seed", 0)

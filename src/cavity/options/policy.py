@@ -55,6 +55,7 @@ LEAST_M = 64  # below, a row's sites and moments take more than its projection
 FOLDS = 3
 FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
+LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
 REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all rows
 
 # Members of the pool. [39, 65]
@@ -62,14 +63,6 @@ TREES = {"fast": 0, "balanced": 100}
 BOOSTING_RATE = 0.1
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
-
-
-class Options(NamedTuple):
-    """A configuration and the plan that was made of it: what building and running a model need."""
-
-    config: Config
-    method: Method  # never "auto"
-    plan: TrainingPlan
 
 
 def count_budget(config: Config, latent: int) -> float:
@@ -128,10 +121,10 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     return affordable and (size.rows <= FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
 
-def complete(config: Config, size: TableSize, M: int) -> Options:
+def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
     """Plan the training of a model with M whitened values per latent function on a table of this size."""
     sites_per_row = size.numbered and 2 * size.rows * size.latent <= MOST_SITES
-    method = config.method.resolve(sites_per_row or not config.method.recommended)
+    method = config.method.resolve(sites_per_row)
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended, free = config.method.recommended and not config.spectral, _is_free(config, size)
@@ -151,7 +144,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     linear = recommended and POINTS_PER_FEATURE * size.columns <= M
     default_kernel = "RBF() + Linear()" if linear else "RBF()"
     committee = method.committee is not None
-    plan = TrainingPlan(
+    return TrainingPlan(
         rows=size.unmerged or size.rows,
         distinct=size.rows if size.unmerged else None,
         columns=size.columns,
@@ -159,6 +152,7 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         latent=size.latent,
         device=str(config.device),
         method=method.label,
+        sites_per_row=sites_per_row,
         kernel=default_kernel if config.kernel is None else type(config.kernel).__name__,
         share_kernel=committee or config.share in ("kernel", "both"),
         share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
@@ -180,7 +174,6 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         max_seconds=config.max_seconds,
         why=_explain_training(config, sites_per_row),
     )
-    return Options(config, method, plan)
 
 
 class Steps(NamedTuple):
@@ -287,12 +280,18 @@ def pools(config: ClassifierConfig) -> bool:
 
 
 def plan_calibration(
-    config: ClassifierConfig, size: TableSize, *, in_memory: bool, eval_set: bool = False, short: bool = False
+    config: ClassifierConfig,
+    size: TableSize,
+    *,
+    in_memory: bool,
+    eval_set: bool = False,
+    groups: int = 0,
+    short: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
-    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `short`: a time limit leaves no time for
-    folds.
+    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
+    the user named them; a part has ten, or half of all if there are few. `short`: a time limit leaves no time for folds.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
@@ -304,6 +303,8 @@ def plan_calibration(
     if how == "folds" and (short or not small):
         how = "part"
     parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    if groups and how == "part":
+        parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
     large = size.rows > FOLD_ROWS["balanced"]
     return CalibrationPlan(
@@ -317,6 +318,7 @@ def plan_calibration(
         rate=BOOSTING_RATE if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
+        groups=groups,
         why=_explain_calibration(config, how),
     )
 

@@ -15,7 +15,7 @@ from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.explain.permutation_importance import Importance
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
-from cavity.fitting.results import Result
+from cavity.prediction.result import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.rows.arrow_tables import to_plain
