@@ -38,7 +38,7 @@ from cavity.options import Config, Method
 from cavity.options.plan import TrainingPlan
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -51,7 +51,7 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
-RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [51]
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 
@@ -104,7 +104,7 @@ def _hold_rare_cells(module: Prior, candidates: inducing.Candidates) -> None:
     """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
 
     Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
-    nor leave-one-out would see it. [decision 57]
+    nor leave-one-out would see it. [decision 51]
     """
     rows = candidates.weight @ (np.median(candidates.X, axis=0) != candidates.X)
     rare = rows < RARE_CELLS
@@ -228,13 +228,8 @@ def with_rows(engine: Engine, table: Facts, config: Config, plan: TrainingPlan) 
     return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), config.device))
 
 
-def make_optimiser(plan: TrainingPlan, engine: Engine, data: Data) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
-    total = float(engine.total)
-    if plan.optimizer == "gradient":
-        return Ascent(total)
-    if plan.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(plan.batch_size or data.n_rows))
+def make_optimiser(plan: TrainingPlan) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
     if plan.anneal:
         return Adam(beta2=SHORT_MEMORY)
     return OPTIMISERS.get(plan.optimizer, OPTIMISERS["adam"])
@@ -261,7 +256,7 @@ def make_first_state(
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
-    rule = make_optimiser(plan, engine, data)
+    rule = make_optimiser(plan)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, config.dtype, device),

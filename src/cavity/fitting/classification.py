@@ -90,7 +90,7 @@ def read_rows(request: Request[ClassifierConfig]) -> LabelledTable:
 
     def read() -> LabelledTable | Source:
         source = find_source(raw, reads_whole_table=config.reads_whole_table)
-        return read_table(raw, weight, owner, groups=reduce.world == 1) if source is None else source
+        return read_table(raw, weight, owner) if source is None else source
 
     rows = run_together(reduce, read)
     if raw.groups is not None and (reduce.world > 1 or not isinstance(rows, LabelledTable)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,13 +22,10 @@ from cavity.rows.tables import Facts
 from cavity.training.guard import make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
-from cavity.training.newton import train_newton
 from cavity.training.objective import Rest, converge_sites
 from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
-
-LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -56,7 +52,7 @@ def make_run(
         plan,
         state,
         reduce,
-        optimiser=build.make_optimiser(plan, engine, data),
+        optimiser=build.make_optimiser(plan),
         warm_up_engine=None if has_q else build.make_warm_up(engine, config, plan),
         replays=records_steps(config, reduce),
         report=make_reporter(shown, plan.max_epochs, float(engine.total)),
@@ -75,8 +71,8 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run) -> Run:
-    """Train to the end, by the common loop or by that of an optimiser that brings its own."""
-    return LOOPS.get(run.plan.optimizer, Run.train)(run) if run.learns else run.train()
+    """Train to the end, by the common loop or by that of L-BFGS."""
+    return train_lbfgs(run) if run.learns and run.plan.optimizer == "lbfgs" else run.train()
 
 
 class Kept(NamedTuple):

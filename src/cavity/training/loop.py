@@ -191,8 +191,7 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        # stochastic average gradient remembers batches by their place
-        order = generator.get_state() if self.plan.optimizer != "sag" else self.state.generator
+        order = generator.get_state()
         self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
