@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
-    strict: bool  # refuse rough cells
+    strict: bool  # refuse cells that may be errors
     validation: Location | None
     time_limit: float | None  # seconds of the whole fit
     seed: int

@@ -43,7 +43,7 @@ def begin_classifier(
     """Begin the run of a classifier on the rows that it sees, some of them held out if early stopping asks for it."""
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
     if isinstance(seen, Table) and config.validation_fraction is not None:
-        seen, held = monitoring.hold_out(seen, config.validation_fraction, rng)
+        seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
         stopping = (monitoring.make_early_stopping(held, config.patience),)
     table = merge_rows(request, seen)
     start = find_start(request, table, features, rng)

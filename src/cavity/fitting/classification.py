@@ -42,7 +42,7 @@ NEAR_COPIES = (
 
 def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watch) -> list[str]:
     """Fit a classifier, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
-    rows = read_rows(request)
+    rows = read_labelled_rows(request)
     request = request.on_best_device(TableSize.of(rows.table, rows.features.n))
     table = find_cases(request, rows.table)
     split, judging = split_rows(request, rows, table, plan_judging(request, rows, table))
@@ -83,7 +83,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watc
     return warn(begun, plan, result, notes, begun.table.lightest)
 
 
-def read_rows(request: Request[ClassifierConfig]) -> LabelledTable:
+def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     """Read a table into memory, or survey a source; check that every rank has the same rows."""
     config, reduce, raw = request.config, request.reduce, request.raw
     weight, owner = config.class_weight, config.owner

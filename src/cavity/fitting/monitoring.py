@@ -45,7 +45,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
     return int(reduce.first(lambda: mine))
 
 
-def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
+def hold_out_rows(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
     held = splitting.hold_out(table.X, table.y, fraction, rng, group=table.group)
     if not held.any():

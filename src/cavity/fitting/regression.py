@@ -25,7 +25,7 @@ from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import (
     TrainingRows,
     make_training_rows,
-    predict_moments,
+    predict_values,
     residual,
     target_noise,
 )
@@ -45,7 +45,7 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch) -> list[str]:
     """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
     request, rng = request.limit_training(TRAINING), np.random.default_rng(request.seed)
-    given, features = read_rows(request)
+    given, features = read_target_rows(request)
     request = request.on_best_device(TableSize.of(given, features.n))
     config, start = request.config, find_start(request, given, features, rng)
     table = choose_training_rows(config, given, start, rng) if isinstance(given, Table) else given
@@ -67,7 +67,7 @@ def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch)
     return warn(begun, plan, result, [])
 
 
-def read_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
+def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
     """Read a table into memory, or survey a source; check that every rank has the same rows."""
     config, reduce, raw = request.config, request.reduce, request.raw
     whole = config.reads_whole_table
@@ -166,7 +166,7 @@ def make_early_stopping(
     def judge(engine: Engine, state: State) -> float:
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
-        f = predict_moments(model, keep_rows(config, given, model), config.method.predicts_residual, new)
+        f = predict_values(model, keep_rows(config, given, model), config.method.predicts_residual, new)
         mean, var = f.mean, np.maximum(f.var, 0) + target_noise(model)
         loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(units[1])
         return float(np.average(loss, weights=held.weight))
