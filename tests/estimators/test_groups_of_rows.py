@@ -102,7 +102,7 @@ def test_no_split_cuts_a_group(seed):
     rng = np.random.default_rng(seed)
     X, y, group = rng.normal(size=(200, 2)), rng.integers(3, size=200), rng.integers(30, size=200) * 7
     fold, held = choose_folds(X, y, 3, seed, group=group), hold_out(X, y, 0.3, seed, group=group)
-    rest, out = monitoring.hold_out(make_table(X, y, group), 0.3, rng)
+    rest, out = monitoring.hold_out_rows(make_table(X, y, group), 0.3, rng)
     for i in np.unique(group):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
     assert set(fold) == {0, 1, 2} and held.any() and not held.all()
