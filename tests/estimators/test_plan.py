@@ -8,9 +8,9 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, GPRegressor, Training
+from cavity.common.progress import forward_stages
 from cavity.options.plan import Plan, format_seconds
 from cavity.options.time_estimate import estimate_seconds, measure_slowness
-from cavity.training.progress import forward_stages
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -119,7 +119,7 @@ def _check_text(name: str, value: Any) -> str:
 
 def _convert(name: str, value: Any, task: str) -> Any:
     if name == "kernel" and isinstance(value, str):
-        from cavity.kernels.parsing import parse_kernel
+        from cavity.options.kernel_names import parse_kernel
 
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):

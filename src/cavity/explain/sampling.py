@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
@@ -122,7 +121,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table, over: An
     engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
     engine = replace(engine, hyper_prior=_make_proper(engine, model))
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config), config, plan, 0, Local())
+    run = runs.make_run(engine, table.rows(config), config, plan, 0)
     return _with_fitted_q(run, model, config)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from cavity.common.progress import announce
 from cavity.distributed import run_together
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import monitoring, runs
@@ -31,7 +32,6 @@ from cavity.rows.sources import find_source, read_source
 from cavity.rows.tables import Facts, LabelledTable, Table, read_table
 from cavity.training.callbacks import EarlyStopping
 from cavity.training.loop import Run
-from cavity.training.progress import announce
 
 TRAINING = 0.7  # share of the seconds that are left
 NEAR_COPIES = (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
+from cavity.common.progress import announce
 from cavity.distributed import Local
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
@@ -16,7 +17,6 @@ from cavity.options import Config, Plan
 from cavity.options.time_estimate import add_estimate
 from cavity.training.guard import JITTER
 from cavity.training.loop import Run
-from cavity.training.progress import announce
 from cavity.training.threads import flush_denormals, limit_threads
 
 Record = Callable[[Run], Result]

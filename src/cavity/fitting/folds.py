@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.common.progress import announce, show_progress
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
@@ -20,7 +21,6 @@ from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.prediction.pool import Member
 from cavity.rows.tables import LabelledTable, Table
-from cavity.training.progress import announce, show_progress
 
 MEMBERS = 0.75  # share of the seconds that are left: members of a pool give most per second
 FAILED_PART = "a fit on part of the rows could not be factorised: the estimate comes from the other rows."

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity import distributed
-from cavity._version import __version__
+from cavity.common.version import __version__
 from cavity.distributed import Local, check_same
 from cavity.errors import BadOption
 from cavity.fitting import monitoring

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.progress import make_reporter
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
@@ -23,7 +24,6 @@ from cavity.training.guard import make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
 from cavity.training.objective import Rest, converge_sites
-from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
 
@@ -34,10 +34,11 @@ def make_run(
     config: Config,
     plan: TrainingPlan,
     seed: int,
-    reduce: Local,
+    reduce: Local | None = None,
     earlier: State | None = None,
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
+    reduce = reduce or Local()
     data = rows if reduce.world == 1 else rows.shard(reduce.rank, reduce.world)
     damping = plan.damping if len(engine.hyper_prior.mean) else plan.sweep_damping
     state = build.make_first_state(engine, data, config, plan, damping, seed)
