@@ -140,21 +140,6 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     assert refused.exit_code == 2 and "validation = " in refused.output
 
 
-def test_a_model_saved_from_python_predicts_files_too(tmp_path):
-    X, y = toy(40, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        clf = cavity.GPClassifier("ep", n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
-    clf.save(tmp_path / "m")
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y == 1}), tmp_path / "t.parquet")
-    files = tmp_path / "m", tmp_path / "t.parquet"
-    assert run("evaluate", *files).exit_code == 2  # which column is the target?
-    scores = json.loads(run("evaluate", *files, "--target", "y", "--json").output)
-    np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y == 1))
-    wrong = run("predict", *files)
-    assert wrong.exit_code == 1 and "3 columns" in wrong.output
-
-
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
     (tmp_path / "c.toml").write_text(
         'target = "species"\nignore = ["id"]\nn-inducing = 5\nmax_epochs = 3\nmethod = "sep"\nkernel = "Matern32 + Linear"\n'
@@ -191,35 +176,12 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     assert cavity.load(tmp_path / "m").calibration_ == "60 rows of eval_set"
 
 
-def test_the_model_is_named_after_the_table(birds, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run("fit", birds / "penguins.csv", "--target", "species", *SINGLE).exit_code == 0
-    assert cavity.load("penguins.cavity").classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
-
-
 def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
     common = ["fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m"]
     done = run(*common, "--time-limit", "0.001")
     assert done.exit_code == 0 and "left no time for" in " ".join(done.output.split())
     wrong = run(*common, "--time-limit", "-1")
     assert wrong.exit_code == 2 and "time_limit=-1.0 must be" in wrong.output
-
-
-@pytest.mark.slow
-def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
-    """Byte-order mark, semicolons, CR LF, a line break in a name, a row number, a constant, gaps, truth values."""
-    lines = ['Unnamed: 0;"bill\n[mm]";island;seen;year;species']
-    for i, row in enumerate(read(birds / "penguins.csv")):
-        lines.append(f"{i};{row['bill']};{row['island']};{i % 2 == 0};2020;{row['species']}")
-    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    done = command("fit", "t.csv", "--target", "species", "--out", "m.cavity", *QUICK, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    shown = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line.startswith("  ")}
-    assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
-    assert "row number" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
-    done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
-    assert done.returncode == 0 and "rows that the model was trained on" in done.stderr
-    assert "Confusion matrix" in (tmp_path / "r.html").read_text()
 
 
 # ---------------------------------------------------------------- help
@@ -237,32 +199,7 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
     assert name in run("--help").output
 
 
-def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
-    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
-    assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
-    clf = cavity.load(tmp_path / "m")
-    assert (clf.batch_size, str(clf.training.dtype)) == (50, "float32")
-
-
 # ---------------------------------------------------------------- as a user starts them
-
-
-@pytest.mark.parametrize(
-    "code, arguments, words",
-    [
-        slow(0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
-        slow(0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
-        slow(0, ("info", "birds.cavity"), "6 inducing points per class"),
-        slow(0, ("evaluate", "birds.cavity", "new.csv", "--json"), '"nll"'),
-        slow(2, ("reproduce", "table2"), "reproduce"),
-        (0, ("version",), cavity.__version__),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words):
-    done = command(*arguments, cwd=birds)
-    assert done.returncode == code and words in done.stdout + done.stderr, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

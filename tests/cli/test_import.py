@@ -21,11 +21,6 @@ def test_every_public_name_is_there_and_listed() -> None:
         assert name in dir(cavity)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="nothing_like_it"):
-        cavity.nothing_like_it
-
-
 FRESH = """
 import sys
 import numpy as np

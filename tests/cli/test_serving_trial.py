@@ -22,13 +22,12 @@ from fastapi import Response
 from fastapi.testclient import TestClient
 
 import cavity
-from cavity import GPClassifier, GPRegressor
+from cavity import GPRegressor
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.settings import Access, Limits
-from cavity.cli.serving.trial import SECURITY_POLICY, describe_model, read_page_file
+from cavity.cli.serving.settings import Access
+from cavity.cli.serving.trial import SECURITY_POLICY, read_page_file
 from cavity.report.colours import COLOURS, ON_DARK
-from support import toy
 
 LOCAL = "http://localhost"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -149,26 +148,6 @@ def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, 
             rows = [dict(zip([c["name"] for c in columns], row, strict=True)) for row in rows]
         got = client.post("/predict", json={"rows": rows})
         assert got.status_code == 200 and not got.json()["notes"], got.text
-
-
-def test_a_model_without_stored_ranges_has_a_page(birds):
-    model = Model.open(birds / "birds.cavity")
-    stored = model.prepare.to_json()
-    for column in stored["columns"]:
-        column.pop("low", None), column.pop("high", None)
-    model.prepare = cavity.Preparation.from_json(stored)
-    found = describe_model(model, Limits())["columns"]
-    numbers = [column for column in found if column["kind"] == "number"]
-    assert numbers and all(column["low"] < column["typical"] < column["high"] for column in numbers)
-
-
-def test_a_model_without_inducing_points_has_a_page():
-    X, y = toy(40, 3, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        clf = GPClassifier(inducing="spectrum", n_inducing=8, max_epochs=2, random_state=0).fit(X, y)
-    for column, x in zip(describe_model(Model(clf), Limits())["columns"], X.T, strict=True):
-        assert column["low"] <= np.median(x) <= column["high"]
 
 
 @contextlib.contextmanager

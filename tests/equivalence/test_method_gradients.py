@@ -98,14 +98,8 @@ def test_the_bound_in_q_and_the_hyper_parameters_together(C, likelihood, weighte
     assert_as_it_stands(run, run.state)
 
 
-@pytest.mark.parametrize("C", [2, 3])
-def test_the_bound_in_q_alone(C):
-    run = setting(C, "vi", q_update="gradient", learn=())
-    assert len(run.state.theta) == run.engine.sites.size
-    assert_as_it_stands(run, run.state)
-
-
 SHARED = {
+    "SEP": ("sep", {}),
     "tied robust EP": ("rep", {"sites": "tied", "learn": WITH_EPSILON, "epsilon": 0.1}),
     "natural steps": ("vi", {"learn": WITH_EPSILON}),
     "softmax": ("vi", {"likelihood": "softmax"}),

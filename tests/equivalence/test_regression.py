@@ -11,7 +11,6 @@ from cavity.fitting import build
 from cavity.fitting.regression import make_gaussian
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Matern32
-from cavity.likelihoods import Gaussian, Latents
 from cavity.options import nest, read_regressor
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
@@ -192,28 +191,6 @@ def test_the_exact_gradient_is_scikit_learns():
     np.testing.assert_allclose(offered(run, run.step(run.state)[0]), slope[[1, 2, 0, 3]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("exponent", [None, 0.4])
-def test_the_gaussian_factor_is_one(exponent):
-    e = None if exponent is None else torch.tensor([exponent, 1.0]).double()
-    y, h = torch.tensor([1.0, -2.0]).double(), 1e-6
-    f = Latents(*(torch.full((2, 1), v).double() for v in (0.3, 0.8, 0.1)))
-    for average in (False, True):
-        of = lambda g, noise=NOISE, average=average: (
-            Gaussian(noise, True).average(g, y) if average else Gaussian(noise, True).moments(g, y, e)
-        )
-        got = of(f)
-        moved = {
-            "mean": lambda s: f._replace(mean=f.mean + s),
-            "var": lambda s: f._replace(var=f.var + s),
-            "residual": lambda s: f._replace(var=f.var + s, residual=f.residual + s),
-        }
-        for name, slope in (("mean", got.dm), ("var", got.dv), ("residual", got.dr)):
-            ends = [of(moved[name](s * h)).value for s in (1, -1)]
-            np.testing.assert_allclose(slope[:, 0], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
-        ends = [of(f, NOISE * np.exp(s * h)).value for s in (1, -1)]
-        np.testing.assert_allclose(got.own[:, 0], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
-
-
 GRADIENT = {"q_update": "gradient", "tol": 0}
 
 
@@ -232,14 +209,6 @@ def test_every_way_of_stepping_q_comes_near_the_collapsed_bound(options):
     np.testing.assert_allclose(gp.predict(NEW), best.mean, atol=0.1)
 
 
-def test_mini_batches_climb_towards_the_full_bound():
-    options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8}
-    full = model("vi", **options, tol=1e-6).fit(X, Y)
-    start = model("vi", inducing=Z).fit(X, Y)
-    batches = model("svi", **options, batch_size=10, max_epochs=20).fit(X, Y)
-    assert start.elbo_ + 0.2 * (full.elbo_ - start.elbo_) < batches.elbo_ < full.elbo_ + 1e-6
-
-
 # --- hyper-parameters --------------------------------------------------------------------------------------
 
 
@@ -252,15 +221,6 @@ def test_the_maximum_of_the_evidence_is_scikit_learns():
         X, Y
     )
     assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
-
-
-def test_points_are_chosen_by_k_means_or_learnt():
-    options = {"n_inducing": 5, "inducing": "kmeans", "jitter": 1e-8, "max_epochs": 30}
-    chosen = model("vi", learn=("kernel", "noise"), **options).fit(X, Y)
-    assert all((X == z).all(1).any() for z in chosen.inducing_points_)
-    learnt = model("vi", learn=("kernel", "noise", "inducing"), **options).fit(X, Y)
-    assert not any((X == z).all(1).any() for z in learnt.inducing_points_)
-    assert learnt.elbo_ > chosen.elbo_ + 0.5
 
 
 def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():

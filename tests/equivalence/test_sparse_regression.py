@@ -140,15 +140,6 @@ def test_a_committee_of_one_is_exact():
     assert_is(model("bcm", n_blocks=1).fit(X, Y), EXACT)
 
 
-def test_clustered_blocks_lie_together():
-    columns = summarize(X, np.ones(31), np.random.default_rng(0))
-    near, far = (
-        np.mean([X[labels == c].var(0).sum() for c in range(4)])
-        for labels in (deal(X, 4, columns, np.random.default_rng(0)) for deal in row_subsets.BLOCKS.values())
-    )
-    assert far < 0.7 * near  # the dictionary has random ones first
-
-
 # --- conjugate gradients -----------------------------------------------------------------------------------
 
 
@@ -177,36 +168,6 @@ def test_weights_divide_the_noise_of_conjugate_gradients_and_of_nystrom():
             strict=True,
         ):
             np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_a_better_preconditioner_takes_fewer_iterations(monkeypatch):
-    """The low-rank inverse is what it preconditions with: with every row the first step is the last."""
-    counts = []
-    for points in (X[:2], X[:15], X):
-        gp = model("cg", inducing=points).fit(X, Y)
-        seen = [0]
-        product = regression._product
-        monkeypatch.setattr(
-            regression, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
-        )
-        regression.conjugate_gradients(gp._fitted, gp._result.rows, Y[:, None])
-        monkeypatch.undo()
-        counts.append(seen[0])
-    assert counts[0] > counts[1] > counts[2] and counts[2] <= 2
-
-
-def _counted(apply, seen):
-    def counted(V):
-        seen[0] += 1
-        return apply(V)
-
-    return counted
-
-
-def test_a_gram_matrix_in_pieces_gives_the_same(monkeypatch):
-    whole = model("cg", inducing=Z).fit(X, Y).predict(NEW)
-    monkeypatch.setattr(regression, "HELD_BYTES", 8 * 31 * 10)
-    np.testing.assert_allclose(model("cg", inducing=Z).fit(X, Y).predict(NEW), whole, atol=1e-9)
 
 
 def test_conjugate_gradients_that_do_not_converge_say_so(monkeypatch):

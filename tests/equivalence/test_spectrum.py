@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor, Training
@@ -171,14 +170,6 @@ def test_every_other_method_learns_with_features(C, method):
     assert model.score(X, y) > np.bincount(y).max() / len(y) + 0.15
 
 
-def test_more_rows_by_partial_fit():
-    X, y = toy(80, 3, seed=2)
-    model = classifier(3, "sep", kernel=None, noise=0.1, n_inducing=12)
-    for part in (slice(0, 40), slice(40, 80)):
-        model.partial_fit(X[part], y[part], classes=[0, 1, 2])
-    assert model.frequencies_.shape == (3, 6, 2) and model.score(X, y) > 0.5
-
-
 # --- a citizen of the library -----------------------------------------------------------------------------
 
 
@@ -194,19 +185,6 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)
     assert again.inducing == "spectrum" and dict(describe_card(again))["Spectral features"].startswith("6 ")
-
-
-def test_clones_are_the_same_model_and_seeds_make_it():
-    X, y = toy(30, 3)
-    model = classifier(3, max_epochs=3).fit(X, y)
-    start = clone(model).set_params(training__learn=()).fit(X, y)
-    scale = model.kernel_.lengthscale[:, None], start.kernel_.lengthscale[:, None]
-    np.testing.assert_allclose(model.frequencies_ * scale[0], start.frequencies_ * scale[1], rtol=1e-12)
-    twin, other = (m.fit(X, y) for m in (clone(model), clone(model).set_params(random_state=1)))
-    np.testing.assert_array_equal(twin.predict_proba(NEW), model.predict_proba(NEW))
-    assert np.abs(other.predict_proba(NEW) - model.predict_proba(NEW)).max() > 1e-4
-    points = model.set_params(inducing="auto").fit(X, y)
-    assert not hasattr(points, "frequencies_") and points.inducing_points_.shape == (3, 6, 2)
 
 
 @pytest.mark.parametrize(
@@ -227,14 +205,3 @@ def test_what_has_no_meaning_with_features_is_refused(model, words):
     X, y = toy(20, 2)
     with pytest.raises(BadOption, match=words):
         model.fit(X, y)
-
-
-def test_a_graph_of_features_is_refused_and_a_picture_shows_no_points(tmp_path):
-    figure, collections = (pytest.importorskip(f"matplotlib.{name}") for name in ("figure", "collections"))
-    X, y = toy(30, 2)
-    model = classifier(2, kernel=None, noise=0.1, max_epochs=3).fit(X, y)
-    ax = cavity.plots.decision_regions(model, X, y, figure.Figure().subplots(), grid=20)
-    marks = [c for c in ax.collections if isinstance(c, collections.PathCollection)]
-    assert sum(len(m.get_offsets()) for m in marks) == len(X)
-    with pytest.raises(BadOption, match="ONNX graph cannot express"):
-        cavity.export.onnx(model, tmp_path / "model.onnx")

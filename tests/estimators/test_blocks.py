@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
@@ -115,12 +114,6 @@ def test_no_more_rows_than_a_block_are_looked_at_together(case, monkeypatch):
         assert seen == [BLOCK] * 4 + [30]
 
 
-def test_blocks_change_nothing(models, monkeypatch):
-    by_block = models["plain"].predict_log_proba(X)
-    monkeypatch.setattr("cavity.prediction.blocks.BLOCK_BYTES", 1 << 30)
-    np.testing.assert_allclose(models["plain"].predict_log_proba(X), by_block, rtol=1e-12)
-
-
 def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
     plain, named = models["plain"], models["named"]
     found, weighted = (accuracy_score(Y, plain.predict(X), sample_weight=w) for w in (None, W))
@@ -161,15 +154,6 @@ def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alik
         model.predict(mixed.drop_columns(["shade"]))
 
 
-def test_uncertainty_too_is_found_block_by_block(models, tmp_path):
-    for part, expected in zip(
-        models["plain"].predict_uncertainty(npy(tmp_path)),
-        models["plain"].predict_uncertainty(X),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(part, expected)
-
-
 def bad_cell(folder):
     columns = table().to_pydict()
     columns["b"][70] = None
@@ -203,9 +187,3 @@ def bad_cell(folder):
 def test_rows_that_cannot_be_predicted_say_why(models, kind, call, words, tmp_path):
     with pytest.raises((BadInput, BadOption), match=words):
         call(models[kind], tmp_path)
-
-
-@pytest.mark.parametrize("call", ["predict", "predict_proba", "score"])
-def test_a_model_that_is_not_fitted_says_so(call, tmp_path):
-    with pytest.raises(NotFittedError):
-        getattr(GPClassifier(), call)(npy(tmp_path))

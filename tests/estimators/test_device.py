@@ -171,12 +171,4 @@ def test_badly_conditioned_factors_are_solved():
     assert make_form(lower, mean + 1, q, noise) is None
     assert make_form(lower, mean, q, noise) is not None  # q is the prior: no product counts
     assert make_form(q, mean, 2 * q, noise) is not None
-    assert make_form(q, mean, 2 * q, 0 * noise) is None
-
-
-def test_matrices_are_neither_pickled_nor_copied():
-    clf = fitted("ep")
-    size = len(pickle.dumps(clf))
-    clf.predict(X)
-    assert "form" in vars(clf._fitted) and len(pickle.dumps(clf)) == size
-    assert "form" not in vars(pickle.loads(pickle.dumps(clf))._fitted)
+    assert make_form(q, mean, 1e6 * q, 0 * noise) is None  # nothing is left of a variance

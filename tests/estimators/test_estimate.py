@@ -12,7 +12,7 @@ import cavity
 from cavity import GPClassifier
 from cavity.common.scoring import average
 from cavity.options import nest
-from cavity.prediction.estimate import estimate_quality, format_loss
+from cavity.prediction.estimate import estimate_quality
 from support import slow
 
 
@@ -41,18 +41,6 @@ def test_the_numbers_are_those_of_scikit_learn_weights_included():
     twice = estimate_quality(np.log(P), y, 2 * w, prior, "3 folds")
     assert twice.standard_error == pytest.approx(found.standard_error)
     np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
-
-
-def test_the_error_of_a_weighted_mean_is_its_spread_over_tables():
-    """Heavy rows of a rare class that also lose the most: an effective number of rows alone says too little."""
-    rng, means, errors = np.random.default_rng(0), [], []
-    for _ in range(2000):
-        rare = rng.random(300) < 0.06
-        values = np.where(rare, rng.exponential(2.0, 300), 0.1)
-        mean, error = average(values, np.where(rare, 12.0, 0.5))
-        means.append(mean)
-        errors.append(error)
-    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
@@ -101,34 +89,6 @@ def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_
     assert known.absent == () and "No row" not in known.trust
     with_one = model(effort="fast").fit(X, y).estimate_
     assert with_one.rows == 150 and with_one.absent == (3, 4)
-
-
-def test_partial_fit_has_no_estimate(table):
-    X, y, _, _ = table
-    clf = model(method="sep").partial_fit(X, y)
-    with pytest.raises(AttributeError, match="estimate_"):
-        clf.estimate_
-
-
-@pytest.mark.parametrize(
-    ("how", "words"), [("60 rows held out", "60 rows held out"), ("3 folds", "60 rows (3 folds)")]
-)
-def test_the_origin_names_the_rows_once(how, words):
-    P = np.full((60, 2), 0.5)
-    assert estimate_quality(np.log(P), np.arange(60) % 2, np.ones(60), P[0], how).origin == words
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((0.017, 0.0059), "0.017 ± 0.006"),
-        ((0.00031, 0.0001), "0.00031 ± 0.00010"),
-        ((0.0,), "0.000"),
-        ((1.2,), "1.200"),
-    ],
-)
-def test_small_losses_keep_two_digits(values, words):
-    assert format_loss(*values) == words
 
 
 def test_errors_of_folds_are_wider_where_tables_are_small():

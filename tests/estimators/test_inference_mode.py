@@ -9,7 +9,6 @@ import torch
 
 import cavity
 from cavity import GPClassifier, GPRegressor
-from cavity.kernels import RBF
 from support import slow, toy
 
 X, Y = toy(40, 3)
@@ -34,13 +33,6 @@ def test_a_classifier_is_fitted_in_any_mode(mode, method):
     np.testing.assert_array_equal(inside.predict_proba(X), outside.predict_proba(X))
 
 
-def test_a_kernel_made_in_inference_mode_can_be_learnt():
-    with torch.inference_mode():
-        clf = GPClassifier("ep", kernel=RBF(), **QUICK).fit(X, Y)
-    same = GPClassifier("ep", kernel=RBF(), **QUICK).fit(X, Y)
-    np.testing.assert_array_equal(clf.predict_proba(X), same.predict_proba(X))
-
-
 @pytest.mark.parametrize("method", ["vi", "cg"])
 def test_a_regressor_is_fitted_in_inference_mode(method):
     with torch.inference_mode():
@@ -59,10 +51,3 @@ def test_a_model_loaded_in_inference_mode_goes_on_learning(tmp_path):
         warnings.simplefilter("ignore")
         clf.partial_fit(X, Y).partial_fit(X, Y)
     np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
-
-
-def test_diagnose_works_in_inference_mode():
-    outside = GPClassifier("ep", **QUICK).fit(X, Y).diagnose(X, Y)
-    with torch.inference_mode():
-        inside = GPClassifier("ep", **QUICK).fit(X, Y).diagnose(X, Y)
-    assert inside == outside

@@ -1,6 +1,5 @@
 """partial_fit: every call's rows are new, and their sites are added to the sums."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -113,19 +112,6 @@ def test_one_pass_in_chunks_is_close_to_many_passes(C):
     assert abs(nll(model, X[test], y[test]) - nll(full, X[test], y[test])) < 0.02
 
 
-def test_hyper_parameters_take_one_step_a_call():
-    X, y = toy(400, 3)
-    model = growing(learn=("kernel", "noise", "inducing"), n_inducing=15, kernel=None)
-    lengthscales, scores = [], []
-    for start in range(0, 400, 100):
-        model.partial_fit(X[start : start + 100], y[start : start + 100], classes=range(3))
-        lengthscales.append(model.kernel_.lengthscale.copy())
-        scores.append(model.score(X, y))
-    steps = np.abs(np.diff(np.log(lengthscales), axis=0))
-    assert steps.min() > 0 and steps.max() < 0.1  # Adam's steps are of the size of the rate, 0.03
-    assert scores[-1] > 0.6 and model.history_[-1]["learning_rate"] == 0.03
-
-
 def test_rows_of_a_fit_are_added_to():
     X, y = toy(300, 3)
     with warnings.catch_warnings():
@@ -148,36 +134,6 @@ def test_a_class_may_come_later():
     model.partial_fit(X[late[:60]], y[late[:60]], classes=[2, 0, 1])
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.partial_fit(X[late[60:]], y[late[60:]]).score(X, y) > 0.5
-
-
-def test_robust_sites_that_are_tied_grow_too():
-    X, y = toy(100, 3)
-    model = growing(method="rep", sites="tied", inducing=X[:8])
-    assert model.partial_fit(X[:60], y[:60]).partial_fit(X[60:], y[60:]).score(X, y) > 0.5
-
-
-def test_the_calls_decide_the_result_and_pickling_does_not_disturb():
-    X, y = toy(200, 3)
-    first, second = growing(n_inducing=10), growing(n_inducing=10)
-    for model in (first, second):
-        model.partial_fit(X[:100], y[:100])
-    first = pickle.loads(pickle.dumps(first))
-    for model in (first, second):
-        model.partial_fit(X[100:], y[100:])
-    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-    assert not hasattr(clone(first), "_growing")
-
-
-@pytest.mark.parametrize("method", ["auto", "sep"])
-def test_what_is_kept_for_more_rows_holds_none(method):
-    sizes = []
-    for rows in (100, 1000):
-        X, y = toy(rows, 3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = growing(method=method, n_inducing=5, max_epochs=1, batch_size=None).fit(X, y)
-        sizes += [len(pickle.dumps(model)), len(pickle.dumps(growing(n_inducing=5).partial_fit(X, y)))]
-    assert abs(sizes[2] - sizes[0]) < 200 and abs(sizes[3] - sizes[1]) < 200
 
 
 @pytest.mark.parametrize("method", ["ep", "rep", "pep", "gfitc", "vi"])

@@ -33,12 +33,6 @@ def test_moments_are_updates_and_passes_follow(data: Split) -> None:
     assert [row["seconds"] for row in curve.rows] == sorted(row["seconds"] for row in curve.rows)
 
 
-def test_on_full_batches_an_update_is_a_pass(data: Split) -> None:
-    curve = record(data, None, 9)
-    assert [row["passes"] for row in curve.rows] == [row["moment"] for row in curve.rows]
-    assert curve.rows[-1]["moment"] == 9
-
-
 def test_a_state_that_the_next_step_rejects_is_scored_one_step_later(
     data: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:

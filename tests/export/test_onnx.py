@@ -106,21 +106,6 @@ def test_single_precision_of_the_model_or_of_the_rows(model, rows) -> None:
     assert session(clf, dtype=rows).run(["probabilities"], {"X": X})[0].dtype == rows
 
 
-def test_any_number_of_rows() -> None:
-    run, X = session(fitted()), new_rows()
-    whole = run.run(["probabilities"], {"X": X})[0]
-    for n in (1, 7):
-        np.testing.assert_allclose(run.run(["probabilities"], {"X": X[:n]})[0], whole[:n], atol=1e-12)
-    assert run.run(["probabilities"], {"X": X[:0]})[0].shape == (0, 3)
-
-
-@pytest.mark.parametrize("C", [2, 3, 20])
-def test_far_rows_and_sure_ones_have_finite_probabilities(C) -> None:
-    clf = fitted(C, kernel=kernels.Linear(variance=1e4), noise=1e-4, learn=())
-    X = new_rows(6) * 1e3
-    assert_same(clf, X, 1e-6)
-
-
 @pytest.mark.parametrize(
     "names", [["no", "yes", "<b>ü"], [-3, 5, 1000], [1.0, 2.0, 4.0], [True, False]], ids=str
 )

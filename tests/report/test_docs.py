@@ -61,13 +61,12 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.C
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_readme_is_ten_lines_or_fewer() -> None:
+def test_the_readme_is_short() -> None:
     (block,) = BLOCK.findall(README)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
-
-
-def test_the_readme_has_at_most_120_lines() -> None:
     assert len(README.splitlines()) <= 120
+    (path,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert (ROOT / path).stat().st_size < 300_000
 
 
 def test_the_description_on_pypi_has_no_relative_link() -> None:
@@ -150,11 +149,6 @@ def test_links_lead_to_files_and_headings() -> None:
         linked = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text)
         lost = [a for path, a in linked if a not in find_anchors(page.parent / path if path else page)]
         assert lost == [], page
-
-
-def test_the_picture_of_the_readme_is_small() -> None:
-    (path,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
-    assert (ROOT / path).stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])

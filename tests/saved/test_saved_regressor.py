@@ -1,16 +1,13 @@
 """A saved regressor is the regressor: the same bits after load, and the file says which rows it holds."""
 
-import json
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import cavity
 from cavity import BadFile, GPRegressor
-from cavity.cli.app import app
 from cavity.kernels import RBF, Linear, Matern32, Stationary
 from cavity.options.library import method_names
 from cavity.saving.model_file import describe_rows_inside
@@ -108,32 +105,3 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     assert HOLDS[method] in said
     assert any(held) == (said != "none") and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-
-
-def test_the_command_line_describes_and_predicts(tmp_path):
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    gp = fit("cg", frame)
-    gp.save(tmp_path / "m.cavity")
-    frame.assign(name="a").to_csv(tmp_path / "new.csv", index=False)
-    shown = run("info", tmp_path / "m.cavity").output
-    assert "cg, 6 inducing points, float64" in shown and "noise" in shown
-    assert "every training row, with its target" in shown
-    facts = json.loads(run("info", tmp_path / "m.cavity", "--json").output)
-    assert facts["noise"] == gp.noise_ and facts["classes"] == []
-    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    assert done.exit_code == 0, done.output
-    found = pd.read_csv(tmp_path / "p.csv")
-    mean, std = gp.predict(frame, return_std=True)
-    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
-    np.testing.assert_allclose(found["std"], std, rtol=1e-9)
-
-
-def test_commands_for_classifiers_say_so(tmp_path):
-    fit("vi").save(tmp_path / "m.cavity")
-    pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--uncertainty")
-    assert done.exit_code == 2 and "applies to classifiers only" in done.output

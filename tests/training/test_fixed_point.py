@@ -79,12 +79,6 @@ def test_another_jitter_is_another_projection(projections):
     assert all(torch.equal(a, b) for a, b in zip(leaves(got), leaves(expected), strict=True))
 
 
-def test_rows_in_pieces_are_not_kept():
-    """Memory does not grow with the table."""
-    run = problem("ep", chunk=16)
-    assert run.engine.freeze(run.state, run.rows) is run.engine
-
-
 @pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])
 def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
     run = problem(method, damping=0.5)

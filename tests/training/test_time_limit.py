@@ -39,11 +39,6 @@ def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method,
     assert "raise max_epochs= or Training(max_seconds=...)" in clf.fit_warnings_[0]
 
 
-def test_the_last_sweep_is_made_if_it_takes_little_time():
-    clf, _ = fit_within(1e-3, 20, method="sep", n_inducing=5, batch_size=10)
-    assert clf.history_[-1]["settling_sweeps"] == 1
-
-
 def test_the_start_up_counts(monkeypatch):
     """B10: the clock began after the inducing points were chosen."""
     from cavity.fitting import build
