@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cavity._version import __version__
 from cavity.common import tensor_files
 from cavity.common.lazy import Later, resolve
+from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
