@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -216,13 +216,8 @@ def with_rows(engine: Engine, table: Facts, options: Options) -> Engine:
     return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), options.config.device))
 
 
-def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
-    total = float(engine.total)
-    if options.plan.optimizer == "gradient":
-        return Ascent(total)
-    if options.plan.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
+def make_optimiser(options: Options) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
     if options.plan.anneal:
         return Adam(beta2=SHORT_MEMORY)
     return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
@@ -247,7 +242,7 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
-    rule = make_optimiser(options, engine, data)
+    rule = make_optimiser(options)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.config.dtype, device),
