@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import cavity
 from cavity.cli.models import Predictor
 from cavity.saving.model_file import KINDS, read_record
-from support import slow
+from support import slow, without_warnings
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -70,8 +69,7 @@ def model_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame = pd.DataFrame(table)
     frame.to_csv(folder / "new.csv", index=False)
     labels = np.array(["a", "b", "c", "b"] * 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         cavity.GPClassifier("ep", n_inducing=5, max_epochs=2).fit(frame, labels).save(folder / "classes")
         cavity.GPRegressor("fitc", n_inducing=5, max_epochs=2).fit(frame, np.arange(20.0)).save(
             folder / "numbers"

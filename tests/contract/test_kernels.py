@@ -14,14 +14,7 @@ from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
-from cavity.kernels import (
-    KERNELS,
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Stationary,
-)
+from cavity.kernels import KERNELS, RBF, Constant, Kernel, Linear, Stationary
 from cavity.kernels.base import formula_of
 from cavity.kernels.formulas import SHAPES, PairFormula
 from reference import kernels as written_out

@@ -1,7 +1,5 @@
 """Laplace's method, and methods without sparsity: Z = X."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,17 @@ from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import assert_gradient, central_differences, classifier, converge, machine, offered, slow, toy
+from support import (
+    assert_gradient,
+    central_differences,
+    classifier,
+    converge,
+    machine,
+    offered,
+    slow,
+    toy,
+    without_warnings,
+)
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
 NEW = np.random.default_rng(9).normal(size=(7, 2))
@@ -206,8 +214,7 @@ def test_what_laplace_does_not_use_is_refused():
 
 def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
     X, y = toy(40, 3, seed=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = classifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
     found = clf.predict_uncertainty(X[:8])
     f = predict_latent(clf._fitted, X[:8])

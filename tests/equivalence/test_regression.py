@@ -37,13 +37,7 @@ def theirs(optimizer=None):
 
 
 def model(method, **options):
-    fixed = {
-        "kernel": Matern32(LENGTHSCALE, VARIANCE),
-        "noise": NOISE,
-        "learn": (),
-        "jitter": 0.0,
-        "device": "cpu",
-    }
+    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
     return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
@@ -74,9 +68,7 @@ def test_exact_in_units_of_y_is_scikit_learns():
     gp = model("exact", normalize_y=True).fit(X, y)
     other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None, normalize_y=True).fit(X, y)
     for ours, other_ in zip(
-        gp.predict(NEW, return_cov=True, noise=False),
-        other.predict(NEW, return_cov=True),
-        strict=True,
+        gp.predict(NEW, return_cov=True, noise=False), other.predict(NEW, return_cov=True), strict=True
     ):
         np.testing.assert_allclose(ours, other_, rtol=1e-8, atol=1e-8)
     # theirs is the evidence of scaled targets
@@ -296,14 +288,7 @@ def test_exact_regression_is_exact_at_small_noise(noise):
 @pytest.mark.parametrize("noise", [slow(1e-4), 1e-10])
 def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
     X, y = interpolation(noise, 30)[:2]
-    fit = {
-        "kernel": RBF(1.0),
-        "noise": noise,
-        "learn": (),
-        "normalize_y": False,
-        "n_inducing": 20,
-        "random_state": 0,
-    }
+    fit = dict(kernel=RBF(1.0), noise=noise, learn=(), normalize_y=False, n_inducing=20, random_state=0)
     _, cov = (
         GPRegressor("cg", **nest(**fit))
         .fit(X, y)

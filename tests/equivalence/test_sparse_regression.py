@@ -24,13 +24,7 @@ def k(A, B):
 
 
 def model(method, **options):
-    fixed = {
-        "kernel": Matern32(LENGTHSCALE, VARIANCE),
-        "noise": NOISE,
-        "learn": (),
-        "jitter": 0.0,
-        "device": "cpu",
-    }
+    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
     return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 

@@ -1,7 +1,6 @@
 """Temperature, pool and `effort`: what they promise."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.rows.tables import Table
+from support import without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,7 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def calibrated(easy):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(*easy)
 
 
@@ -193,8 +192,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
 
 @pytest.fixture(scope="module")
 def pooled(table):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model(ensemble="trees", max_epochs=None).fit(*table[:2])
 
 

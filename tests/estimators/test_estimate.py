@@ -1,7 +1,5 @@
 """`estimate_`: what a fit says about its own quality, against independent references."""
 
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -13,7 +11,7 @@ from cavity import GPClassifier
 from cavity.common.scoring import average
 from cavity.options import nest
 from cavity.prediction.estimate import estimate_quality
-from support import slow
+from support import slow, without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +146,7 @@ def test_new_rows_are_within_two_errors_of_the_estimate_in_most_tables(effort, w
         X, y, new, labels = draw_table(seed)
         given = np.random.default_rng(seed).lognormal(size=len(y)) if weights == "log-normal" else None
         by_class = "balanced" if weights == "balanced" else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             clf = GPClassifier(effort=effort, class_weight=by_class, random_state=0).fit(X, y, given)
         codes = np.searchsorted(clf.classes_, labels)
         weight = 1 / np.bincount(np.searchsorted(clf.classes_, y))[codes] if by_class else None

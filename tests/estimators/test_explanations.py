@@ -1,7 +1,6 @@
 """Partial dependence, contributions to single rows, and the importance of columns: laws, and references on raw frames."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import Features
+from support import without_warnings
 
 N = 240
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,16 +44,14 @@ def make_table(seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     table, labels, _ = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(table, labels), table, labels
 
 
 @pytest.fixture(scope="module")
 def regressor():
     table, _, values = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return (
             GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(table, values),
             table,

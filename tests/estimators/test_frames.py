@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 RNG = np.random.default_rng(0)
 N = 80
@@ -41,8 +42,7 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def fitted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(FRAME, Y)
 
 

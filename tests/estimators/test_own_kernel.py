@@ -1,7 +1,6 @@
 """A torch module of the user's as a kernel: its weights learn in a copy, the module stays as it was."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from torch import nn
 
 from cavity import GPClassifier
 from cavity.options import nest
+from support import without_warnings
 
 
 class Deep(nn.Module):
@@ -46,8 +46,7 @@ def rings(request):
 
 def fit(kernel, X, y, **options):
     usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
 
 

@@ -1,7 +1,5 @@
 """Laws that the rebuilt floors must keep: what is checked when, what a fit fixes, and what stays out of its way."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
 from cavity.rows.tables import Request, read_table_of_fit
-from support import toy
+from support import toy, without_warnings
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
 
@@ -27,8 +25,7 @@ class Unread:
 
 
 def quietly(call, *arguments, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return call(*arguments, **options)
 
 

@@ -1,14 +1,12 @@
 """Fits after fits: one that fails leaves what was there, and one that goes on goes on from the right place."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 from cavity import BadFile, BadInput, BadOption, GPRegressor
 from cavity.callbacks import Callback
 from cavity.kernels import RBF, Matern12
-from support import classifier, slow, toy
+from support import classifier, slow, toy, without_warnings
 
 X, Y = toy(40, 3)
 QUICK = {"n_inducing": 5, "max_epochs": 4, "random_state": 0}
@@ -16,8 +14,7 @@ QUICK = {"n_inducing": 5, "max_epochs": 4, "random_state": 0}
 
 @pytest.fixture(autouse=True)
 def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         yield
 
 

@@ -14,15 +14,7 @@ from experiments.table_summary import Result
 
 
 def result(method: str, nll: float, table: str = "a", seed: int = 0, **more: object) -> Result:
-    facts = {
-        "collection": "raw",
-        "use": "report",
-        "rows": 80,
-        "columns": 3,
-        "classes": 2,
-        "tested": 20,
-        "error": 0.1,
-    }
+    facts = dict(collection="raw", use="report", rows=80, columns=3, classes=2, tested=20, error=0.1)
     facts |= {"se": 0.03, "fit": 1.0, "predict": 0.1, "machine": "x", "code": ""}
     return Result(**facts | {"method": method, "nll": nll, "table": table, "seed": seed} | more)
 
@@ -193,10 +185,7 @@ def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all
 
 def test_ranks_take_the_seeds_that_all_methods_have() -> None:
     results = [result("p", 0.2), result("p", 0.9, seed=1), result("q", 0.3)]
-    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == {
-        "p": 1.0,
-        "q": 2.0,
-    }
+    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == dict(p=1.0, q=2.0)
     assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
 
 

@@ -239,13 +239,7 @@ def maximise(data: Whitened, expected, start=None, max_iterations=2000) -> VIRes
     """
     _, C, M = data.a.shape
     x = np.zeros(C * M + C * M * (M + 1) // 2) if start is None else start
-    options = {
-        "maxiter": max_iterations,
-        "maxfun": 10 * max_iterations,
-        "maxcor": 50,
-        "ftol": 0,
-        "gtol": 1e-9,
-    }
+    options = dict(maxiter=max_iterations, maxfun=10 * max_iterations, maxcor=50, ftol=0, gtol=1e-9)
     found = minimize(negative_bound, x, (data, expected), "L-BFGS-B", jac=True, options=options)
     mean, lower = unpack(found.x, C, M)
     cov = lower @ np.swapaxes(lower, 1, 2)

@@ -3,7 +3,6 @@
 import io
 import json
 import pickle
-import warnings
 from pathlib import Path
 
 import joblib
@@ -19,18 +18,10 @@ from cavity import BadFile, BadInput, BadOption, Preparation
 from cavity.callbacks import Callback
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
-from cavity.kernels import (
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Stationary,
-)
+from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Stationary
 from saved.make_models import table, target
 from saved.test_damage import Sample
-from support import classifier, toy
+from support import classifier, toy, without_warnings
 
 METHODS = {
     "auto": dict(effort="balanced"),
@@ -90,8 +81,7 @@ FOREIGN = {
 
 def fit(X, y, **options):
     usual = dict(n_inducing=5, max_epochs=2, tol=1.0, effort="fast", random_state=0, device="cpu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return classifier(**usual | options).fit(X, y)
 
 
@@ -247,8 +237,7 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
     path.write_bytes(serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}))
     loaded = cavity.load(path)
     assert loaded.training.checkpoint is None and loaded.training.resume is False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clone(loaded).fit(X, y)
     assert victim.read_text() == "precious"
 
