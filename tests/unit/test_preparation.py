@@ -277,6 +277,13 @@ def test_a_code_in_a_column_of_numbers_is_missing_or_named_with_its_row_if_stric
             prepare.transform(table)
 
 
+def test_groups_of_version_0_3_are_refused_with_what_to_do(learnt):
+    stored = learnt.to_json()
+    stored["columns"][0] |= {"values": [1.0, 2.0], "shares": [[0.1, -0.1]] * 2, "classes": ["a", "b"]}
+    with pytest.raises(BadFile, match="'height' names groups"):
+        Preparation.from_json(stored)
+
+
 @pytest.mark.parametrize(
     "change", [dict(columns=[]), dict(columns=None), dict(unseen="x"), dict(target=3), dict(left_out=[1])]
 )

@@ -30,7 +30,6 @@ from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.column_kinds import count_shares
 from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
@@ -170,7 +169,7 @@ def _report(
     model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | TargetEstimate | None
 ) -> None:
     notes: Any = model.notes_
-    for warning in [*notes["warnings"], *_describe_groups(model), *_find_class_warnings(model, estimate)]:
+    for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
     size = count_bytes(settings.out) if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
@@ -207,16 +206,6 @@ def _report(
             "interrupted": notes["interrupted"],
         }
     )
-
-
-def _describe_groups(model: Any) -> list[str]:
-    """Say which columns identify groups of rows; only the fit knows the classes of a group."""
-    return [
-        f"column {column.name!r} identifies {len(column.values)} groups of rows: the classes of a group's other rows are "
-        "features, too (--ignore drops the column)"
-        for column in model.preparation_.columns_
-        if count_shares(column)
-    ]
 
 
 def _list_figures(estimate: Estimate | TargetEstimate) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -50,7 +50,7 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
-RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [51]
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 
@@ -98,7 +98,7 @@ def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
     """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
 
     Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
-    nor leave-one-out would see it. [decision 57]
+    nor leave-one-out would see it. [decision 51]
     """
     rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
     rare = rows < RARE_CELLS
@@ -216,13 +216,8 @@ def with_rows(engine: Engine, table: Facts, options: Options) -> Engine:
     return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), options.config.device))
 
 
-def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
-    total = float(engine.total)
-    if options.plan.optimizer == "gradient":
-        return Ascent(total)
-    if options.plan.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
+def make_optimiser(options: Options) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
     if options.plan.anneal:
         return Adam(beta2=SHORT_MEMORY)
     return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
@@ -247,7 +242,7 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
-    rule = make_optimiser(options, engine, data)
+    rule = make_optimiser(options)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.config.dtype, device),

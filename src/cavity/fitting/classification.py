@@ -153,7 +153,7 @@ def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledT
 
     def read() -> LabelledTable | Source:
         source = find_source(request, reads_whole_table=config.reads_whole_table)
-        return read_table(request, weight, owner, groups=reduce.world == 1) if source is None else source
+        return read_table(request, weight, owner) if source is None else source
 
     rows = run_together(reduce, read)
     if request.groups is not None and (reduce.world > 1 or not isinstance(rows, LabelledTable)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,13 +22,10 @@ from cavity.rows.tables import Facts
 from cavity.training.guard import JITTER, make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
-from cavity.training.newton import train_newton
 from cavity.training.objective import Rest, converge_sites
 from cavity.training.progress import make_reporter
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
-
-LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -48,10 +44,9 @@ def make_run(
     plan = RunSettings(
         **chosen.steps(),
         learn=bool(len(state.theta)),
-        optimiser=build.make_optimiser(options, engine, data),
+        optimiser=build.make_optimiser(options),
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
-        reshuffle=chosen.optimizer != "sag",
         replay=records_steps(options, reduce),
         report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
     )
@@ -70,8 +65,8 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run, options: Options) -> Run:
-    """Train to the end, by the common loop or by that of an optimiser that brings its own."""
-    return LOOPS.get(options.plan.optimizer, Run.train)(run) if run.plan.learn else run.train()
+    """Train to the end, by the common loop or by that of L-BFGS."""
+    return train_lbfgs(run) if run.plan.learn and options.plan.optimizer == "lbfgs" else run.train()
 
 
 class Kept(NamedTuple):

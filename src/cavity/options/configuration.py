@@ -150,7 +150,6 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
-    optimizer: str = field(metadata=checked(one_of, (*OPTIMIZERS, "newton", "gradient", "sag")))
     normalize_y: bool = field(metadata=taken(bool))
 
     def check_source(self) -> None:

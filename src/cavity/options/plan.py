@@ -63,7 +63,7 @@ class TrainingPlan(Steps):
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
-        linear = f", rate {self.rate:g}" if self.optimizer not in ("lbfgs", "newton") else ""
+        linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
         return [
             self._choice("inference", "method", self.method),
             self._choice("device", "device", self.device),

@@ -37,7 +37,7 @@ LEAST_POINTS, USUAL_POINTS = 20, 100
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
 # Named methods: the schedules of the papers. [24, 29]
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
 NAMED_POINTS = 100
 FULL_BATCH_ROWS = 1000
 FULL_BATCH_EPOCHS = 500

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,7 +32,6 @@ from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
-from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import (
     check_labels,
@@ -43,7 +41,7 @@ from cavity.rows.labels import (
     warn_of_light_rows,
     warn_of_single_rows,
 )
-from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
+from cavity.rows.validation import Features, check_rows, read_rows
 
 Array = NDArray[np.float64]
 
@@ -298,11 +296,8 @@ def has_room(device: torch.device, size: int) -> bool:
     return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
 
 
-def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:
-    """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows.
-
-    If the user names groups, no feature has the classes of other rows: those of one group would tell each other's.
-    """
+def read_table(request: Request, class_weight: Any, owner: str) -> LabelledTable:
+    """Read a labelled table in memory; rows of weight 0 are dropped."""
     rows, features = read_rows(request.X, owner, request.y)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     warn_of_light_rows(request.sample_weight)
@@ -324,14 +319,7 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     rows = limit_outliers(rows, features.names)
-    encoded = encoded.reshape(-1)
-    prepare = features.preparation
-    if groups and prepare is not None and group is None:
-        rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
-        prepare = copy(prepare)
-        prepare.columns_ = columns
-        features = prepared_features(owner, prepare)
-    table = Table(rows, encoded, weight, len(classes), given, group=group)
+    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
     return LabelledTable(table, features, classes)
 
 
@@ -343,11 +331,7 @@ def read_table_of_fit(
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
     rows, weight = limit_outliers(rows[present], features.names), weight[present]
-    encoded = encode(labels[present], classes)
-    if features.preparation is not None:
-        given = Labels(encoded, weight, tuple(map(str, classes)))
-        rows = replace_shares(rows, features.preparation.columns_, given)
-    return Table(rows, encoded, weight, len(classes))
+    return Table(rows, encode(labels[present], classes), weight, len(classes))
 
 
 def read_eval_labels(request: Request, features: Features, classes: NDArray[Any]) -> Table:

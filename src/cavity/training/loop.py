@@ -184,7 +184,7 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        order = generator.get_state() if self.plan.reshuffle else self.state.generator
+        order = generator.get_state()
         self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
 
     def _end_pass(self, steps: Iterator[Step]) -> None:

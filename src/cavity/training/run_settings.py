@@ -55,6 +55,5 @@ class RunSettings(Steps):
     settle: bool = True  # False: the sites of a loose plan stay as they are at the end
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
-    reshuffle: bool = True  # every pass has its own order
     replay: bool = False  # record mini-batch steps and replay them
     report: Report = lambda row: None  # called with each row of the history

@@ -105,9 +105,8 @@ def _describe_number(column: Number | Unchanged, center: float, points: Any) -> 
         low, high = float(points.min()), float(points.max())
     else:
         mean, scale = column.mean, column.scale
-        values = column.values or (column.low, column.high)
-        low = mean - 3 * scale if values[0] is None else values[0]
-        high = mean + 3 * scale if values[-1] is None else values[-1]
+        low = mean - 3 * scale if column.low is None else column.low
+        high = mean + 3 * scale if column.high is None else column.high
     low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)
     low, high = (low, high) if low < high else (mean - scale, mean + scale)
     # no value between
