@@ -83,8 +83,6 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
 
 
 # ---------------------------------------------------------------- other readers
-
-
 def read_otherwise(path: Path) -> dict[str, list[Any]] | None:
     """Return the columns as another reader finds them; None if it cannot read the file."""
     import pyarrow.feather as feather
@@ -110,8 +108,6 @@ def same(ours: dict[str, list[Any]], others: dict[str, list[Any]]) -> bool:
 
 
 # ---------------------------------------------------------------- ours
-
-
 def read_table(path: Path) -> tuple[dict[str, list[Any]], Any]:
     """Read and prepare a table as `cavity fit` does; return its columns and the features."""
     from cavity import Preparation

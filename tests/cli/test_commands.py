@@ -23,8 +23,6 @@ def read(path):
 
 
 # ---------------------------------------------------------------- good input
-
-
 def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     shown = (birds / "fit.txt").read_text()
     assert "penguins.csv: 240 rows, 6 columns, target 'species'" in shown
@@ -185,8 +183,6 @@ def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
 
 
 # ---------------------------------------------------------------- help
-
-
 NAMES = [command.name or command.callback.__name__ for command in app.registered_commands]
 
 
@@ -200,8 +196,6 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
 
 
 # ---------------------------------------------------------------- as a user starts them
-
-
 @pytest.mark.slow
 def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     small = "--n-inducing 5 --max-epochs 3 --batch-size 50".split()
@@ -217,8 +211,6 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
 
 
 # ---------------------------------------------------------------- spreadsheets
-
-
 def test_labels_and_cells_that_are_formulas_are_escaped_for_a_spreadsheet(tmp_path):
     """A label of a model file can be a formula, and a spreadsheet would run it."""
     labels, rng = ("=cmd()", "+x", "-5", "@y"), np.random.default_rng(0)

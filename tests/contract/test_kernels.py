@@ -171,8 +171,6 @@ def test_a_clone_has_the_same_parameters_and_representation(name):
 
 
 # --- one formula in torch, NumPy and ONNX ----------------------------------------------------------------
-
-
 def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
     """k(Z, X) and k(x, x) of a formula, by onnxruntime."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -280,8 +278,6 @@ def test_the_library_s_shapes_are_those_that_are_read_without_torch():
 
 
 # --- from end to end -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
@@ -302,8 +298,6 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
 
 
 # --- values ----------------------------------------------------------------------------------------------
-
-
 STATIONARY = {
     "RBF": written_out.rbf,
     "Matern12": written_out.matern12,

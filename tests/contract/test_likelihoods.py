@@ -84,8 +84,6 @@ def every(kind: type[Likelihood], **values: object) -> list[Likelihood]:
 
 
 # --- the engine ------------------------------------------------------------------------------------------
-
-
 def test_sites_sit_on_latent_functions(classifier):
     for factor in bound(classifier):
         at = factor.sites(labels(factor))
@@ -159,8 +157,6 @@ def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
 
 
 # --- prediction ------------------------------------------------------------------------------------------
-
-
 def new_rows(factor: Likelihood) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(1)
     shape = (20, factor.n_latent)
@@ -239,8 +235,6 @@ def test_options_and_many_classes_too(factor):
 
 
 # --- arguments -------------------------------------------------------------------------------------------
-
-
 def test_arguments_go_in_and_out_by_name(kind):
     template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
     other = clone(template)
@@ -306,8 +300,6 @@ def test_parameters_move_to_another_precision(kind):
 
 
 # --- model files -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("learn", [False, True])
 def test_what_was_learnt_survives_a_round_trip(kind, learn):
     for factor in every(kind, epsilon=0.25, noise=0.4, learn=learn):
@@ -347,8 +339,6 @@ def test_a_share_lies_between_zero_and_one():
 
 
 # --- a likelihood of one's own ---------------------------------------------------------------------------
-
-
 class Sharp(Likelihood):
     """p(y | f) = Φ(± slope · f): the defaults give all the rest."""
 

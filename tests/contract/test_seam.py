@@ -20,9 +20,8 @@ from reference import kernels as written_out
 from reference.exact import gp_regression
 from support import Machine, latents, machine, toy
 
+
 # --- a Gaussian likelihood ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """y = f + N(0, s²): one latent, one site a row. Everything a likelihood has to say."""
@@ -119,8 +118,6 @@ def test_the_gradient_is_that_of_exact_regression():
 
 
 # --- a step ------------------------------------------------------------------------------------------------
-
-
 class Recorder(Optimiser):
     def init(self, theta):
         return ()

@@ -49,8 +49,6 @@ def full(method, C=1, **options):
 
 
 # --- two classes -------------------------------------------------------------------------------------------
-
-
 def test_binary_laplace_is_scikit_learns():
     X, y = toy(40, 2)
     kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
@@ -103,8 +101,6 @@ def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
 
 
 # --- more classes ------------------------------------------------------------------------------------------
-
-
 def test_softmax_laplace_is_that_of_explicit_matrices():
     X, y = toy(18, 3)
     gp = full("laplace", 3).fit(X, y)
@@ -147,8 +143,6 @@ def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
 
 
 # --- Z = X -------------------------------------------------------------------------------------------------
-
-
 def test_binary_ep_without_sparsity_is_the_textbooks():
     X, y = toy(25, 2)
     gp = full("ep", noise=1.0).fit(X, y)
@@ -191,8 +185,6 @@ def test_inducing_none_is_every_distinct_row_and_stays_there(method):
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
-
-
 def test_what_laplace_does_not_use_is_refused():
     X, y = toy(20, 2)
     three = toy(20, 3)

@@ -53,8 +53,6 @@ def assert_is(gp, answer, atol=1e-8, evidence=True):
 
 
 # --- what each method is -----------------------------------------------------------------------------------
-
-
 def test_exact_is_scikit_learns():
     gp = model("exact").fit(X, Y)
     other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None).fit(X, Y)
@@ -126,8 +124,6 @@ def test_weights_are_rows():
 
 
 # --- stochastic variational inference ----------------------------------------------------------------------
-
-
 def machine(method, learn=(), **options) -> Machine:
     """The engine that GPRegressor runs, without a fit."""
     return machine_of(model(method, inducing=Z, learn=learn, **options), Z)
@@ -209,8 +205,6 @@ def test_mini_batches_climb_towards_the_full_bound():
 
 
 # --- hyper-parameters --------------------------------------------------------------------------------------
-
-
 def test_the_maximum_of_the_evidence_is_scikit_learns():
     """Begun there, where our weak prior on the logarithms has its centre, a fit stays there."""
     best = GaussianProcessRegressor(theirs() + WhiteKernel(NOISE), alpha=0.0).fit(X, Y)
@@ -236,8 +230,6 @@ def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
 
 
 # --- noise that is small beside the usual jitter -------------------------------------------------------------
-
-
 def interpolation(
     noise: float, N: int = 12
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

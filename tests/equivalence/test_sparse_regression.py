@@ -56,8 +56,6 @@ def test_nystroms_variance_can_be_negative_and_is_then_zero():
 
 
 # --- subset of data ----------------------------------------------------------------------------------------
-
-
 def brute_active(criterion, M):
     """Each step with the posterior of explicit matrices."""
     chosen, every = [], np.arange(len(X))
@@ -91,8 +89,6 @@ def test_all_of_the_data_is_exact():
 
 
 # --- Bayesian committee machine ----------------------------------------------------------------------------
-
-
 def brute_committee(member, new):
     """(4.10) of the thesis, with explicit inverses."""
     K = k(new, new)
@@ -135,8 +131,6 @@ def test_a_committee_of_one_is_exact():
 
 
 # --- conjugate gradients -----------------------------------------------------------------------------------
-
-
 def test_conjugate_gradients_are_exact_at_convergence():
     gp = model("cg", inducing=Z, cg_tol=1e-12).fit(X, Y)
     assert_is(gp, EXACT, evidence=False)

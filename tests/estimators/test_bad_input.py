@@ -33,8 +33,6 @@ def sane(fitted, X):
 
 
 # ---------------------------------------------------------------- cells
-
-
 def spoil(X):
     X = X.copy()
     X[[1, 5], 0] = np.nan
@@ -91,8 +89,6 @@ def test_numbers_written_as_text_are_numbers(three):
 
 
 # ---------------------------------------------------------------- shapes
-
-
 @pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, pl.DataFrame])
 def test_empty_input_says_what_is_empty(make):
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
@@ -147,8 +143,6 @@ def test_prediction_before_fit(three, call):
 
 
 # ---------------------------------------------------------------- labels and weights
-
-
 def test_one_class_only(three):
     X, y, _ = three
     with pytest.raises(BadInput, match=r"only one class, 'cat'.*at least two"):
@@ -217,8 +211,6 @@ def test_weights_that_are_none(three):
 
 
 # ---------------------------------------------------------------- tables that are odd, not wrong
-
-
 def test_all_rows_alike_gives_the_frequencies(method):
     X = np.ones((60, 2))
     y = np.repeat([0, 1, 2], [30, 20, 10])
@@ -246,8 +238,6 @@ def test_columns_that_float32_cannot_hold_are_refused(shifted):
 
 
 # ---------------------------------------------------------------- cells far outside all others
-
-
 def outlier_table(cell):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3))

@@ -25,8 +25,6 @@ def model(method="ep", **options):
 
 
 # ---------------------------------------------------------------- machinery
-
-
 @pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.8"),
     reason="older cross_validate does not route weights to the score of a pipeline",
@@ -98,8 +96,6 @@ def test_a_learnt_kernel_starts_another_model(three):
 
 
 # ---------------------------------------------------------------- frames
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_frames_are_arrays_with_names(three, frame):
     X, y, new = three
@@ -124,7 +120,6 @@ def test_kinds_of_numbers_and_layouts_are_one(three):
 
 
 # ---------------------------------------------------------------- labels
-
 WORDS = np.array(["maple", "ash", "oak"])
 LABELS = {
     "strings": WORDS.__getitem__,

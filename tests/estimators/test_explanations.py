@@ -60,8 +60,6 @@ def regressor():
 
 
 # ---------------------------------------------------------------- partial dependence
-
-
 @pytest.mark.parametrize("column", ["signal", "place", "date", "number"])
 def test_it_is_the_mean_over_raw_rows_with_one_value(fitted, column):
     clf, table, _ = fitted
@@ -150,8 +148,6 @@ def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
 
 
 # ---------------------------------------------------------------- single rows
-
-
 def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         rows, background = table[:3], table[100:110]
@@ -207,8 +203,6 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
 
 
 # ---------------------------------------------------------------- importance of columns
-
-
 def test_noise_of_every_kind_is_near_zero(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         found = dict(zip(table, model.feature_importance_, strict=True))

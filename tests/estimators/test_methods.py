@@ -80,8 +80,6 @@ def assert_same(one, other, new, tol):
 
 
 # ---------------------------------------------------------------- what a fit is
-
-
 @each_count
 @every
 def test_probabilities_are_probabilities(name, C):
@@ -194,8 +192,6 @@ def test_a_warm_start_may_change_the_method(C):
 
 
 # ---------------------------------------------------------------- what must not matter
-
-
 @each_count
 @widen(METHODS)
 def test_the_order_of_rows_does_not_matter(name, C):
@@ -273,8 +269,6 @@ def test_mini_batches_fit(name, C):
 
 
 # ---------------------------------------------------------------- weights
-
-
 @each_count
 @widen(FIXED)
 def test_whole_weights_are_repetitions(name, C):
@@ -312,8 +306,6 @@ def test_weights_from_tiny_to_huge_fit(name, C, span):
 
 
 # ---------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize(
     "kind", [*method_names("classification").values(), *method_names("regression").values()]
 )

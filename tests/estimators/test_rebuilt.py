@@ -35,8 +35,6 @@ def line(n=20):
 
 
 # --- options first ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -61,8 +59,6 @@ def test_classes_that_all_weigh_nothing_are_refused():
 
 
 # --- partial_fit is there or not, whatever else is wrong --------------------------------------------------
-
-
 @pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
 def test_only_the_method_decides_whether_partial_fit_exists(wrong):
     assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
@@ -77,11 +73,7 @@ def test_a_method_that_is_unknown_has_a_partial_fit_that_says_so():
 
 
 # --- names of methods -------------------------------------------------------------------------------------
-
-
 # --- what a fit fixes -------------------------------------------------------------------------------------
-
-
 def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
     x, y = line()
     model = quietly(GPRegressor(SubsetOfRegressors(), **nest(**QUICK)).fit, x, y)
@@ -91,8 +83,6 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
 
 
 # --- sampling ---------------------------------------------------------------------------------------------
-
-
 def test_a_free_q_has_no_target_in_regression_either():
     x, y = line()
     model = quietly(GPRegressor(SVGP(q_update="gradient"), **nest(**QUICK)).fit, x, y)

@@ -195,8 +195,6 @@ def test_weights_that_cannot_be_used_are_named(weight, words):
 
 
 # --- rows that are not in memory ---------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")

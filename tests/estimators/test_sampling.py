@@ -117,8 +117,6 @@ def classes():
 
 
 # --- the target -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("C", "method", "options", "over"),
     [
@@ -186,8 +184,6 @@ def test_the_target_is_a_function_of_the_hyper_parameters_alone():
 
 
 # --- the draws --------------------------------------------------------------------------------------------
-
-
 class Bell:
     """A normal density with correlated coordinates in the place of an evidence."""
 
@@ -269,8 +265,6 @@ def test_draws_are_in_the_users_units(monkeypatch):
 
 
 # --- predictions ------------------------------------------------------------------------------------------
-
-
 def test_a_regressor_predicts_the_mixture_of_its_draws(sampled):
     _, x, y, draws = sampled
     new = np.linspace(-2.5, 2.5, 7)[:, None]
@@ -311,8 +305,6 @@ def test_warnings_name_what_is_wrong_and_what_to_try():
 
 
 # --- bad input --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

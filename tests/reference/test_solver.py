@@ -87,8 +87,6 @@ def cavities(fit):
 
 
 # --- at the fixed point ----------------------------------------------------------------------------------
-
-
 def test_sites_converge(any_fit):
     assert any_fit.residual < 1e-11
 
@@ -178,8 +176,6 @@ def test_sites_by_adaptive_quadrature_are_the_same(factors, fit):
 
 
 # --- symmetries and known answers ------------------------------------------------------------------------
-
-
 def test_one_factor_is_exact():
     """N = 1: EP matches the only factor. Two classes, or three equal ones: log Z is −log C whatever the kernels."""
     X, _, Z, ks, noise = problem(N=1)
@@ -199,8 +195,6 @@ def test_slope_of_the_evidence_in_epsilon_is_that_of_the_factors():
 
 
 # --- methods that agree ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", [problem(C=2), binary_problem()], ids=["two latents", "one latent"])
 def test_robust_factors_of_two_classes_without_epsilon_are_probit_factors(given):
     fit, plain = robust_ep(*given), sparse_ep(*given)
@@ -258,8 +252,6 @@ def test_one_latent_with_inducing_points_at_the_data_is_textbook_ep(method):
 
 
 # --- GFITC -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("C", [2, 4])
 def test_gfitc_with_inducing_points_at_the_data_is_full_ep_with_the_noise_in_the_prior(C):
     X, y, _, _, _ = problem(N=8, C=C)
@@ -312,8 +304,6 @@ def test_gfitc_of_three_classes_obeys_the_eliminated_form():
 
 
 # --- near the truth --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("y", [[1, 1], [1, -1]])
 def test_binary_ep_is_near_the_exact_evidence(y):
     K = np.array([[2.0, 1.1], [1.1, 1.5]])
@@ -350,8 +340,6 @@ def test_regression_is_the_conditional_of_the_joint_gaussian():
 
 
 # --- weights ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", [problem(), binary_problem()], ids=["pairs", "one latent"])
 def test_integer_weights_are_duplicated_rows_and_zero_is_deletion(given):
     X, y, *rest = given
@@ -368,7 +356,6 @@ def test_two_rows_of_weight_one_half_are_one_row_at_power_one_half():
 
 
 # --- SEP -------------------------------------------------------------------------------------------------
-
 TIED = {
     "probit": (sparse_ep, sep),
     "robust": (partial(robust_ep, epsilon=0.05), partial(robust_sep, epsilon=0.05)),

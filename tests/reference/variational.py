@@ -93,8 +93,6 @@ def to_inducing(model, mean, cov):
 
 
 # --- the bounds at a given q -----------------------------------------------------------------------------
-
-
 def bound(data: Whitened, mean, cov, expected) -> float:
     """expected(data, m, v).value − KL, for any of the E log p below."""
     return expected(data, *marginals(data, mean, cov)).value - kl(mean, cov)
@@ -130,8 +128,6 @@ def softmax_bound_mc(data: Whitened, mean, cov, samples=100_000, seed=0) -> Esti
 
 
 # --- E log p with derivatives, and the maximum -----------------------------------------------------------
-
-
 def expected_robust_max(data: Whitened, m, v, epsilon, adaptive=False) -> Expected:
     """E = log(ε/C) + [log(1−ε+ε/C) − log(ε/C)]·S;  ∂S = S·∂log S.
 

@@ -263,7 +263,6 @@ def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name):
 
 
 # ---------------------------------------------------------------- fuzzing
-
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -1, 10**9, 1e308, float("nan"), float("inf")]),
     st.text(max_size=8), st.sampled_from(["RBF", "Sum", "kernel", "array", "same", "foreign", "left out", "mean", "float64"]),

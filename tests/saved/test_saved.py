@@ -275,7 +275,6 @@ def test_the_device_is_for_predictions_and_later_fits(tmp_path):
 
 
 # ---------------------------------------------------------------- for ever
-
 MODELS = sorted((Path(__file__).parent / "models").glob("*.cavity"))
 
 

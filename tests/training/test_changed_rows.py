@@ -132,8 +132,6 @@ def test_a_deleted_or_replaced_file_stays_mapped(tmp_path):
 
 
 # ---------------------------------------------------------------- checksums
-
-
 def piece(X, y, weight=None, first=0):
     return Piece(np.arange(first, first + len(X)), X, y, weight)
 
@@ -175,8 +173,6 @@ def test_labels_have_one_word_whatever_their_type(kind):
 
 
 # ---------------------------------------------------------------- masked arrays
-
-
 @pytest.mark.parametrize("where", ["X", "y", "sample_weight", "a batch", "prediction", "a regressor's y"])
 def test_masked_cells_are_missing_values(where):
     """B6: masks were ignored."""

@@ -319,8 +319,6 @@ def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, mon
 
 
 # ---------------------------------------------------------------- files
-
-
 def test_csv_is_read_as_people_write_it(tmp_path):
     (tmp_path / "t.csv").write_text(",x,y\n0,1.5,a\n1,2.5,b\n")
     learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
@@ -392,8 +390,6 @@ def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp
 
 
 # ---------------------------------------------------------------- fuzzing
-
-
 @functools.cache
 def contents(folder):
     """A sound file of each kind."""
