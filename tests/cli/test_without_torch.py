@@ -17,7 +17,6 @@ from support import toy, without_warnings
 
 FEW = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
 CLASSIFIERS = {
-    "default": GPClassifier(random_state=0, device="cpu"),
     "auto": GPClassifier("auto", **nest(**FEW)),
     "two classes": GPClassifier("ep", **nest(**FEW)),
     "rep": GPClassifier("rep", **nest(learn=("kernel", "epsilon"), **FEW)),

@@ -284,9 +284,9 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, y = toy(60, classes, D)
     kernel = make_kernel(REGISTERED_KERNELS[name])
-    clf = cavity.GPClassifier(kernel=kernel, effort="fast", n_inducing=6, max_epochs=3, random_state=0).fit(
-        X, y
-    )
+    clf = cavity.GPClassifier(
+        kernel=kernel, calibration=None, n_inducing=6, max_epochs=3, random_state=0
+    ).fit(X, y)
     P = clf.predict_proba(X)
     assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
     clf.save(path := tmp_path / "model.cavity")

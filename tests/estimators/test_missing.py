@@ -75,7 +75,7 @@ def gaps(seed=0, n=120):
     return np.where(rng.random(X.shape) < 0.15, np.nan, X), y
 
 
-FAST = {"effort": "fast", "n_inducing": 10, "max_epochs": 3, "random_state": 0}
+FAST = {"calibration": None, "n_inducing": 10, "max_epochs": 3, "random_state": 0}
 
 
 @pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")

@@ -24,7 +24,7 @@ from saved.test_damage import Sample
 from support import classifier, toy, without_warnings
 
 METHODS = {
-    "auto": dict(effort="balanced"),
+    "auto": dict(calibration="auto"),
     "ep": dict(method="ep"),
     "sep": dict(method="sep"),
     "rep": dict(method="rep", learn=("kernel", "epsilon")),
@@ -80,7 +80,7 @@ FOREIGN = {
 
 
 def fit(X, y, **options):
-    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, effort="fast", random_state=0, device="cpu")
+    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, calibration=None, random_state=0, device="cpu")
     with without_warnings():
         return classifier(**usual | options).fit(X, y)
 
