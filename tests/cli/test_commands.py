@@ -14,7 +14,7 @@ from cavity.cli import reading
 from cavity.cli.app import app
 from cavity.rows.frames import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
-from support import slow, toy
+from support import slow
 
 
 def read(path):
@@ -99,23 +99,6 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
     first, second = (c.predict_log_proba(Prepared(np.zeros((1, len(c.preparation_.names))))) for c in (a, b))
     np.testing.assert_array_equal(first, second)  # the default seed is 0
-
-
-def test_the_same_rows_in_parquet_and_csv_give_the_same_model(tmp_path):
-    X, y = toy(60, 3)
-    columns = {"a": X[:, 0], "b": X[:, 1]}
-    pq.write_table(pa.table(columns | {"kind": y}), tmp_path / "t.parquet")
-    lines = ["a,b,kind", *(f"{a!r},{b!r},{k}" for (a, b), k in zip(X.tolist(), y, strict=True))]
-    (tmp_path / "t.csv").write_text("\n".join(lines))
-    found = []
-    for name in ("t.parquet", "t.csv"):
-        done = run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE)
-        assert done.exit_code == 0
-        clf = cavity.load(tmp_path / "m")
-        assert clf.classes_.tolist() == [0, 1, 2]
-        found.append(clf.predict_proba(X))
-        assert run("evaluate", tmp_path / "m", tmp_path / name).exit_code == 0
-    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])

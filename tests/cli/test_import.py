@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 import cavity
-from cavity.cli.models import Predictor
-from cavity.saving.model_file import KINDS, read_record
+from cavity.saving.model_file import KINDS
 from support import slow, without_warnings
 
 
@@ -97,21 +96,6 @@ def test_predictions_of_the_command_line_load_no_slow_package(
     lines = python(code, model_of_a_table)
     assert len(lines) == 44
     assert (lines[21], lines[43]) == ("classes []", "numbers []")
-
-
-@pytest.mark.parametrize("model", ["classes", "numbers"])
-def test_the_command_line_predicts_what_the_estimator_does(model: str, model_of_a_table: Path) -> None:
-    frame, estimator = pd.read_csv(model_of_a_table / "new.csv"), cavity.load(model_of_a_table / model)
-    predictor = Predictor(read_record(model_of_a_table / model).result)
-    found = predictor.predict_columns(predictor.prepare.encode(frame))
-    if model == "classes":
-        np.testing.assert_array_equal(found["label"], estimator.predict(frame))
-        P = np.column_stack([found[f"p_{c}"] for c in estimator.classes_])
-        np.testing.assert_array_equal(P, estimator.predict_proba(frame))
-    else:
-        mean, std = estimator.predict(frame, return_std=True)
-        np.testing.assert_array_equal(found["mean"], mean)
-        np.testing.assert_array_equal(found["std"], std)
 
 
 @pytest.mark.parametrize("cls", [cavity.GPClassifier, cavity.GPRegressor])

@@ -12,7 +12,6 @@ from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods import (
     LIKELIHOODS,
-    BinaryProbit,
     Committee,
     Gaussian,
     Latents,
@@ -262,12 +261,6 @@ def test_two_classes_have_one_latent_function(classifier):
     assert factor.epsilon in (None, pytest.approx(0.25))
 
 
-def test_which_likelihoods_are_for_two_classes():
-    assert type(ProbitPairs().bind(2)) is BinaryProbit and type(Softmax().bind(2)) is Logistic
-    binary = RobustMax(epsilon=0.2, learn=True).bind(2)
-    assert type(binary) is RobustBinary and binary.learn and binary.get_params()["epsilon"] == 0.2
-
-
 def test_the_wrong_number_of_classes_is_an_error():
     with pytest.raises(BadOption, match="Logistic is a likelihood for two classes, and y has 3"):
         Logistic().bind(3)
@@ -291,12 +284,6 @@ def test_a_share_that_is_not_one_is_refused_before_a_fit(classes):
     with pytest.raises(BadOption, match="cannot be learnt"):
         RobustMax(epsilon=0.0, learn=True).bind(classes)
     assert RobustMax(epsilon=0).bind(classes).epsilon == 0
-
-
-def test_parameters_move_to_another_precision(kind):
-    for factor in every(kind, learn=True):
-        assert factor.to(torch.device("cpu"), torch.float32) is factor
-        assert all(parameter.dtype == torch.float32 for parameter in factor.parameters)
 
 
 # --- model files -----------------------------------------------------------------------------------------

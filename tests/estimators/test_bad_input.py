@@ -75,19 +75,6 @@ def test_text_in_a_numeric_column_is_named(three):
         np.testing.assert_array_equal(found, fitted.predict_proba(blank))
 
 
-def test_dates_are_no_numbers(three):
-    _, y, _ = three
-    days = pd.date_range("2020-01-01", periods=len(y))
-    with pytest.raises(BadInput, match="column 0"):
-        model().fit(days.to_numpy()[:, None], y)
-
-
-def test_numbers_written_as_text_are_numbers(three):
-    X, y, new = three
-    fitted = model().fit(X.astype(str), y)
-    np.testing.assert_array_equal(fitted.predict_proba(new), model().fit(X, y).predict_proba(new))
-
-
 # ---------------------------------------------------------------- shapes
 @pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, pl.DataFrame])
 def test_empty_input_says_what_is_empty(make):
@@ -180,15 +167,6 @@ def test_labels_that_are_no_classes(three):
     ):
         with pytest.raises(BadInput, match=words):
             model().fit(X, labels)
-
-
-def test_a_class_with_one_row(three, method):
-    X, y, new = three
-    rows, labels = np.r_[X, [[40.0, 200.0, 12.0]]], np.r_[y, 7]
-    fitted = model(method, max_epochs=40).fit(rows, labels)
-    assert sane(fitted, new).shape == (len(new), 4)
-    p = fitted.predict_proba(rows)[:, 3]
-    assert p[-1] > 0.5 > p[:-1].max()  # it stands apart, and is found there
 
 
 def test_weights_that_are_none(three):

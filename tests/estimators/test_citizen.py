@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
-from cavity.kernels import RBF, Linear
+from cavity.kernels import RBF
 from cavity.options import nest
 
 NAMES = ["height", "weight", "age"]
@@ -55,17 +55,6 @@ def test_set_output_hands_frames_to_the_classifier(three):
     np.testing.assert_allclose(
         p, plain.predict_proba(new), atol=1e-10
     )  # the scaler sums frames in another order
-
-
-def test_parameters_are_got_and_set_down_to_the_kernel():
-    gp = GPClassifier(kernel=RBF() + Linear())
-    assert gp.get_params()["kernel__k1__lengthscale"] is None
-    gp.set_params(kernel__k1__lengthscale=2.0, kernel__k2__variance=3.0, n_inducing=7)
-    assert (gp.kernel.k1.lengthscale, gp.kernel.k2.variance, gp.n_inducing) == (2.0, 3.0, 7)
-    with pytest.raises(ValueError, match=r"no parameter 'length'.*lengthscale"):
-        gp.set_params(kernel__k1__length=1.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'n_induced'"):
-        gp.set_params(n_induced=3)
 
 
 def test_fit_leaves_its_arguments_alone(three):

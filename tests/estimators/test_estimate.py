@@ -68,14 +68,6 @@ def test_random_labels_get_no_good_estimate_from_a_model_that_memorises_them():
     assert clf.estimate_.log_loss > 0.65 and clf.estimate_.accuracy < 0.7
 
 
-def test_a_class_that_is_never_predicted_is_named():
-    log_p = np.log([[0.6, 0.3, 0.1]] * 4)
-    y = np.array([0, 0, 1, 0])
-    assert estimate_quality(log_p, y, np.ones(4), np.array([0.7, 0.2, 0.1]), "3 folds").never_predicted == (
-        1,
-    )
-
-
 def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_so(table):
     X, y, _, _ = table
     X, y = np.vstack([X, [[9.0] * 5, [-9.0] * 5]]), np.append(y, [3, 4])

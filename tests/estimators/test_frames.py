@@ -56,16 +56,6 @@ def test_a_fit_is_that_of_the_prepared_rows(fitted):
     assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
 
 
-@pytest.mark.parametrize(
-    "table", [pl.from_pandas(FRAME), pa.Table.from_pandas(FRAME)], ids=["polars", "arrow"]
-)
-def test_every_kind_of_frame_gives_the_same_model(fitted, table):
-    expected = fitted.predict_proba(FRAME)
-    np.testing.assert_array_equal(fitted.predict_proba(table), expected)
-    np.testing.assert_array_equal(model().fit(table, Y).predict_proba(table), expected)
-    assert fitted.score(table, Y) == fitted.score(FRAME, Y)
-
-
 def test_frames_of_numbers_are_not_prepared():
     numbers = pd.DataFrame({"a": SIZE, "b": RNG.normal(size=N), "c": COLOUR == "red"})
     frames = [numbers, pl.from_pandas(numbers), pa.Table.from_pandas(numbers)]

@@ -112,16 +112,6 @@ def test_attributes_are_where_they_belong(name, C):
     assert gp.n_epochs_ == len(gp.history_) <= 2
 
 
-def test_a_refit_by_another_method_drops_what_is_not_its_own():
-    X, y, _ = table(3)
-    gp = model("vi natural").fit(X, y)
-    assert hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="rep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="ep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and not hasattr(gp, "epsilon_")
-
-
 def test_a_share_of_wrong_labels_is_found():
     """Two plain clusters and a function that could bend around each row, a tenth of the labels turned: ε rises to explain them."""
     rng = np.random.default_rng(0)

@@ -66,15 +66,6 @@ def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"method": "sep"}, {"batch_size": 30}, {"dtype": "float32"}, {"share": "both"}], ids=str
-)
-def test_it_learns_on_every_road(rings, options):
-    fitted = fit(Deep(), *rings, **options | {"max_epochs": 15})
-    assert fitted.score(*rings) > 0.6
-    np.testing.assert_allclose(fitted.predict_proba(rings[0]).sum(1), 1.0, atol=1e-12)
-
-
 def test_it_is_cloned_and_pickled(rings):
     X, y = rings
     fitted = fit(Deep(), X, y, max_epochs=5)

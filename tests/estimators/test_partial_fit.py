@@ -102,20 +102,6 @@ def test_one_pass_in_chunks_is_close_to_many_passes(C):
     assert abs(nll(model, X[test], y[test]) - nll(full, X[test], y[test])) < 0.02
 
 
-def test_rows_of_a_fit_are_added_to():
-    X, y = toy(300, 3)
-    with without_warnings():
-        model = growing(inducing=X[:10], max_epochs=20).fit(X[:200], y[:200])
-        before = model.predict_proba(X)
-        model.partial_fit(X[200:], y[200:])
-        assert not np.allclose(before, model.predict_proba(X))
-        assert float(model._result.growing.engine.total) == 300
-        fresh = model.fit(X[:200], y[:200]).predict_proba(X)  # fit forgets
-        learnt = growing(learn=("kernel",), n_inducing=5, max_epochs=2).fit(X, y)
-    np.testing.assert_array_equal(fresh, before)
-    assert learnt.partial_fit(X[:50], y[:50]).score(X, y) > 0.5
-
-
 def test_a_class_may_come_later():
     X, y = toy(120, 3)
     late = np.argsort(y, kind="stable")

@@ -293,17 +293,6 @@ def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
     np.testing.assert_array_equal(draws.predict(new), model.classes_[P.argmax(1)])
 
 
-def test_warnings_name_what_is_wrong_and_what_to_try():
-    with pytest.warns(ConvergenceWarning) as seen:
-        said = sampling._warn(3, 100, {"a": np.array([1.0, 1.4])}, {"a": np.array([12.0, 500.0])})
-    assert [str(w.message) for w in seen] == said
-    assert "3 of 100" in said[0] and "target_accept" in said[0]
-    assert "R-hat 1.40" in said[1] and "12 effective" in said[2]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert sampling._warn(0, 100, {"a": np.array([1.01])}, {"a": np.array([400.0])}) == []
-
-
 # --- bad input --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "words"),

@@ -1,11 +1,8 @@
 """A saved model is the model: the same bits after load, everything but the rows, and no code."""
 
-import io
 import json
-import pickle
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -251,18 +248,6 @@ def test_no_row_is_in_the_file(tmp_path):
     low, high = X.min(), X.max()
     inner = [v for v in X.ravel() if low < v < high]
     assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
-
-
-@pytest.mark.parametrize("through", ["pickle", "joblib"])
-def test_pickles_work_too(tmp_path, through):
-    clf = fit(*toy(40, 3), kernel=RBF() + Linear())
-    if through == "pickle":
-        other = pickle.loads(pickle.dumps(clf))
-    else:
-        joblib.dump(clf, tmp_path / "m.joblib")
-        other = joblib.load(tmp_path / "m.joblib")
-    same(clf, other)
-    same(clf, pickle.load(io.BytesIO(pickle.dumps(again(clf, tmp_path)))))
 
 
 def test_the_device_is_for_predictions_and_later_fits(tmp_path):

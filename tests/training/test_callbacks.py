@@ -41,7 +41,7 @@ class Count(callbacks.Callback):
 
 
 @pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
-def test_a_callback_is_called_in_order_may_stop_the_run_and_changes_nothing(options):
+def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
     counter = Count(stop=3)
     clf = fit(callbacks=[counter], **options)
     assert clf.n_epochs_ == 3

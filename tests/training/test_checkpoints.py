@@ -185,15 +185,6 @@ def test_a_run_whose_time_budget_was_spent_goes_on_when_it_is_resumed(tmp_path, 
         same_model(resumed, fit(**options))
 
 
-def test_lbfgs_continues_from_its_best_point(tmp_path):
-    path = tmp_path / "run.ckpt"
-    options = FULL | {"method": "gfitc", "max_epochs": 4}
-    interrupt(path, options, epochs=2)
-    whole, resumed = fit(**options), fit(**options, checkpoint=path, resume=True)
-    assert 2 <= len(resumed.history_) <= 4
-    assert resumed.history_[-1]["objective"] >= whole.history_[1]["objective"] - 1e-6
-
-
 def test_resume_needs_a_checkpoint():
     with pytest.raises(BadOption, match="resume=True needs checkpoint="):
         fit(**RUNS["sep"], resume=True)

@@ -201,11 +201,6 @@ def test_texts_with_digits_are_categories(cells):
     assert learnt.columns_[0].levels == tuple(sorted(cells.split()))
 
 
-def test_numbers_in_another_dress_may_be_categories():
-    table = {"x": ["1,5", "2,5"] * 2, "y": [0, 1] * 2}
-    assert Preparation(target="y", kinds={"x": "category"}).fit(table).names == ("x=1,5", "x=2,5")
-
-
 @pytest.mark.parametrize(
     "name, cells",
     [("id", [0, 1, 2, 3]), ("Unnamed: 0", ["5", "6", "7", "8"]), ("Row Number", [1.0, 2, 3, 4])],
