@@ -243,3 +243,10 @@ def test_a_column_of_numbers_too_large_for_their_spread_is_named():
     for table, name in ((X, "column 1"), (pd.DataFrame(X, columns=list("abc")), "column 'b'")):
         with pytest.raises(BadInput, match=rf"{name}.*too large.*use other units"):
             model().fit(table, y)
+
+
+def test_dates_are_no_numbers(three):
+    _, y, _ = three
+    days = pd.date_range("2020-01-01", periods=len(y))
+    with pytest.raises(BadInput, match="column 0"):
+        model().fit(days.to_numpy()[:, None], y)

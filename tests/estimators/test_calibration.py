@@ -19,6 +19,7 @@ from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.rows.tables import Table
+from cavity.training import loop
 from support import without_warnings
 
 
@@ -286,3 +287,14 @@ def test_partial_fit_keeps_the_temperature(easy):
     fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
     before = fitted.temperature_
     assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before
+
+
+def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
+    X, y = crowd
+    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
+    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
+    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
+    late.fit(X, y)
+    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
+    with pytest.raises(AttributeError, match="time was up"):
+        _ = late.loo_log_proba_
