@@ -169,4 +169,4 @@ def test_badly_conditioned_factors_are_solved():
     assert make_form(lower, mean + 1, q, noise) is None
     assert make_form(lower, mean, q, noise) is not None  # q is the prior: no product counts
     assert make_form(q, mean, 2 * q, noise) is not None
-    assert make_form(q, mean, 2 * q, 0 * noise) is None
+    assert make_form(q, mean, 1e6 * q, 0 * noise) is None  # nothing is left of a variance

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
-CACHE_BYTES = 4 << 20  # of a projection on the CPU: it stays in the cache
+CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
 # with several latent functions, whose quadratures take a few rows at a time themselves
 QUADRATURE_BYTES = 256 << 20
 
