@@ -7,7 +7,7 @@ import torch
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
 from cavity.inference import Engine
-from cavity.options import nest, policy, read_classifier
+from cavity.options import nest, papers, policy, read_classifier
 from cavity.options.plan import TableSize
 from cavity.training import lbfgs, objective
 from cavity.training.objective import Stay, evaluate
@@ -90,6 +90,6 @@ def test_an_option_of_the_papers_schedule_keeps_that_schedule(given):
     """All of it but what was given: experiments that reproduce the papers pass their epochs."""
     size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
     config = read_classifier(GPClassifier("ep", **nest(**given)).get_params(deep=False))
-    plan = policy.complete(config, size, 8).plan
+    plan = policy.plan_training(config, size, 8)
     assert (plan.optimizer, plan.schedule, plan.loose) == ("sign", "inner-approx", False)
-    assert plan.max_epochs == given.get("max_epochs", policy.FULL_BATCH_EPOCHS)
+    assert plan.max_epochs == given.get("max_epochs", papers.FULL_BATCH_EPOCHS)
