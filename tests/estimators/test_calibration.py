@@ -17,8 +17,8 @@ from cavity.fitting import folds, leave_one_out, members
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
-from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
+from cavity.prediction.predict import predict_log_proba
 from cavity.rows.tables import Table
 
 
