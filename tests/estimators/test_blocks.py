@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
-from cavity.prediction import model as prediction
+from cavity.prediction import predict as prediction
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.arrow_source import Arrow
