@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +29,14 @@ from cavity.rows import tables
 from cavity.rows.batches.in_memory import Rows
 
 ROOT = Path(__file__).parents[1]
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings, of short fits for example."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def slow(*values: Any) -> Any:

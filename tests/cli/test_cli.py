@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cavity
+from cavity.cli import main
 from cavity.cli.app import app
 from cavity.saving.model_file import describe
 from support import toy
@@ -66,6 +67,7 @@ def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(tm
 import sys
 from pathlib import Path
 from cavity.cli.describing import describe_model
+from cavity.cli import main
 from cavity.cli.app import app
 print(describe_model(Path(sys.argv[1])))
 print("heavy", [name for name in ("torch", "sklearn", "scipy", "pandas", "pyarrow", "numpy") if name in sys.modules])
@@ -83,3 +85,9 @@ def test_without_typer_it_says_what_to_install() -> None:
     assert (
         "pip install -e '" in result.stderr and "[cli]'" in result.stderr and "Traceback" not in result.stderr
     )
+
+
+def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cavity.cli.app", None)
+    with pytest.raises(ModuleNotFoundError):
+        main()

@@ -14,7 +14,7 @@ from cavity.cli import reading
 from cavity.cli.app import app
 from cavity.rows.frames import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
-from support import slow, toy
+from support import slow
 
 
 def read(path):
@@ -23,8 +23,6 @@ def read(path):
 
 
 # ---------------------------------------------------------------- good input
-
-
 def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     shown = (birds / "fit.txt").read_text()
     assert "penguins.csv: 240 rows, 6 columns, target 'species'" in shown
@@ -103,23 +101,6 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
-def test_the_same_rows_in_parquet_and_csv_give_the_same_model(tmp_path):
-    X, y = toy(60, 3)
-    columns = {"a": X[:, 0], "b": X[:, 1]}
-    pq.write_table(pa.table(columns | {"kind": y}), tmp_path / "t.parquet")
-    lines = ["a,b,kind", *(f"{a!r},{b!r},{k}" for (a, b), k in zip(X.tolist(), y, strict=True))]
-    (tmp_path / "t.csv").write_text("\n".join(lines))
-    found = []
-    for name in ("t.parquet", "t.csv"):
-        done = run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE)
-        assert done.exit_code == 0
-        clf = cavity.load(tmp_path / "m")
-        assert clf.classes_.tolist() == [0, 1, 2]
-        found.append(clf.predict_proba(X))
-        assert run("evaluate", tmp_path / "m", tmp_path / name).exit_code == 0
-    np.testing.assert_array_equal(found[0], found[1])
-
-
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
 def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, monkeypatch, name):
     rows = read(birds / "penguins.csv")
@@ -185,8 +166,6 @@ def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
 
 
 # ---------------------------------------------------------------- help
-
-
 NAMES = [command.name or command.callback.__name__ for command in app.registered_commands]
 
 
@@ -200,8 +179,6 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
 
 
 # ---------------------------------------------------------------- as a user starts them
-
-
 @pytest.mark.slow
 def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     small = "--n-inducing 5 --max-epochs 3 --batch-size 50".split()
@@ -217,8 +194,6 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
 
 
 # ---------------------------------------------------------------- spreadsheets
-
-
 def test_labels_and_cells_that_are_formulas_are_escaped_for_a_spreadsheet(tmp_path):
     """A label of a model file can be a formula, and a spreadsheet would run it."""
     labels, rng = ("=cmd()", "+x", "-5", "@y"), np.random.default_rng(0)

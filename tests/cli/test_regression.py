@@ -58,6 +58,8 @@ def test_predictions_and_scores_are_those_of_python(folder):
     assert scores["r2"] == pytest.approx(gp.score(table, y))
     assert scores["coverage"] == pytest.approx(np.mean((low <= y) & (y <= high)))
     assert 0.9 < scores["coverage"] < 0.99 and scores["nlpd"] < scores["baseline"]["nlpd"]
+    done = run("predict", folder / "m", folder / "test.csv", "--uncertainty")
+    assert done.exit_code == 2 and "classifiers only" in done.output
     shown = run("evaluate", folder / "m", folder / "test.csv").output
     assert re.search(rf"root mean squared error +{scores['rmse']:.4g}", shown) and "95% interval" in shown
 

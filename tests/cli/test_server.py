@@ -26,18 +26,8 @@ MOST_BYTES = 20_000
 def serve(model, *arguments):
     """The process, its port, and the file of its log."""
     log = model.with_name(f"log-{time.monotonic_ns()}.txt")
-    command = [
-        sys.executable,
-        "-m",
-        "cavity",
-        "serve",
-        str(model),
-        "--port",
-        "0",
-        "--device",
-        "cpu",
-        *arguments,
-    ]
+    serve = f"-m cavity serve {model} --port 0 --device cpu"
+    command = [sys.executable, *serve.split(), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as file, subprocess.Popen(command, stderr=file, env=environment) as process:
         try:
@@ -133,7 +123,7 @@ FORK = """
 import os, sys, numpy as np, torch, cavity
 torch.set_num_threads(2)
 clf = cavity.load(sys.argv[1])
-X = np.random.default_rng(0).normal(size=(20_000, clf.n_features_in_))
+X = np.random.default_rng(0).normal(size=(5_000, clf.n_features_in_))
 P = clf.predict_proba(X)
 child = os.fork()
 if not child:

@@ -14,14 +14,7 @@ from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
-from cavity.kernels import (
-    KERNELS,
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Stationary,
-)
+from cavity.kernels import KERNELS, RBF, Constant, Kernel, Linear, Stationary
 from cavity.kernels.base import formula_of
 from cavity.kernels.formulas import SHAPES, PairFormula
 from reference import kernels as written_out
@@ -178,8 +171,6 @@ def test_a_clone_has_the_same_parameters_and_representation(name):
 
 
 # --- one formula in torch, NumPy and ONNX ----------------------------------------------------------------
-
-
 def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
     """k(Z, X) and k(x, x) of a formula, by onnxruntime."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -287,17 +278,15 @@ def test_the_library_s_shapes_are_those_that_are_read_without_torch():
 
 
 # --- from end to end -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
     onnxruntime = pytest.importorskip("onnxruntime")
     X, y = toy(60, classes, D)
     kernel = make_kernel(REGISTERED_KERNELS[name])
-    clf = cavity.GPClassifier(kernel=kernel, effort="fast", n_inducing=6, max_epochs=3, random_state=0).fit(
-        X, y
-    )
+    clf = cavity.GPClassifier(
+        kernel=kernel, calibration=None, n_inducing=6, max_epochs=3, random_state=0
+    ).fit(X, y)
     P = clf.predict_proba(X)
     assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
     clf.save(path := tmp_path / "model.cavity")
@@ -309,8 +298,6 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
 
 
 # --- values ----------------------------------------------------------------------------------------------
-
-
 STATIONARY = {
     "RBF": written_out.rbf,
     "Matern12": written_out.matern12,

@@ -12,7 +12,6 @@ from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods import (
     LIKELIHOODS,
-    BinaryProbit,
     Committee,
     Gaussian,
     Latents,
@@ -84,8 +83,6 @@ def every(kind: type[Likelihood], **values: object) -> list[Likelihood]:
 
 
 # --- the engine ------------------------------------------------------------------------------------------
-
-
 def test_sites_sit_on_latent_functions(classifier):
     for factor in bound(classifier):
         at = factor.sites(labels(factor))
@@ -159,8 +156,6 @@ def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
 
 
 # --- prediction ------------------------------------------------------------------------------------------
-
-
 def new_rows(factor: Likelihood) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(1)
     shape = (20, factor.n_latent)
@@ -239,8 +234,6 @@ def test_options_and_many_classes_too(factor):
 
 
 # --- arguments -------------------------------------------------------------------------------------------
-
-
 def test_arguments_go_in_and_out_by_name(kind):
     template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
     other = clone(template)
@@ -268,12 +261,6 @@ def test_two_classes_have_one_latent_function(classifier):
     assert factor.epsilon in (None, pytest.approx(0.25))
 
 
-def test_which_likelihoods_are_for_two_classes():
-    assert type(ProbitPairs().bind(2)) is BinaryProbit and type(Softmax().bind(2)) is Logistic
-    binary = RobustMax(epsilon=0.2, learn=True).bind(2)
-    assert type(binary) is RobustBinary and binary.learn and binary.get_params()["epsilon"] == 0.2
-
-
 def test_the_wrong_number_of_classes_is_an_error():
     with pytest.raises(BadOption, match="Logistic is a likelihood for two classes, and y has 3"):
         Logistic().bind(3)
@@ -299,15 +286,7 @@ def test_a_share_that_is_not_one_is_refused_before_a_fit(classes):
     assert RobustMax(epsilon=0).bind(classes).epsilon == 0
 
 
-def test_parameters_move_to_another_precision(kind):
-    for factor in every(kind, learn=True):
-        assert factor.to(torch.device("cpu"), torch.float32) is factor
-        assert all(parameter.dtype == torch.float32 for parameter in factor.parameters)
-
-
 # --- model files -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("learn", [False, True])
 def test_what_was_learnt_survives_a_round_trip(kind, learn):
     for factor in every(kind, epsilon=0.25, noise=0.4, learn=learn):
@@ -347,8 +326,6 @@ def test_a_share_lies_between_zero_and_one():
 
 
 # --- a likelihood of one's own ---------------------------------------------------------------------------
-
-
 class Sharp(Likelihood):
     """p(y | f) = Φ(± slope · f): the defaults give all the rest."""
 

@@ -70,8 +70,6 @@ def test_a_likelihood_of_regression_is_refused_by_a_classifier():
 
 
 # --- a likelihood of the user's own ----------------------------------------------------------------------
-
-
 @LIKELIHOODS.register
 class Mislabelled(Likelihood):
     """Probit with a share of wrong labels, for two classes."""

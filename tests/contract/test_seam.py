@@ -12,17 +12,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from cavity.distributed import Local
-from cavity.inference import Optimiser, State
+from cavity.inference import State
 from cavity.kernels import RBF, Matern32
 from cavity.likelihoods import Latents, Likelihood, Moments
 from cavity.training.optimisers import OPTIMISERS
 from reference import kernels as written_out
 from reference.exact import gp_regression
-from support import Machine, latents, machine, toy
+from support import Machine, Recorder, latents, machine, toy
+
 
 # --- a Gaussian likelihood ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """y = f + N(0, s²): one latent, one site a row. Everything a likelihood has to say."""
@@ -119,17 +118,6 @@ def test_the_gradient_is_that_of_exact_regression():
 
 
 # --- a step ------------------------------------------------------------------------------------------------
-
-
-class Recorder(Optimiser):
-    def init(self, theta):
-        return ()
-
-    def step(self, state, theta, gradient, rate):
-        self.gradient = gradient.numpy()
-        return theta, state
-
-
 SIGN, ADAM = OPTIMISERS["sign"], OPTIMISERS["adam"]
 
 

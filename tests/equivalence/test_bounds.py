@@ -121,13 +121,7 @@ def test_the_gradient_of_the_taylor_expansion_is_that_at_fixed_points_of_expansi
 
 def test_the_better_bound_is_the_larger():
     """At equal hyper-parameters: Jaakkola's below the average itself, and the q of the three beside each other."""
-    fixed = {
-        "kernel": RBF(LENGTHSCALE, VARIANCE),
-        "n_inducing": 10,
-        "learn": (),
-        "tol": 1e-10,
-        "random_state": 0,
-    }
+    fixed = dict(kernel=RBF(LENGTHSCALE, VARIANCE), n_inducing=10, learn=(), tol=1e-10, random_state=0)
     exact, below, near = (
         classifier("vi", likelihood="softmax", bound=bound, **fixed).fit(X, Y)
         for bound in ("quadrature", "jaakkola", "taylor")

@@ -1,7 +1,5 @@
 """Laplace's method, and methods without sparsity: Z = X."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,17 @@ from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import assert_gradient, central_differences, classifier, converge, machine, offered, slow, toy
+from support import (
+    assert_gradient,
+    central_differences,
+    classifier,
+    converge,
+    machine,
+    offered,
+    slow,
+    toy,
+    without_warnings,
+)
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
 NEW = np.random.default_rng(9).normal(size=(7, 2))
@@ -41,8 +49,6 @@ def full(method, C=1, **options):
 
 
 # --- two classes -------------------------------------------------------------------------------------------
-
-
 def test_binary_laplace_is_scikit_learns():
     X, y = toy(40, 2)
     kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
@@ -95,8 +101,6 @@ def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
 
 
 # --- more classes ------------------------------------------------------------------------------------------
-
-
 def test_softmax_laplace_is_that_of_explicit_matrices():
     X, y = toy(18, 3)
     gp = full("laplace", 3).fit(X, y)
@@ -139,8 +143,6 @@ def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
 
 
 # --- Z = X -------------------------------------------------------------------------------------------------
-
-
 def test_binary_ep_without_sparsity_is_the_textbooks():
     X, y = toy(25, 2)
     gp = full("ep", noise=1.0).fit(X, y)
@@ -183,8 +185,6 @@ def test_inducing_none_is_every_distinct_row_and_stays_there(method):
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
-
-
 def test_what_laplace_does_not_use_is_refused():
     X, y = toy(20, 2)
     three = toy(20, 3)
@@ -206,8 +206,7 @@ def test_what_laplace_does_not_use_is_refused():
 
 def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
     X, y = toy(40, 3, seed=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = classifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
     found = clf.predict_uncertainty(X[:8])
     f = predict_latent(clf._fitted, X[:8])

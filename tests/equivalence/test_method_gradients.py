@@ -9,11 +9,7 @@ from objectives import converged_objective, fixed_site_evidence, objective_at
 from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, slow, toy
 
 EVERYTHING = ("kernel", "noise", "inducing")
-WEIGHTS = {
-    False: None,
-    True: np.random.default_rng(7).uniform(0.2, 3, 6),
-    "whole": np.arange(6.0) % 3 + 1,
-}
+WEIGHTS = {False: None, True: np.random.default_rng(7).uniform(0.2, 3, 6), "whole": np.arange(6.0) % 3 + 1}
 
 
 def setting(C, method, weighted=False, **options):

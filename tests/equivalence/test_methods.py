@@ -61,8 +61,6 @@ def assert_same(model, result):
 
 
 # --- robust EP -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("epsilon", [0, 1e-3, 0.1])
 @pytest.mark.parametrize("sites", ["own", "tied"])
 @pytest.mark.parametrize("C", [2, 3])
@@ -98,8 +96,6 @@ def test_robust_ep_of_two_classes_without_random_labels_is_ep(sites):
 
 
 # --- GFITC -----------------------------------------------------------------------------------------------
-
-
 def f_marginals(run, state):
     """Mean and variance of f at the training rows, their own residuals included: each (N, C)."""
     with torch.no_grad():
@@ -134,8 +130,6 @@ def test_gfitc_of_two_classes_is_ep():
 
 
 # --- power EP --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("p", [0.5, 0.1])
 @pytest.mark.parametrize("C", [2, 3])
 def test_power_ep_is_the_brute_force(C, p):
@@ -189,7 +183,6 @@ def test_the_limit_of_power_ep_is_the_oracle_s_maximum(C):
 
 
 # --- variational inference -------------------------------------------------------------------------------
-
 EPSILON = 1e-3
 
 

@@ -39,8 +39,6 @@ def fixed(method="ep", **options):
 
 
 # --- Gibbs -------------------------------------------------------------------------------------------------
-
-
 def test_a_truncated_normal_has_its_moments():
     u = (np.arange(4000) + 0.5) / 4000
     for low, high in ((0.3, np.inf), (-np.inf, -1.0), (2.5, np.inf)):
@@ -92,8 +90,6 @@ def test_approximations_are_near_the_sampled_posterior(samples, method, options,
 
 
 # --- importance sampling -----------------------------------------------------------------------------------
-
-
 def test_the_sampled_evidence_is_the_exact_one():
     X, y = toy(8, 2)
     gp = fixed(noise=1.0).fit(X, y)

@@ -37,13 +37,7 @@ def theirs(optimizer=None):
 
 
 def model(method, **options):
-    fixed = {
-        "kernel": Matern32(LENGTHSCALE, VARIANCE),
-        "noise": NOISE,
-        "learn": (),
-        "jitter": 0.0,
-        "device": "cpu",
-    }
+    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
     return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
@@ -60,8 +54,6 @@ def assert_is(gp, answer, atol=1e-8, evidence=True):
 
 
 # --- what each method is -----------------------------------------------------------------------------------
-
-
 def test_exact_is_scikit_learns():
     gp = model("exact").fit(X, Y)
     other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None).fit(X, Y)
@@ -74,9 +66,7 @@ def test_exact_in_units_of_y_is_scikit_learns():
     gp = model("exact", normalize_y=True).fit(X, y)
     other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None, normalize_y=True).fit(X, y)
     for ours, other_ in zip(
-        gp.predict(NEW, return_cov=True, noise=False),
-        other.predict(NEW, return_cov=True),
-        strict=True,
+        gp.predict(NEW, return_cov=True, noise=False), other.predict(NEW, return_cov=True), strict=True
     ):
         np.testing.assert_allclose(ours, other_, rtol=1e-8, atol=1e-8)
     # theirs is the evidence of scaled targets
@@ -135,8 +125,6 @@ def test_weights_are_rows():
 
 
 # --- stochastic variational inference ----------------------------------------------------------------------
-
-
 def machine(method, learn=(), **options) -> Machine:
     """The engine that GPRegressor runs, without a fit."""
     return machine_of(model(method, inducing=Z, learn=learn, **options), Z)
@@ -209,9 +197,15 @@ def test_every_way_of_stepping_q_comes_near_the_collapsed_bound(options):
     np.testing.assert_allclose(gp.predict(NEW), best.mean, atol=0.1)
 
 
+def test_mini_batches_climb_towards_the_full_bound():
+    options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8}
+    full = model("vi", **options, tol=1e-6).fit(X, Y)
+    start = model("vi", inducing=Z).fit(X, Y)
+    batches = model("svi", **options, batch_size=10, max_epochs=20).fit(X, Y)
+    assert start.elbo_ + 0.2 * (full.elbo_ - start.elbo_) < batches.elbo_ < full.elbo_ + 1e-6
+
+
 # --- hyper-parameters --------------------------------------------------------------------------------------
-
-
 def test_the_maximum_of_the_evidence_is_scikit_learns():
     """Begun there, where our weak prior on the logarithms has its centre, a fit stays there."""
     best = GaussianProcessRegressor(theirs() + WhiteKernel(NOISE), alpha=0.0).fit(X, Y)
@@ -237,8 +231,6 @@ def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
 
 
 # --- noise that is small beside the usual jitter -------------------------------------------------------------
-
-
 def interpolation(
     noise: float, N: int = 12
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -272,14 +264,7 @@ def test_exact_regression_is_exact_at_small_noise(noise):
 @pytest.mark.parametrize("noise", [slow(1e-4), 1e-10])
 def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
     X, y = interpolation(noise, 30)[:2]
-    fit = {
-        "kernel": RBF(1.0),
-        "noise": noise,
-        "learn": (),
-        "normalize_y": False,
-        "n_inducing": 20,
-        "random_state": 0,
-    }
+    fit = dict(kernel=RBF(1.0), noise=noise, learn=(), normalize_y=False, n_inducing=20, random_state=0)
     _, cov = (
         GPRegressor("cg", **nest(**fit))
         .fit(X, y)

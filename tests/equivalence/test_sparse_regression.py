@@ -24,13 +24,7 @@ def k(A, B):
 
 
 def model(method, **options):
-    fixed = {
-        "kernel": Matern32(LENGTHSCALE, VARIANCE),
-        "noise": NOISE,
-        "learn": (),
-        "jitter": 0.0,
-        "device": "cpu",
-    }
+    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
     return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
@@ -62,8 +56,6 @@ def test_nystroms_variance_can_be_negative_and_is_then_zero():
 
 
 # --- subset of data ----------------------------------------------------------------------------------------
-
-
 def brute_active(criterion, M):
     """Each step with the posterior of explicit matrices."""
     chosen, every = [], np.arange(len(X))
@@ -97,8 +89,6 @@ def test_all_of_the_data_is_exact():
 
 
 # --- Bayesian committee machine ----------------------------------------------------------------------------
-
-
 def brute_committee(member, new):
     """(4.10) of the thesis, with explicit inverses."""
     K = k(new, new)
@@ -141,8 +131,6 @@ def test_a_committee_of_one_is_exact():
 
 
 # --- conjugate gradients -----------------------------------------------------------------------------------
-
-
 def test_conjugate_gradients_are_exact_at_convergence():
     gp = model("cg", inducing=Z, cg_tol=1e-12).fit(X, Y)
     assert_is(gp, EXACT, evidence=False)

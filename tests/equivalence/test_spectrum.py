@@ -39,8 +39,6 @@ def classifier(C, method="ep", **options):
 
 
 # --- the features -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
 def test_products_of_features_approach_the_kernel_at_monte_carlos_rate(kernel):
     """The error is a mean of H bounded terms: below 5 of its standard errors for every H, and a tenth for 100 times H."""
@@ -76,8 +74,6 @@ def test_the_projection_has_these_features_and_no_residual_but_the_noise(shared)
 
 
 # --- regression -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kernel", [RBF, Matern32])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_regression_is_bayesian_linear_regression_on_the_features(kernel, weighted):
@@ -117,8 +113,6 @@ def test_learning_frequencies_raises_the_evidence_and_finds_the_period():
 
 
 # --- classification ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["ep", "sep"])
 @pytest.mark.parametrize("C", [2, 3])
 def test_classification_is_a_linear_kernel_on_the_features(C, method):
@@ -171,8 +165,6 @@ def test_every_other_method_learns_with_features(C, method):
 
 
 # --- a citizen of the library -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("learn", [(), ALL])
 @pytest.mark.parametrize("kernel", [None, Matern32()])
 def test_a_saved_model_is_the_model(tmp_path, kernel, learn):

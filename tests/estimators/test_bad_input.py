@@ -33,8 +33,6 @@ def sane(fitted, X):
 
 
 # ---------------------------------------------------------------- cells
-
-
 def spoil(X):
     X = X.copy()
     X[[1, 5], 0] = np.nan
@@ -77,22 +75,7 @@ def test_text_in_a_numeric_column_is_named(three):
         np.testing.assert_array_equal(found, fitted.predict_proba(blank))
 
 
-def test_dates_are_no_numbers(three):
-    _, y, _ = three
-    days = pd.date_range("2020-01-01", periods=len(y))
-    with pytest.raises(BadInput, match="column 0"):
-        model().fit(days.to_numpy()[:, None], y)
-
-
-def test_numbers_written_as_text_are_numbers(three):
-    X, y, new = three
-    fitted = model().fit(X.astype(str), y)
-    np.testing.assert_array_equal(fitted.predict_proba(new), model().fit(X, y).predict_proba(new))
-
-
 # ---------------------------------------------------------------- shapes
-
-
 @pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, pl.DataFrame])
 def test_empty_input_says_what_is_empty(make):
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
@@ -147,8 +130,6 @@ def test_prediction_before_fit(three, call):
 
 
 # ---------------------------------------------------------------- labels and weights
-
-
 def test_one_class_only(three):
     X, y, _ = three
     with pytest.raises(BadInput, match=r"only one class, 'cat'.*at least two"):
@@ -188,15 +169,6 @@ def test_labels_that_are_no_classes(three):
             model().fit(X, labels)
 
 
-def test_a_class_with_one_row(three, method):
-    X, y, new = three
-    rows, labels = np.r_[X, [[40.0, 200.0, 12.0]]], np.r_[y, 7]
-    fitted = model(method, max_epochs=40).fit(rows, labels)
-    assert sane(fitted, new).shape == (len(new), 4)
-    p = fitted.predict_proba(rows)[:, 3]
-    assert p[-1] > 0.5 > p[:-1].max()  # it stands apart, and is found there
-
-
 def test_weights_that_are_none(three):
     X, y, _ = three
     with pytest.raises(BadInput, match="20 negative"):
@@ -217,8 +189,6 @@ def test_weights_that_are_none(three):
 
 
 # ---------------------------------------------------------------- tables that are odd, not wrong
-
-
 def test_all_rows_alike_gives_the_frequencies(method):
     X = np.ones((60, 2))
     y = np.repeat([0, 1, 2], [30, 20, 10])
@@ -246,8 +216,6 @@ def test_columns_that_float32_cannot_hold_are_refused(shifted):
 
 
 # ---------------------------------------------------------------- cells far outside all others
-
-
 def outlier_table(cell):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3))
@@ -275,3 +243,10 @@ def test_a_column_of_numbers_too_large_for_their_spread_is_named():
     for table, name in ((X, "column 1"), (pd.DataFrame(X, columns=list("abc")), "column 'b'")):
         with pytest.raises(BadInput, match=rf"{name}.*too large.*use other units"):
             model().fit(table, y)
+
+
+def test_dates_are_no_numbers(three):
+    _, y, _ = three
+    days = pd.date_range("2020-01-01", periods=len(y))
+    with pytest.raises(BadInput, match="column 0"):
+        model().fit(days.to_numpy()[:, None], y)

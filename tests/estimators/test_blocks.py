@@ -1,7 +1,5 @@
 """Prediction from files and other sources: what the same rows in memory get, and never more than a block of them at a time."""
 
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,6 +13,7 @@ from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 N, BLOCK = 230, 50
 rng = np.random.default_rng(0)
@@ -25,22 +24,14 @@ W = rng.uniform(0.5, 2.0, N)
 
 def table(rows=slice(None)):
     """The columns of the training rows in another order, among others."""
-    columns = {
-        "label": Y[rows],
-        "c": X[rows, 2],
-        "a": X[rows, 0],
-        "note": Y[rows],
-        "w": W[rows],
-        "b": X[rows, 1],
-    }
+    columns = dict(label=Y[rows], c=X[rows, 2], a=X[rows, 0], note=Y[rows], w=W[rows], b=X[rows, 1])
     return pa.table(columns)
 
 
 @pytest.fixture(scope="module")
 def models():
     """The same model with and without names of columns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         options = dict(n_inducing=6, max_epochs=3, batch_size=60, random_state=0, method="sep")
         frame = table().select(["a", "b", "c"]).to_pandas()
         named = GPClassifier(**options).fit(frame, Y)
@@ -142,8 +133,7 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
 def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alike(tmp_path):
     mixed = pa.table({"a": X[:, 0], "shade": np.where(X[:, 1] > 0, "light", "dark"), "label": Y})
     prepare = Preparation(target="label").fit(mixed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)
         model.fit(Arrow(mixed, prepare=prepare))
         expected = model.predict_proba(Prepared(prepare.transform(mixed)))

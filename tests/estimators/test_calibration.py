@@ -1,7 +1,6 @@
 """Temperature, pool and `effort`: what they promise."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -20,6 +19,8 @@ from cavity.options.plan import TableSize
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.rows.tables import Table
+from cavity.training import loop
+from support import without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,7 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def calibrated(easy):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(*easy)
 
 
@@ -193,8 +193,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
 
 @pytest.fixture(scope="module")
 def pooled(table):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model(ensemble="trees", max_epochs=None).fit(*table[:2])
 
 
@@ -288,3 +287,14 @@ def test_partial_fit_keeps_the_temperature(easy):
     fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
     before = fitted.temperature_
     assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before
+
+
+def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
+    X, y = crowd
+    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
+    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
+    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
+    late.fit(X, y)
+    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
+    with pytest.raises(AttributeError, match="time was up"):
+        _ = late.loo_log_proba_

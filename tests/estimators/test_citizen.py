@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
-from cavity.kernels import RBF, Linear
+from cavity.kernels import RBF
 from cavity.options import nest
 
 NAMES = ["height", "weight", "age"]
@@ -25,8 +25,6 @@ def model(method="ep", **options):
 
 
 # ---------------------------------------------------------------- machinery
-
-
 @pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.8"),
     reason="older cross_validate does not route weights to the score of a pipeline",
@@ -59,17 +57,6 @@ def test_set_output_hands_frames_to_the_classifier(three):
     )  # the scaler sums frames in another order
 
 
-def test_parameters_are_got_and_set_down_to_the_kernel():
-    gp = GPClassifier(kernel=RBF() + Linear())
-    assert gp.get_params()["kernel__k1__lengthscale"] is None
-    gp.set_params(kernel__k1__lengthscale=2.0, kernel__k2__variance=3.0, n_inducing=7)
-    assert (gp.kernel.k1.lengthscale, gp.kernel.k2.variance, gp.n_inducing) == (2.0, 3.0, 7)
-    with pytest.raises(ValueError, match=r"no parameter 'length'.*lengthscale"):
-        gp.set_params(kernel__k1__length=1.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'n_induced'"):
-        gp.set_params(n_induced=3)
-
-
 def test_fit_leaves_its_arguments_alone(three):
     X, y, _ = three
     kernel, Z, w = RBF(), X[:5].copy(), np.ones(len(y))
@@ -98,8 +85,6 @@ def test_a_learnt_kernel_starts_another_model(three):
 
 
 # ---------------------------------------------------------------- frames
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_frames_are_arrays_with_names(three, frame):
     X, y, new = three
@@ -124,7 +109,6 @@ def test_kinds_of_numbers_and_layouts_are_one(three):
 
 
 # ---------------------------------------------------------------- labels
-
 WORDS = np.array(["maple", "ash", "oak"])
 LABELS = {
     "strings": WORDS.__getitem__,

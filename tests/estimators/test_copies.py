@@ -31,7 +31,7 @@ def test_copies_of_continuous_rows_are_no_cells(copies):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
-def test_tables_of_cells_are_known(columns):
+def test_every_combination_of_categories_is_a_table_of_cells(columns):
     X = np.array(list(itertools.product(range(2), repeat=columns)) * 20)
     assert has_cells(make_table(X, X.sum(1) % 2))
 

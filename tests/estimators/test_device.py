@@ -80,8 +80,6 @@ def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
 
 
 # ---------------------------------------------------------------- products instead of solves
-
-
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
 @pytest.mark.parametrize("options", [{}, {"share": "both"}, {"inducing": None}], ids=str)
 def test_products_and_solves_give_the_same_marginals(method, options):

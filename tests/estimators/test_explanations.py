@@ -1,7 +1,6 @@
 """Partial dependence, contributions to single rows, and the importance of columns: laws, and references on raw frames."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import Features
+from support import without_warnings
 
 N = 240
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,16 +44,14 @@ def make_table(seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     table, labels, _ = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(table, labels), table, labels
 
 
 @pytest.fixture(scope="module")
 def regressor():
     table, _, values = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return (
             GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(table, values),
             table,
@@ -62,8 +60,6 @@ def regressor():
 
 
 # ---------------------------------------------------------------- partial dependence
-
-
 @pytest.mark.parametrize("column", ["signal", "place", "date", "number"])
 def test_it_is_the_mean_over_raw_rows_with_one_value(fitted, column):
     clf, table, _ = fitted
@@ -152,8 +148,6 @@ def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
 
 
 # ---------------------------------------------------------------- single rows
-
-
 def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         rows, background = table[:3], table[100:110]
@@ -209,8 +203,6 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
 
 
 # ---------------------------------------------------------------- importance of columns
-
-
 def test_noise_of_every_kind_is_near_zero(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         found = dict(zip(table, model.feature_importance_, strict=True))

@@ -42,8 +42,6 @@ def numbers(value, seen=None):
 
 
 # ---------------------------------------------------------------- attributes
-
-
 @pytest.mark.parametrize("share", [None, "kernel", "inducing", "both"])
 @pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"])
 def test_attributes_have_the_documented_shapes(table, method, share, learn):
@@ -93,8 +91,6 @@ def test_the_relevance_of_a_sum_weighs_its_parts_by_their_variance():
 
 
 # ---------------------------------------------------------------- what is kept
-
-
 @pytest.mark.parametrize("kernel", [None, Matern52() + RationalQuadratic()], ids=["rbf", "sum"])
 def test_a_fitted_model_holds_no_rows(make_table, method, kernel):
     """O(CM(M+D)) CPU numbers, whatever N is; the pickle, which would show hidden storage, agrees.
@@ -124,8 +120,6 @@ def test_only_warm_start_keeps_row_sites(make_table):
 
 
 # ---------------------------------------------------------------- what is left alone
-
-
 def test_nothing_global_is_touched(table, method):
     X, y, new = table
     torch.manual_seed(1)

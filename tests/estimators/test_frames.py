@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 RNG = np.random.default_rng(0)
 N = 80
@@ -41,8 +42,7 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def fitted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(FRAME, Y)
 
 
@@ -54,16 +54,6 @@ def test_a_fit_is_that_of_the_prepared_rows(fitted):
     piped = make_pipeline(Preparation(), model()).fit(FRAME, Y)
     np.testing.assert_array_equal(piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X))
     assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
-
-
-@pytest.mark.parametrize(
-    "table", [pl.from_pandas(FRAME), pa.Table.from_pandas(FRAME)], ids=["polars", "arrow"]
-)
-def test_every_kind_of_frame_gives_the_same_model(fitted, table):
-    expected = fitted.predict_proba(FRAME)
-    np.testing.assert_array_equal(fitted.predict_proba(table), expected)
-    np.testing.assert_array_equal(model().fit(table, Y).predict_proba(table), expected)
-    assert fitted.score(table, Y) == fitted.score(FRAME, Y)
 
 
 def test_frames_of_numbers_are_not_prepared():

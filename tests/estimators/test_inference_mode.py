@@ -1,6 +1,5 @@
 """Training works within `torch.inference_mode` and `torch.no_grad`, which callers set for predictions."""
 
-import warnings
 from functools import cache
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 
 import cavity
 from cavity import GPClassifier, GPRegressor
-from support import slow, toy
+from support import slow, toy, without_warnings
 
 X, Y = toy(40, 3)
 QUICK = dict(n_inducing=4, max_epochs=3, random_state=0, device="cpu")
@@ -47,7 +46,6 @@ def test_a_model_loaded_in_inference_mode_goes_on_learning(tmp_path):
         loaded = cavity.load(tmp_path / "m")
         loaded.partial_fit(X, Y)
     loaded.partial_fit(X, Y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf.partial_fit(X, Y).partial_fit(X, Y)
     np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))

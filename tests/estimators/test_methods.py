@@ -80,8 +80,6 @@ def assert_same(one, other, new, tol):
 
 
 # ---------------------------------------------------------------- what a fit is
-
-
 @each_count
 @every
 def test_probabilities_are_probabilities(name, C):
@@ -112,16 +110,6 @@ def test_attributes_are_where_they_belong(name, C):
         assert gp.epsilon_ == 1e-3
     assert type(gp.log_marginal_likelihood_) is float and gp.log_marginal_likelihood_ < 0
     assert gp.n_epochs_ == len(gp.history_) <= 2
-
-
-def test_a_refit_by_another_method_drops_what_is_not_its_own():
-    X, y, _ = table(3)
-    gp = model("vi natural").fit(X, y)
-    assert hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="rep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="ep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and not hasattr(gp, "epsilon_")
 
 
 def test_a_share_of_wrong_labels_is_found():
@@ -194,8 +182,6 @@ def test_a_warm_start_may_change_the_method(C):
 
 
 # ---------------------------------------------------------------- what must not matter
-
-
 @each_count
 @widen(METHODS)
 def test_the_order_of_rows_does_not_matter(name, C):
@@ -273,8 +259,6 @@ def test_mini_batches_fit(name, C):
 
 
 # ---------------------------------------------------------------- weights
-
-
 @each_count
 @widen(FIXED)
 def test_whole_weights_are_repetitions(name, C):
@@ -312,8 +296,6 @@ def test_weights_from_tiny_to_huge_fit(name, C, span):
 
 
 # ---------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize(
     "kind", [*method_names("classification").values(), *method_names("regression").values()]
 )

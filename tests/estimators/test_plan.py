@@ -66,12 +66,7 @@ def test_stages_are_announced_in_order():
     said = []
     with forward_stages(said.append):
         GPClassifier(n_inducing=5, max_epochs=1, random_state=0).fit(*toy(40, 2))
-    assert [line.split(":")[0].strip() for line in said] == [
-        "Plan",
-        "Gaussian process",
-        "judging",
-        "pool",
-    ]
+    assert [line.split(":")[0].strip() for line in said] == ["Plan", "Gaussian process", "judging", "pool"]
     assert said[0].endswith("about 1 s")
 
 

@@ -1,7 +1,5 @@
 """Laws that the rebuilt floors must keep: what is checked when, what a fit fixes, and what stays out of its way."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
 from cavity.rows.tables import GivenRows, read_table_of_fit
-from support import toy
+from support import toy, without_warnings
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
 
@@ -27,8 +25,7 @@ class Unread:
 
 
 def quietly(call, *arguments, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return call(*arguments, **options)
 
 
@@ -38,8 +35,6 @@ def line(n=20):
 
 
 # --- options first ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -64,8 +59,6 @@ def test_classes_that_all_weigh_nothing_are_refused():
 
 
 # --- partial_fit is there or not, whatever else is wrong --------------------------------------------------
-
-
 @pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
 def test_only_the_method_decides_whether_partial_fit_exists(wrong):
     assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
@@ -80,11 +73,7 @@ def test_a_method_that_is_unknown_has_a_partial_fit_that_says_so():
 
 
 # --- names of methods -------------------------------------------------------------------------------------
-
-
 # --- what a fit fixes -------------------------------------------------------------------------------------
-
-
 def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
     x, y = line()
     model = quietly(GPRegressor(SubsetOfRegressors(), **nest(**QUICK)).fit, x, y)
@@ -94,8 +83,6 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
 
 
 # --- sampling ---------------------------------------------------------------------------------------------
-
-
 def test_a_free_q_has_no_target_in_regression_either():
     x, y = line()
     model = quietly(GPRegressor(SVGP(q_update="gradient"), **nest(**QUICK)).fit, x, y)

@@ -18,8 +18,6 @@ def model(method="ep", **options):
 
 
 # ---------------------------------------------------------------- warm start
-
-
 def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
     """What does not fit any more (rows, classes, columns) is left behind."""
     fitted = model(method, warm_start=True).fit(*make_table(3)[:2])
@@ -30,8 +28,6 @@ def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
 
 
 # ---------------------------------------------------------------- reports
-
-
 def test_history_has_a_row_an_epoch(table, method):
     X, y, _ = table
     for options in ({}, {"batch_size": 20}, {"learn": ()}):

@@ -117,8 +117,6 @@ def classes():
 
 
 # --- the target -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("C", "method", "options", "over"),
     [
@@ -186,8 +184,6 @@ def test_the_target_is_a_function_of_the_hyper_parameters_alone():
 
 
 # --- the draws --------------------------------------------------------------------------------------------
-
-
 class Bell:
     """A normal density with correlated coordinates in the place of an evidence."""
 
@@ -269,8 +265,6 @@ def test_draws_are_in_the_users_units(monkeypatch):
 
 
 # --- predictions ------------------------------------------------------------------------------------------
-
-
 def test_a_regressor_predicts_the_mixture_of_its_draws(sampled):
     _, x, y, draws = sampled
     new = np.linspace(-2.5, 2.5, 7)[:, None]
@@ -297,22 +291,10 @@ def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
     np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)
     np.testing.assert_allclose(np.exp(draws.predict_log_proba(new)), P)
     np.testing.assert_array_equal(draws.predict(new), model.classes_[P.argmax(1)])
-
-
-def test_warnings_name_what_is_wrong_and_what_to_try():
-    with pytest.warns(ConvergenceWarning) as seen:
-        said = sampling._warn(3, 100, {"a": np.array([1.0, 1.4])}, {"a": np.array([12.0, 500.0])})
-    assert [str(w.message) for w in seen] == said
-    assert "3 of 100" in said[0] and "target_accept" in said[0]
-    assert "R-hat 1.40" in said[1] and "12 effective" in said[2]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert sampling._warn(0, 100, {"a": np.array([1.01])}, {"a": np.array([400.0])}) == []
+    assert "lengthscale[2, 1]" in str(draws) and draws.warnings[-1] in str(draws)
 
 
 # --- bad input --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -1,7 +1,5 @@
 """fit on sources: the model of the same table in memory, whatever holds the rows and in whatever order they lie."""
 
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +13,7 @@ from cavity.rows import tables
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.sources import read_source
-from support import classifier, slow
+from support import classifier, slow, without_warnings
 
 
 def draw(N, seed=0):
@@ -32,8 +30,7 @@ def as_table(X, y, **more):
 
 def fit(*data, **options):
     given = {k: options.pop(k) for k in ("target", "weight", "sample_weight") if k in options}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         options = {"n_inducing": 10, "max_epochs": 2, "random_state": 0} | options
         return classifier(**options).fit(*data, **given)
 

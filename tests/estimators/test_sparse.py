@@ -1,7 +1,6 @@
 """Sparse rows of SciPy: the model of the same rows as a dense array, and no table that is dense as a whole above the limit."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
@@ -102,17 +101,6 @@ def test_a_large_sparse_table_gives_the_model_of_a_memory_map(tmp_path, few_dens
         known = getattr(model.fit(maps, target), predict)(X)
         found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
         assert np.abs(found - known).max() < 1e-9
-
-
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_a_model_of_a_frame_prepares_sparse_rows_as_it_does_arrays():
-    X, y, _ = draw(60)
-    frame = pd.DataFrame(X, columns=["tocsr", *"bcdefgh"])
-    frame.iloc[0, 1] = np.nan
-    model = classifier("sep", **SHORT).fit(frame, y)
-    assert np.array_equal(model.predict_proba(sp.csr_array(X)), model.predict_proba(X))
-    found, known = (model.partial_dependence(rows, 1, n_values=3).mean for rows in (sp.csr_array(X), X))
-    assert np.array_equal(found, known)
 
 
 def test_transformers_of_scikit_learn_may_give_sparse_rows():

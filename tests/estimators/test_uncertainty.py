@@ -72,7 +72,7 @@ def test_rank_for_labeling_needs_a_whole_number(n) -> None:
         fitted("ep", 2).rank_for_labeling(new_rows(3), n)
 
 
-def test_rows_that_cannot_be_ranked_are_refused() -> None:
+def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
     part = np.array([0.1, np.nan, 0.3])
     with pytest.raises(BadInput, match="row 1"):
         rank(np.arange(3), part, 2)

@@ -39,15 +39,6 @@ def test_weights_are_repetitions_on_every_schedule(make_table, schedule):
     same(weighted, repeated, new, 1e-9)
 
 
-def test_fractions_of_a_row_add_up(table, method):
-    """Repeating rows of fractional weight is adding their weights, where both stand for at least one row."""
-    X, y, new = table
-    w = np.random.default_rng(2).uniform(1.0, 3.0, size=len(y))
-    weighted = model(method).fit(X, y, sample_weight=2 * w)
-    repeated = model(method).fit(np.tile(X, (2, 1)), np.tile(y, 2), sample_weight=np.tile(w, 2))
-    same(weighted, repeated, new, 1e-10)
-
-
 def test_ones_and_none_are_the_same_bits(table, method):
     X, y, new = table
     none, ones = (model(method).fit(X, y, sample_weight=w) for w in (None, np.ones(len(y))))

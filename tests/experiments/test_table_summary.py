@@ -1,6 +1,5 @@
 """Tables and curve: every method has the same rows, and the arithmetic of the summaries is what their words say."""
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -14,15 +13,7 @@ from experiments.table_summary import Result
 
 
 def result(method: str, nll: float, table: str = "a", seed: int = 0, **more: object) -> Result:
-    facts = {
-        "collection": "raw",
-        "use": "report",
-        "rows": 80,
-        "columns": 3,
-        "classes": 2,
-        "tested": 20,
-        "error": 0.1,
-    }
+    facts = dict(collection="raw", use="report", rows=80, columns=3, classes=2, tested=20, error=0.1)
     facts |= {"se": 0.03, "fit": 1.0, "predict": 0.1, "machine": "x", "code": ""}
     return Result(**facts | {"method": method, "nll": nll, "table": table, "seed": seed} | more)
 
@@ -145,14 +136,6 @@ def test_an_estimate_covers_within_two_errors_of_its_own_and_the_test_rows() -> 
     assert table_summary.find_coverage([near, far], "default") == (1, 2, pytest.approx(2.0))
 
 
-def test_results_survive_a_file(tmp_path) -> None:
-    results = table_summary.make_results([record("lr", [0.5, 1.5]), record("default", [0.5, 1.0])])
-    table_summary.write_results(tmp_path / "r.csv", results)
-    again = table_summary.read_results(tmp_path / "r.csv")
-    assert table_summary.law_table(again) == table_summary.law_table(results)
-    assert [r.key for r in again] == [r.key for r in results] and math.isnan(again[0].se_hgb)
-
-
 # ---------------------------------------------------------------- the curve
 def points() -> list[Result]:
     """Two tables with 300 rows, one of them with 3,000."""
@@ -164,40 +147,11 @@ def points() -> list[Result]:
     ]
 
 
-def test_a_table_has_the_sizes_that_its_training_rows_allow(monkeypatch) -> None:
-    rows = {"numeric": {"letter": 20_000, "magic": 4000}, "large": {"storms": 1250}}
-    monkeypatch.setattr(
-        row_curve, "list_tables", lambda c: [table_data.Entry(c, n, k, "") for n, k in rows[c].items()]
-    )
-    args = argparse.Namespace(only="letter,magic,storms", sizes="300,1000,3000,10000,30000", methods="hgb")
-    found = [(job["train_rows"], job["table"]) for job in row_curve.make_jobs(args)]
-    assert found == [(n, t) for n in (300, 1000) for t in ("letter", "magic", "storms")] + [
-        (3000, "letter"),
-        (3000, "magic"),
-        (10_000, "letter"),
-    ]
-
-
-def test_ratios_of_a_size_are_over_its_tables() -> None:
-    lines = row_curve.size_table(points()).splitlines()[2:]
-    assert [line.split(" | ")[:2] for line in lines] == [["| 300", "2"], ["| 3,000", "1"]]
-    assert "6.32" in lines[0] and "15.00" in lines[1] and "0.750" in lines[1]  # √(10 · 4), 30 / 2
-
-
 def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all(tmp_path: Path) -> None:
     assert "python -m experiments curve" in row_curve.write_block(tmp_path)
     table_summary.write_results(tmp_path / row_curve.FILE, points())
     text = row_curve.write_block(tmp_path)
     assert "| a | 3,000 | 30 s, 0.300 | 2 s, 0.400 |" in text
-
-
-def test_ranks_take_the_seeds_that_all_methods_have() -> None:
-    results = [result("p", 0.2), result("p", 0.9, seed=1), result("q", 0.3)]
-    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == {
-        "p": 1.0,
-        "q": 2.0,
-    }
-    assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
 
 
 def test_the_curve_shows_seconds_of_one_machine_and_marks_others() -> None:

@@ -21,7 +21,7 @@ METHODS += [{"method": "rep", "epsilon": 0.1}, {"method": "vi", "likelihood": "s
 
 def fitted(C: int = 3, **options) -> GPClassifier:
     X, y = toy(50, C, 3)
-    settings = {"n_inducing": 6, "max_epochs": 3, "effort": "fast", "random_state": 0}
+    settings = {"n_inducing": 6, "max_epochs": 3, "calibration": None, "random_state": 0}
     return classifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
 
 
@@ -167,6 +167,7 @@ def fit_numbers(method: str) -> GPRegressor:
         (lambda: fitted(kernel=kernels.RBF() + Bent()), "Bent", {}),
         (fitted, "int8", {"dtype": "int8"}),
         (lambda: fitted(3, method="laplace"), "couples", {}),
+        (lambda: fitted(2, inducing="spectrum"), "ONNX", {}),
         (lambda: fit_numbers("nystrom"), "training rows", {}),
         (lambda: fit_numbers("cg"), "training rows", {}),
         (lambda: fit_numbers("bcm"), "committee", {}),

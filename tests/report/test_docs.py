@@ -17,14 +17,7 @@ from support import slow
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
-LONG = {
-    "coming-from.md",
-    "deploy.md",
-    "methods.md",
-    "scale.md",
-    "tables.md",
-    "uncertainty.md",
-}  # seconds each
+LONG = "coming-from deploy explanations extend methods scale tables uncertainty".split()  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
@@ -46,7 +39,7 @@ def code(page: Path) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        slow(p) if p.name in LONG else p
+        slow(p) if p.stem in LONG else p
         for p in PAGES
         if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in ELSEWHERE
     ],
@@ -177,7 +170,8 @@ def test_the_page_of_terms_has_the_table_of_the_library() -> None:
 
 def test_no_message_cites_a_decision() -> None:
     for path in ROOT.glob("src/cavity/**/*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text if re.search(r"decision \d", text) else "")
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = {
             id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, documented) and ast.get_docstring(n)

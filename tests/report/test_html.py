@@ -17,7 +17,7 @@ from cavity import BadInput, GPClassifier, GPRegressor, export, load, methods, r
 from cavity.report.model_card import describe_model
 from cavity.report.svg import WIDTH, Plot
 from cavity.report.templates import escape_text
-from support import slow
+from support import slow, without_warnings
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -78,8 +78,7 @@ def table(D: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def trained(X, y, **options) -> GPClassifier:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(n_inducing=6, max_epochs=4, random_state=3, effort="fast", **options).fit(X, y)
 
 
@@ -102,7 +101,7 @@ def test_everything_is_there(whole) -> None:
         "How far to trust it",
         "Which columns matter",
         "How predictions depend on columns",
-        "Rows worth a look",
+        "Rows to check",
         "Data quality",
         "About the model",
     ):
@@ -285,8 +284,7 @@ def test_a_regressor_has_the_same_page() -> None:
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"size [m²]": rng.normal(100, 20, 120), "kind": rng.choice(["flat", BAD], 120)})
     y = 3 * rows["size [m²]"].to_numpy() + 50 * (rows["kind"] == "flat") + 10 * rng.normal(size=120)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         gp = GPRegressor("vi", n_inducing=15, max_epochs=30, random_state=0).fit(rows[:80], y[:80])
     text = render_page(gp, rows[80:], y[80:])
     found, (head, cells) = Page(text), read_rows(text)
@@ -336,7 +334,6 @@ def test_bad_input_is_told_in_words(whole) -> None:
 )
 def test_the_page_names_any_method_and_its_options(method, tmp_path):
     X, y = load_iris(return_X_y=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
     assert dict(describe_model(clf))["Method"] == str(method)

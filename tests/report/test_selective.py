@@ -72,7 +72,7 @@ def test_coverage_is_a_share(coverage) -> None:
         report.conformal([[0.5, 0.5]], [0], coverage)
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_sets_are_for_the_same_classes() -> None:
     P, y = predictions(50, 3, 0)
     with pytest.raises(BadInput, match="3 classes"):
         report.conformal(P, y).sets(P[:, :2])

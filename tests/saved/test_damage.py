@@ -5,7 +5,6 @@ import os
 import resource
 import struct
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ import cavity
 from cavity import BadFile
 from cavity.common import tensor_files
 from saved.make_models import FOLDER
+from support import without_warnings
 
 
 def sealed(tensors, text):
@@ -263,7 +263,6 @@ def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name):
 
 
 # ---------------------------------------------------------------- fuzzing
-
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -1, 10**9, 1e308, float("nan"), float("inf")]),
     st.text(max_size=8), st.sampled_from(["RBF", "Sum", "kernel", "array", "same", "foreign", "left out", "mean", "float64"]),
@@ -319,8 +318,7 @@ def survives(content, path):
         assert str(path.name) in str(refused)
         return
     rows = np.zeros((1, model.n_features_in_))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model.predict(rows, return_std=True) if hasattr(model, "sample_y") else model.predict_proba(rows)
 
 

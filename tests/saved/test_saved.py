@@ -1,12 +1,8 @@
 """A saved model is the model: the same bits after load, everything but the rows, and no code."""
 
-import io
 import json
-import pickle
-import warnings
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,21 +15,13 @@ from cavity import BadFile, BadInput, BadOption, Preparation
 from cavity.callbacks import Callback
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
-from cavity.kernels import (
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Stationary,
-)
+from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Stationary
 from saved.make_models import table, target
 from saved.test_damage import Sample
-from support import classifier, toy
+from support import classifier, toy, without_warnings
 
 METHODS = {
-    "auto": dict(effort="balanced"),
+    "auto": dict(calibration="auto"),
     "ep": dict(method="ep"),
     "sep": dict(method="sep"),
     "rep": dict(method="rep", learn=("kernel", "epsilon")),
@@ -89,9 +77,8 @@ FOREIGN = {
 
 
 def fit(X, y, **options):
-    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, effort="fast", random_state=0, device="cpu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, calibration=None, random_state=0, device="cpu")
+    with without_warnings():
         return classifier(**usual | options).fit(X, y)
 
 
@@ -247,8 +234,7 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
     path.write_bytes(serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}))
     loaded = cavity.load(path)
     assert loaded.training.checkpoint is None and loaded.training.resume is False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clone(loaded).fit(X, y)
     assert victim.read_text() == "precious"
 
@@ -264,18 +250,6 @@ def test_no_row_is_in_the_file(tmp_path):
     assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
 
 
-@pytest.mark.parametrize("through", ["pickle", "joblib"])
-def test_pickles_work_too(tmp_path, through):
-    clf = fit(*toy(40, 3), kernel=RBF() + Linear())
-    if through == "pickle":
-        other = pickle.loads(pickle.dumps(clf))
-    else:
-        joblib.dump(clf, tmp_path / "m.joblib")
-        other = joblib.load(tmp_path / "m.joblib")
-    same(clf, other)
-    same(clf, pickle.load(io.BytesIO(pickle.dumps(again(clf, tmp_path)))))
-
-
 def test_the_device_is_for_predictions_and_later_fits(tmp_path):
     clf = fit(*toy(40, 3))
     loaded = again(clf, tmp_path, device="cpu")
@@ -286,7 +260,6 @@ def test_the_device_is_for_predictions_and_later_fits(tmp_path):
 
 
 # ---------------------------------------------------------------- for ever
-
 MODELS = sorted((Path(__file__).parent / "models").glob("*.cavity"))
 
 

@@ -1,7 +1,5 @@
 """A saved regressor is the regressor: the same bits after load, and the file says which rows it holds."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +10,7 @@ from cavity.kernels import RBF, Linear, Matern32, Stationary
 from cavity.options.library import method_names
 from cavity.saving.model_file import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
-from support import regressor
+from support import regressor, without_warnings
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2)) * [1.0, 30.0]
@@ -34,8 +32,7 @@ VARIANTS = {
 
 def fit(method="exact", rows=X, **options):
     usual = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return regressor(method, **usual | options).fit(rows, Y)
 
 
@@ -82,8 +79,7 @@ def test_a_loaded_model_keeps_its_columns_and_can_be_fitted_anew(tmp_path):
     loaded = again(gp, tmp_path, device="cpu")
     assert loaded.feature_names_in_.tolist() == ["height", "weight"] and loaded.device == "cpu"
     np.testing.assert_array_equal(loaded.predict(frame), gp.predict(frame))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         np.testing.assert_array_equal(loaded.fit(frame, Y).predict(frame), gp.predict(frame))
 
 

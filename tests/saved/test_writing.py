@@ -56,7 +56,7 @@ def test_a_file_keeps_its_mode(tmp_path, mode):
     assert tensor_files.read(path, "model").meta["value"] == 1
 
 
-def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_the_umask(tmp_path):
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         object_stores.write_bytes(tmp_path / "m", b"new")

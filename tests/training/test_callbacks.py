@@ -1,7 +1,6 @@
 """Callbacks see every epoch and may stop a fit; an interrupt loses nothing."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -12,15 +11,14 @@ from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
 from cavity.callbacks import Callback
 from cavity.inference import Engine
 from cavity.options import nest
-from support import toy
+from support import toy, without_warnings
 
 X, Y = toy(120, 3, seed=5)
 OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fast")
 
 
 def fit(X=X, Y=Y, eval_set=None, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(**nest(**{**OPTIONS, **options})).fit(X, Y, eval_set=eval_set)
 
 
@@ -43,7 +41,7 @@ class Count(callbacks.Callback):
 
 
 @pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
-def test_a_callback_is_called_in_order_may_stop_the_run_and_changes_nothing(options):
+def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
     counter = Count(stop=3)
     clf = fit(callbacks=[counter], **options)
     assert clf.n_epochs_ == 3

@@ -1,7 +1,6 @@
 """A run notices that its rows are not the ones it began with: between two runs, between two passes, and in a shrinking file."""
 
 import os
-import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +12,13 @@ from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.source import Piece
-from support import toy
+from support import toy, without_warnings
 
 QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")
 
 
 def fit(*data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(**nest(**QUICK | options)).fit(*data)
 
 
@@ -74,8 +72,7 @@ def test_labels_rewritten_between_two_passes_are_noticed(tmp_path, batch_size, w
     other[7, 0] += what == "a cell"
     change = After(lambda: write_parquet(path, other, y[::-1].copy() if what == "labels" else y))
     options = dict(QUICK, batch_size=batch_size, callbacks=[change])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         if what == "nothing":
             GPClassifier(**nest(**options)).fit(path, target="label")
             return
@@ -99,8 +96,7 @@ def test_targets_rewritten_between_two_passes_are_noticed(tmp_path):
         random_state=0,
         callbacks=[After(change)],
     )
-    with warnings.catch_warnings(), pytest.raises(BadInput, match="differ from those of the first pass"):
-        warnings.simplefilter("ignore")
+    with without_warnings(), pytest.raises(BadInput, match="differ from those of the first pass"):
         gp.fit(tmp_path / "X.npy", tmp_path / "y.npy")
 
 
@@ -136,8 +132,6 @@ def test_a_deleted_or_replaced_file_stays_mapped(tmp_path):
 
 
 # ---------------------------------------------------------------- checksums
-
-
 def piece(X, y, weight=None, first=0):
     return Piece(np.arange(first, first + len(X)), X, y, weight)
 
@@ -179,8 +173,6 @@ def test_labels_have_one_word_whatever_their_type(kind):
 
 
 # ---------------------------------------------------------------- masked arrays
-
-
 @pytest.mark.parametrize("where", ["X", "y", "sample_weight", "a batch", "prediction", "a regressor's y"])
 def test_masked_cells_are_missing_values(where):
     """B6: masks were ignored."""

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier
 from cavity.kernels.inducing import _draw
 from cavity.options import nest
+from support import without_warnings
 
 
 def fit_within(seconds, n_classes, **options):
@@ -19,8 +19,7 @@ def fit_within(seconds, n_classes, **options):
     y = np.arange(2 * n_classes) % n_classes
     X = rng.normal(size=(len(y), 3))
     begun = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = GPClassifier(**nest(max_seconds=seconds, random_state=0, device="cpu", **options)).fit(X, y)
     return clf, time.perf_counter() - begun
 

@@ -132,8 +132,6 @@ def test_giving_up_says_what_to_try():
 
 
 # --- in a fit --------------------------------------------------------------------------------------------
-
-
 def failing_at(monkeypatch, calls):
     """Let the engine's steps fail at these calls, counted over the whole fit."""
     real, count = Engine.step, iter(range(10**9))

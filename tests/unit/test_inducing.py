@@ -123,8 +123,6 @@ def test_very_many_rows_are_sampled():
 
 
 # --- given -----------------------------------------------------------------------------------------------
-
-
 def test_given_points_are_taken_as_they_are():
     X, y = table()
     Z = np.random.default_rng(0).normal(size=(3, 5, 2))

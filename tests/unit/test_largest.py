@@ -45,8 +45,6 @@ def draw(data, C):
 
 
 # --- the integral ----------------------------------------------------------------------------------------
-
-
 @given(st.one_of(st.integers(2, 6), st.integers(2, 6), st.integers(7, 50)), st.data())
 def test_rows_of_all_sizes_are_the_oracle_s(C, data):
     assert_right(*draw(data, C))
@@ -142,7 +140,6 @@ def test_a_row_is_the_same_in_any_batch(C, apart, widest, error):
 
 
 # --- the factors -----------------------------------------------------------------------------------------
-
 EPSILONS = [0, 1e-3, 0.1, 0.7]
 
 

@@ -54,8 +54,6 @@ def tilted(log_factor, mean, var):
 
 
 # --- one site ----------------------------------------------------------------------------------------------
-
-
 @given(means, variances, residuals, labels)
 def test_a_site_times_its_cavity_has_the_tilted_moments(m, v, r, y):
     """Two classes: q ∝ Φ(±t/√r) N(t; m, v)."""
@@ -122,8 +120,6 @@ def test_a_site_that_leaves_no_cavity_is_not_usable():
 
 
 # --- the whole machine -----------------------------------------------------------------------------------
-
-
 NEW = np.random.default_rng(9).normal(size=(4, 2))
 seeds = st.integers(0, 1000)
 methods = st.sampled_from(["ep", "sep"])

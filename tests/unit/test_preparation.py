@@ -201,11 +201,6 @@ def test_texts_with_digits_are_categories(cells):
     assert learnt.columns_[0].levels == tuple(sorted(cells.split()))
 
 
-def test_numbers_in_another_dress_may_be_categories():
-    table = {"x": ["1,5", "2,5"] * 2, "y": [0, 1] * 2}
-    assert Preparation(target="y", kinds={"x": "category"}).fit(table).names == ("x=1,5", "x=2,5")
-
-
 @pytest.mark.parametrize(
     "name, cells",
     [("id", [0, 1, 2, 3]), ("Unnamed: 0", ["5", "6", "7", "8"]), ("Row Number", [1.0, 2, 3, 4])],
@@ -319,8 +314,6 @@ def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, mon
 
 
 # ---------------------------------------------------------------- files
-
-
 def test_csv_is_read_as_people_write_it(tmp_path):
     (tmp_path / "t.csv").write_text(",x,y\n0,1.5,a\n1,2.5,b\n")
     learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
@@ -392,8 +385,6 @@ def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp
 
 
 # ---------------------------------------------------------------- fuzzing
-
-
 @functools.cache
 def contents(folder):
     """A sound file of each kind."""

@@ -117,8 +117,6 @@ def test_a_crowd_of_narrow_classes_does_not_hide_the_broad_ones(C, error):
 
 
 # --- many rows, against panels that are many times finer ------------------------------------------------
-
-
 def draw(C, spread, decades, n=40, seed=0):
     generator = torch.Generator().manual_seed(seed + C)
     mean = spread * torch.randn(n, C, dtype=torch.float64, generator=generator)

@@ -24,8 +24,6 @@ def row(*values):
 
 
 # --- softmax ---------------------------------------------------------------------------------------------
-
-
 def by_trapezoids(mean, var, nodes):
     """E log Σ exp f, its derivatives E softmax and ½ E π(1−π): a product rule, exponentially right for sd ≤ 3."""
     z = np.linspace(-9, 9, nodes)
@@ -143,7 +141,6 @@ def test_certain_values_give_the_plain_softmax():
 
 
 # --- one dimension ---------------------------------------------------------------------------------------
-
 MEANS, SDS = [-45.0, -6.0, -0.4, 0.0, 3.0, 45.0], [1e-3, 0.1, 1.0, 5.0, 30.0]
 
 

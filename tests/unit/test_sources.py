@@ -111,7 +111,10 @@ def assert_rows(batch):
 
 
 @pytest.mark.parametrize("size", [1, 10, 64, 236, 237, 1000])
-def test_a_shuffled_pass_meets_every_row_once(source, size):
+def test_a_shuffled_pass_meets_every_row_once(source, size, monkeypatch):
+    """Also with a buffer for few of the rows."""
+    if size == 10:
+        monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 30)
     batches = list(stream(source).batches(size, generator()))
     assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
     sizes = [len(b.index) for b in batches]
@@ -230,8 +233,6 @@ def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monk
 
 
 # ------------------------------------------------------------------ files
-
-
 def test_numbers_of_every_kind_become_floats(tmp_path):
     columns = {
         "i": pa.array([1, 2, 3], pa.int8()),
@@ -311,8 +312,6 @@ def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
 
 
 # ------------------------------------------------------------------ reading ahead
-
-
 def test_prefetched_items_are_the_items_and_no_more_is_made_ahead_than_the_queue_holds():
     assert list(prefetch(iter(range(100)))) == list(range(100))
     made = []
@@ -355,8 +354,6 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 
 
 # ------------------------------------------------------------------ the shuffle buffer
-
-
 def test_a_small_buffer_loses_nothing_and_holds_no_more():
     """Half of the rows are those of another rank; the buffer grows if a piece is too large for it."""
     buffer, order = Buffer(allocate_rows(1, np.float64, np.int64, 57)), np.random.default_rng(0)
@@ -386,8 +383,6 @@ def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
 
 
 # ------------------------------------------------------------------ one pass of statistics
-
-
 def test_the_survey_has_exact_counts_and_moments(source, monkeypatch):
     monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 20)
     found = survey(source, 0)

@@ -242,14 +242,14 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
 
 
 def _format_regression(found: TargetEstimate) -> str:
-    density = f"{found.log_density:.4g} ± {found.log_density_error:.2g}"
+    density = f"{-found.log_density:.4g} ± {found.log_density_error:.2g}"
     lines = [
         (
             name_score("rmse"),
             f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
         ),
         (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
-        ("log density", f"{density} (normal distribution {found.baseline_log_density:.4g})"),
+        (name_score("nlpd"), f"{density} (normal distribution {-found.baseline_log_density:.4g})"),
         (
             name_score("coverage"),
             f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",

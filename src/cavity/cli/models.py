@@ -68,7 +68,7 @@ class Predictor:
         """Predict prepared rows and return the columns of the output.
 
         Classifier: the label, one probability per class and, on request, entropies in nats. Regressor: mean, standard deviation
-        and 95 % interval of a new value, noise included. Both, on request: the novelty.
+        and 95% interval of a new value, noise included. Both, on request: the novelty.
         """
         found = self._predict_outcome(X, extras.uncertainty)
         return found | {"novelty": self.predict_novelty(X)} if extras.novelty else found

@@ -1,4 +1,4 @@
-"""What the report tells: predictions with scores, ranked columns, partial dependence, rows worth a look."""
+"""What the report tells: predictions with scores, ranked columns, partial dependence, rows to check."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
 
 
 def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
-    """Return rows worth a look with the reason: the hardest, whose truth is least expected, and the most uncertain."""
+    """Return rows to check with the reason: the hardest, whose truth is least expected, and the most uncertain."""
     surprise: Array | None
     if is_regression:
         mean, doubt = scored.outcome.T
