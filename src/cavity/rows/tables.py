@@ -291,6 +291,7 @@ class LabelledTable(NamedTuple):
     features: Features
     classes: NDArray[Any]
     numbered: bool = True  # a row has the same number in every pass
+    held: Table | None = None  # rows of eval_set
 
     @property
     def blocks(self) -> list[slice]:
