@@ -16,7 +16,7 @@ Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # of a block at most: their cells stay in the cache
 # pairs of a row and a tree whose leaves are sought at a time: their arrays stay in the cache, too
-PAIRS = 1 << 17
+PAIRS = 1 << 15
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
