@@ -250,7 +250,10 @@ def test_a_file_holds_no_row_but_says_that_points_are_near_rows(tmp_path, option
     inner = [v for v in X.ravel() if low < v < high]
     assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
     apart = np.abs(clf.inducing_points_[:, :, None] - X).max(-1).min(-1)
-    assert apart.min() < 0.1 * X.std() and "began at training rows" in describe_model(tmp_path / "m")["rows_inside"]
+    assert (
+        apart.min() < 0.1 * X.std()
+        and "began at training rows" in describe_model(tmp_path / "m")["rows_inside"]
+    )
 
 
 def test_the_size_of_a_file_does_not_depend_on_the_rows(tmp_path):

@@ -88,7 +88,6 @@ def save(record: Record, path: str | Path) -> None:
         "scalars": scalars,
         "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
-        "rows": describe_rows_inside(result.model, result.rows),
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
