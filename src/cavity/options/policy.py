@@ -19,6 +19,7 @@ from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.method import Method, method_names
 from cavity.options.papers import BatchSteps
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.options.training import Training
 from cavity.options.value_checks import inducing_count, is_whole
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -108,9 +109,12 @@ def count_seen(config: Config, size: TableSize) -> int:
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether method="auto" trains by L-BFGS on all rows."""
-    if not _is_free(config, size):
+    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always, if the method is named."""
+    if not _is_open(config, size):
         return False
+    if not config.method.recommended:
+        all_rows = config.batch_size is None or config.method.needs_all_rows
+        return config.method.site_store != "free" and (all_rows or size.rows <= papers.FULL_BATCH_ROWS)
     affordable = LBFGS_PASSES * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
@@ -156,7 +160,8 @@ def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
 
 def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> dict[str, Any]:
     """Return optimizer, schedule, batches, rate and epochs."""
-    free, quick = _is_free(config, size), takes_lbfgs(config, size, M)
+    free = config.method.recommended and _is_open(config, size)
+    quick = takes_lbfgs(config, size, M)
     steps = _count_steps(config, size, M) if free else papers.count_steps(size.rows, BATCH_ROWS)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
@@ -178,7 +183,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
         "batch_size": batch,
         "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         "max_epochs": config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
-        "planned": config.max_epochs is None and (batch is not None or planned),
+        "planned": config.max_epochs is None and (batch is not None or planned or quick),
         "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
     }
 
@@ -191,11 +196,17 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
     return BatchSteps(min(visits // rows, 4 * STEPS[config.effort]), rows, RATE)
 
 
-def _is_free(config: Config, size: TableSize) -> bool:
-    """Return whether method="auto" chooses batches, optimiser, schedule and step size."""
-    chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
+def _is_open(config: Config, size: TableSize) -> bool:
+    """Return whether the library chooses batches, optimiser, schedule and step size: for a named method, if the user sets none."""
+    method, chosen = (
+        config.method,
+        config.learning_rate is not None or config.batch_size not in ("auto", None),
+    )
+    if not method.recommended:
+        chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
+        chosen = chosen or method.task != "classification"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
-    return config.method.recommended and not config.spectral and size.numbered and not given
+    return not config.spectral and size.numbered and not given
 
 
 def _batch_size(
