@@ -63,9 +63,8 @@ def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
     if len(found["ensemble_weights"]) > 1:
-        named = found.get("pool") or dict(
-            enumerate(found["ensemble_weights"], 1)
-        )  # older files have no names
+        # older files have no names
+        named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
         rows.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
     if found.get("plan"):
         rows.append(("plan", found["plan"]))
