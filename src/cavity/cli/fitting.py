@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from cavity import distributed
-from cavity._version import __version__
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.progress import forward_stages
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_pairs, list_names
+from cavity.common.text_tables import format_label, format_pairs, list_names
+from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
@@ -35,8 +36,6 @@ from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
-from cavity.training.progress import forward_stages
 
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cavity.common.scoring import NORMAL_95
+from cavity.common.text_tables import format_label
 from cavity.errors import BadInput, BadOption
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import predict_log_proba
@@ -20,7 +21,6 @@ from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
 
 
 class Extras(NamedTuple):

@@ -13,8 +13,8 @@ import torch
 from cavity.errors import missing_extra
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.estimators.fitted_view import choose_regression_method
-from cavity.kernels.parsing import parse_kernel
 from cavity.options import nest
+from cavity.options.kernel_names import parse_kernel
 
 try:
     from autogluon.core.models import AbstractModel

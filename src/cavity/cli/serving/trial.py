@@ -19,12 +19,12 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.serving.settings import Limits
 from cavity.common.terms import TERMS
+from cavity.common.text_tables import format_label
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.report.templates import open_templates
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.text_kind import Text
-from cavity.saving.json_checks import format_label
 
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
