@@ -107,14 +107,3 @@ def test_evidence_is_stationary_in_the_sites_at_the_fixed_point(C):
         by = [torch.tensor(rng.normal(size=rest.sites.tau.shape)) for _ in range(2)]
         assert (along(1e-4, by) - along(-1e-4, by)) / 2e-4 == pytest.approx(0, abs=1e-6)
         assert abs(along(0.1, by) - along(0, by)) > 1e-5
-
-
-@pytest.mark.slow
-def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
-    """An approximation there (METHOD 6): the right direction, and the right size to 25 %."""
-    run = setting(3, "rbf", method="sep")
-    rest = support.converge(run, tol=1e-8)
-    expected = support.central_differences(converged_objective(run, rest, 1e-7), rest.theta.numpy(), 1e-3)
-    got = support.offered(run, rest)
-    assert got @ expected > 0.95 * np.linalg.norm(got) * np.linalg.norm(expected)
-    assert 0.75 < np.linalg.norm(got) / np.linalg.norm(expected) < 1.25
