@@ -361,7 +361,7 @@ def test_the_defaults_are_enough_for_a_likelihood_of_one_s_own():
     assert torch.equal(other.log_slope, factor.log_slope) and clone(factor).slope == 3.0
     with pytest.raises(BadOption, match="give it a method uncertainty"):
         factor.uncertainty(mean, var, torch.zeros(1))
-    with pytest.raises(BadOption, match="Sharp.*log_probability"):
+    with pytest.raises(BadOption, match=r"Sharp.*log_probability"):
         factor.log_probability(Value(Graph(), "mean"), Value(Graph(), "var"))
 
 
