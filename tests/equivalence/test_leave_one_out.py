@@ -9,13 +9,13 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.fitting.classification import fit_classifier
-from cavity.fitting.job import open_session
+from cavity.fitting.request import make_request
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
 from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
 from cavity.options import nest
-from cavity.rows.tables import Request
+from cavity.rows.tables import GivenRows
 from support import slow
 
 
@@ -37,7 +37,7 @@ def trained(method, C, weight=None, **options):
         yield
         found.append(run)
 
-    fit_classifier(open_session(clf._config(), None, None), Request(X, y, weight), clf._store, watch)
+    fit_classifier(make_request(clf._config(), GivenRows(X, y, weight), None), clf._store, watch)
     return clf, found[0], X, y
 
 

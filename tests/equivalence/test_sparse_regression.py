@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.column_statistics import distinct_rows, summarize
-from cavity.fitting import regression_job
+from cavity.fitting import row_subsets
 from cavity.kernels import Matern32
 from cavity.prediction import regression
 from reference import kernels as written_out
@@ -78,7 +78,7 @@ def brute_active(criterion, M):
 def test_the_active_set_is_the_greedy_one(criterion):
     kernel = Matern32(LENGTHSCALE, VARIANCE)
     kernel.bind(1, summarize(X, np.ones(31), np.random.default_rng(0)))
-    got = regression_job.active_rows(kernel, X, Y, np.full(31, NOISE), 9, criterion)
+    got = row_subsets.active_rows(kernel, X, Y, np.full(31, NOISE), 9, criterion)
     np.testing.assert_array_equal(got, brute_active(criterion, 9))
     gp = model("sd", n_inducing=9, selection=criterion).fit(X, Y)
     assert_is(gp, explicit.exact(explicit.kernels(k, X[got], X[got], NEW), Y[got], NOISE))
@@ -109,7 +109,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
     rng = np.random.default_rng(int(np.random.RandomState(0).randint(2**31 - 1)))
     columns = _columns(rng)
     distinct, place = distinct_rows(X)
-    labels = regression_job.BLOCKS[blocks](distinct, 4, columns, rng)[place]
+    labels = row_subsets.BLOCKS[blocks](distinct, 4, columns, rng)[place]
     assert all(label in of for label, of in zip(labels, member, strict=True)), "a member holds its own rows"
     assert np.bincount(labels).min() >= 7 and np.bincount(labels).max() <= 8
     assert_is(gp, brute_committee(labels, NEW), atol=1e-6)

@@ -13,7 +13,7 @@ from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, Rational
 from cavity.kernels.spectrum import Spectrum, draw
 from cavity.options import nest, read_classifier
 from cavity.options.plan import TableSize
-from cavity.options.policy import complete
+from cavity.options.policy import plan_training
 from cavity.report.model_card import describe_model as describe_card
 from cavity.rows.tables import Table
 from cavity.saving.model_file import describe_rows_inside
@@ -138,11 +138,11 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     table = Table(X, y, np.ones(9), C)
     begin = table.start(np.random.default_rng(0))
     config = read_classifier(estimator.get_params(deep=False))
-    Z = build.choose_points(config, begin.pool, 4, table.n_latent, np.random.default_rng(1))
-    options = complete(config, TableSize.of(table, X.shape[1]), build.whitened_size(config, Z))
-    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
+    Z = build.choose_points(config, begin.candidates, 4, table.n_latent, np.random.default_rng(1))
+    plan = plan_training(config, TableSize.of(table, X.shape[1]), build.whitened_size(config, Z))
+    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
     rows = table.rows(config)
-    run = Machine(engine, rows, build.make_first_state(engine, rows, options, 0.8, 0))
+    run = Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 0.8, 0))
     assert isinstance(engine.prior, Spectrum) and "inducing" in dict(engine.prior.named_parameters())
     rest = converge(run, tol=1e-11)
 

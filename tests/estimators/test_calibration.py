@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import classification, leave_one_out, members
+from cavity.fitting import folds, leave_one_out, members
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
@@ -49,8 +49,8 @@ def calibrated(easy):
 @pytest.fixture
 def judged(monkeypatch):
     """What held-out rows the fits of a test were judged by."""
-    found, judge = [], classification.judge_rows
-    monkeypatch.setattr(classification, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r))
+    found, judge = [], folds.judge_rows
+    monkeypatch.setattr(folds, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r))
     return found
 
 
@@ -90,7 +90,7 @@ def test_the_estimate_scores_rows_with_weights_that_did_not_see_them(easy, judge
 @pytest.mark.parametrize(("failing", "how"), [({1}, "2 of 3 folds"), ({1, 2, 3}, "leave-one-out")])
 def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
     X, y, new, _ = table
-    fit_fold, fits = classification.fit_fold, []
+    fit_fold, fits = folds.fit_fold, []
 
     def fail(*given):
         fits.append(given)
@@ -98,7 +98,7 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
             raise NotPositiveDefinite("no factor")
         return fit_fold(*given)
 
-    monkeypatch.setattr(classification, "fit_fold", fail)
+    monkeypatch.setattr(folds, "fit_fold", fail)
     with pytest.warns(UserWarning, match="could not be factorised"):
         fitted = model().fit(X, y)
     assert fitted.calibration_ == how and len(fits) == 3
@@ -273,7 +273,7 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
         for rows in (200, 3000, 50_000, 10**6):
             size = TableSize(rows, columns, max(classes, 2), classes, rows)
             M, seen = policy.count_points(config, size), policy.count_seen(config, size)
-            plan = policy.complete(config, size._replace(rows=seen), M).plan
+            plan = policy.plan_training(config, size._replace(rows=seen), M)
             wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
             passes = policy.LBFGS_EPOCHS if plan.optimizer == "lbfgs" else plan.max_epochs
             visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size

@@ -18,7 +18,7 @@ from cavity.kernels.formulas import SpectrumFormula
 from cavity.options import nest
 from cavity.prediction.latent import make_form
 from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
-from cavity.prediction.regression import ARRAYS, predict_joint, predict_moments
+from cavity.prediction.regression import ARRAYS, predict_joint, predict_values
 from cavity.prediction.uncertainty import predict_uncertainty
 
 X, y = load_iris(return_X_y=True)
@@ -155,7 +155,7 @@ def test_tensors_predict_targets_as_arrays_do(method):
     gp = GPRegressor(method, **nest(**QUICK)).fit(X[:, :3], X[:, 3])
     result, model = gp._result, gp._fitted
     rows = result.rows and result.rows._replace(**{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS})
-    for ask in (predict_moments, predict_joint):
+    for ask in (predict_values, predict_joint):
         expected = ask(model, result.rows, result.predicts_residual, X[:20, :3])
         found = ask(in_torch(model), rows, result.predicts_residual, X[:20, :3])
         for x, value in zip(found, expected, strict=True):

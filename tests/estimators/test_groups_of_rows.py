@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import classification, monitoring
+from cavity.fitting import folds, monitoring
 from cavity.methods import GFITC
 from cavity.options import nest
 from cavity.report.baselines import logistic_log_loss
@@ -38,14 +38,14 @@ def make_table(X, y, group=None):
 @pytest.fixture
 def splits(monkeypatch):
     """The groups of the rows that are fitted to and held out, whenever a table is split in two."""
-    found, judged = [], classification.predict_rows
+    found, judged = [], folds.predict_rows
 
     def predict_rows(model, members, held, unit, part=None):
         np.testing.assert_array_equal(unit, held.group)
         found.append(set(held.group))
         return judged(model, members, held, unit, part)
 
-    monkeypatch.setattr(classification, "predict_rows", predict_rows)
+    monkeypatch.setattr(folds, "predict_rows", predict_rows)
     return found
 
 
@@ -101,7 +101,7 @@ def test_no_split_cuts_a_group(seed):
     rng = np.random.default_rng(seed)
     X, y, group = rng.normal(size=(200, 2)), rng.integers(3, size=200), rng.integers(30, size=200) * 7
     fold, held = choose_folds(X, y, 3, seed, group=group), hold_out(X, y, 0.3, seed, group=group)
-    rest, out = monitoring.hold_out(make_table(X, y, group), 0.3, rng)
+    rest, out = monitoring.hold_out_rows(make_table(X, y, group), 0.3, rng)
     for i in np.unique(group):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
     assert set(fold) == {0, 1, 2} and held.any() and not held.all()

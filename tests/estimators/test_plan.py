@@ -7,9 +7,9 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, Training
+from cavity.common.progress import forward_stages
 from cavity.options.plan import Plan
 from cavity.options.time_estimate import estimate_seconds, measure_slowness
-from cavity.training.progress import forward_stages
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")

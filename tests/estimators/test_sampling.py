@@ -16,7 +16,7 @@ from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.parameters import log_parameter
 from cavity.options import nest
 from cavity.prediction.model import predict_log_proba
-from cavity.rows.tables import Request, read_table_of_fit
+from cavity.rows.tables import GivenRows, read_table_of_fit
 from cavity.rows.targets import read_targets_of_fit
 from reference import brute_ep
 from support import assert_gradient, central_differences, toy
@@ -26,7 +26,7 @@ SHORT = dict(n_samples=20, warmup=20, chains=1, random_state=0)
 
 def sampling_run(model, X, y, over):
     """The run whose hyper-parameters `sample_hyperparameters` draws."""
-    request = Request(X, y)
+    request = GivenRows(X, y)
     if isinstance(model, GPClassifier):
         table = read_table_of_fit(request, model.class_weight, model._features(), model.classes_)
     else:

@@ -111,6 +111,6 @@ def test_tables_filter_and_sort_marks_have_tooltips_and_a_phone_needs_no_scrolli
     up, down = ([int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";"))
     assert up == sorted(up) == down[::-1] and len(up) == int(total)
     assert re.search(r"rows: says \d+%, right \d+%", find(dom, "tip-text"))
-    assert int(find(dom, "folded")) == text.count("<details>") == 3
+    assert int(find(dom, "folded")) == text.count("<details>") == 4
     assert int(find(dom, "drawn")) == text.count("<svg") > 4
     assert int(find(dom, "wide")) <= 0

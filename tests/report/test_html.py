@@ -101,7 +101,7 @@ def test_everything_is_there(whole) -> None:
         "How far to trust it",
         "Which columns matter",
         "How predictions depend on columns",
-        "Rows worth a look",
+        "Rows to check",
         "Data quality",
         "About the model",
     ):

@@ -265,7 +265,7 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name, monkeypat
     options = RUNS[name] | {"max_epochs": 1}
     fit(**options, checkpoint=path)
     content = path.read_bytes()
-    monkeypatch.setattr("cavity.fitting.runs.train", lambda run, options: pytest.fail("was resumed"))
+    monkeypatch.setattr("cavity.fitting.runs.train", lambda run: pytest.fail("was resumed"))
     for _ in range(60):
         damaged = bytearray(content)
         damaged[rng.integers(len(content))] ^= 1 << int(rng.integers(8))

@@ -6,7 +6,7 @@ import pytest
 from cavity.common.column_statistics import summarize
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
-from cavity.kernels.inducing import CHOOSERS, candidates, choose
+from cavity.kernels.inducing import CHOOSERS, choose, draw_candidates
 
 NAMED = list(CHOOSERS)
 
@@ -24,7 +24,7 @@ def table(N=40, C=3, seed=0):
 def pool(X, y, weight=None, C=3, **options):
     weight = np.ones(len(X)) if weight is None else weight
     columns = summarize(X, weight, rng())
-    return candidates(X, y, weight, C, columns, rng(), **options)
+    return draw_candidates(X, y, weight, C, columns, rng(), **options)
 
 
 def is_row_of(Z, X):

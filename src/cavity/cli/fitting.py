@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from cavity import distributed
-from cavity._version import __version__
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.progress import forward_stages
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_pairs, list_names
+from cavity.common.text_tables import format_label, format_pairs, list_names
+from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
@@ -35,8 +36,6 @@ from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
-from cavity.training.progress import forward_stages
 
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 
@@ -243,14 +242,14 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
 
 
 def _format_regression(found: TargetEstimate) -> str:
-    density = f"{found.log_density:.4g} ± {found.log_density_error:.2g}"
+    density = f"{-found.log_density:.4g} ± {found.log_density_error:.2g}"
     lines = [
         (
             name_score("rmse"),
             f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
         ),
         (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
-        ("log density", f"{density} (normal distribution {found.baseline_log_density:.4g})"),
+        (name_score("nlpd"), f"{density} (normal distribution {-found.baseline_log_density:.4g})"),
         (
             name_score("coverage"),
             f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",
