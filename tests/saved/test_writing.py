@@ -82,8 +82,14 @@ def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path):
 
 def test_only_old_unfinished_files_of_the_same_target_are_swept(tmp_path):
     """B5: what a killed process left stayed for ever."""
-    ours = [".m.0123456789abcdef.part", ".m.4711.part"]
-    others = [".n.0123456789abcdef.part", ".m.notes.part", "m.part", ".m.0123456789abcdef.partial"]
+    ours = [".m.0123456789abcdef.part"]
+    others = [
+        ".n.0123456789abcdef.part",
+        ".m.4711.part",
+        ".m.notes.part",
+        "m.part",
+        ".m.0123456789abcdef.partial",
+    ]
     for name in (*ours, *others):
         (tmp_path / name).write_bytes(OLD)
         os.utime(tmp_path / name, (0, 0))

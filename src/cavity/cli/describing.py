@@ -36,7 +36,7 @@ def info(model: str, terminal: Terminal) -> None:
     ranked = found.get("importance") or found["relevance"]
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
-        unit = "nats" if found.get("importance") else "share by lengthscale"
+        unit = "change of predictions in nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
         named = [(name_column(name), f"{value:.2f}") for name, value in order if value > 0]
         terminal.say(format_pairs(named))
@@ -63,9 +63,8 @@ def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
     if len(found["ensemble_weights"]) > 1:
-        named = found.get("pool") or dict(
-            enumerate(found["ensemble_weights"], 1)
-        )  # older files have no names
+        # older files have no names
+        named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
         rows.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
     if found.get("plan"):
         rows.append(("plan", found["plan"]))

@@ -163,8 +163,7 @@ def _mode_of(target: Path) -> int | None:
 
 def _sweep(target: Path) -> None:
     """Remove unfinished files of this target that processes left behind when they were killed."""
-    # earlier versions: a process id
-    ours = re.compile(rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part")
+    ours = re.compile(rf"\.{re.escape(target.name[:200])}\.[0-9a-f]{{16}}\.part")
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             with suppress(OSError):

@@ -66,9 +66,7 @@ class Info(NamedTuple):
     objective: Tensor  # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
-    failed: (
-        Tensor  # [] bool, what the step made cannot be factorised or is not finite: it returned the old state
-    )
+    failed: Tensor  # [] bool, what was made cannot be factorised or is not finite: here is the old state
     broken: Tensor  # [] bool, the old state cannot be factorised itself, so that the objective means nothing
     factored: Factored  # of the returned state
     slope: Tensor | None  # [P], gradient of the objective, with an optimiser

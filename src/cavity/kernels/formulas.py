@@ -100,9 +100,7 @@ class Points(NamedTuple):
     u2: Array  # [C M], −½ |u/ℓ|²
     inverse: Array  # [C 1 D], 1/ℓ²
     half: Array  # [C D], −½/ℓ²
-    far: Array | None = (
-        None  # [C M D], u itself if some are so far from the centre that distances need differences
-    )
+    far: Array | None = None  # [C M D], u itself if some are too far from the centre for products
 
     def half_square_distance(self, V: Array) -> Array:
         """Return −½ d² = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², [C M n]."""

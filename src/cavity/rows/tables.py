@@ -97,9 +97,7 @@ class Table:
     units: tuple[float, float] | None = None  # shift and scale of targets
     member: NDArray[np.int64] | None = None  # [N], of a committee
     place: NDArray[np.int64] | None = None  # row of each unmerged row; None: no rows were merged
-    group: NDArray[np.int64] | None = (
-        None  # [N], the same for rows that stay together; None: the user named no groups
-    )
+    group: NDArray[np.int64] | None = None  # [N], the same for rows that stay together, if the user named any
 
     @property
     def n_rows(self) -> int:
@@ -294,6 +292,7 @@ class LabelledTable(NamedTuple):
     features: Features
     classes: NDArray[Any]
     numbered: bool = True  # a row has the same number in every pass
+    held: Table | None = None  # rows of eval_set
 
     @property
     def blocks(self) -> list[slice]:

@@ -144,11 +144,8 @@ def _exists(path: Location) -> bool:
 def _moment(path: Location) -> tuple[int, int]:
     """Return the number of epochs done, and of batches in the next."""
     with _explain_damage(path):
-        found = tensor_files.read_meta(path, KIND).get("moment")
-        if found is None:  # in older files the tensors say it
-            tensors = tensor_files.read(path, KIND).tensors
-            found = tensors["epoch"], tensors["position"]
-        return int(found[0]), int(found[1])
+        epoch, position = tensor_files.read_meta(path, KIND)["moment"]
+        return int(epoch), int(position)
 
 
 @contextmanager
@@ -200,7 +197,7 @@ def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
         if kept["best"] is not None:
             stopping.best = float(kept["best"])
             stopping.state = _state(best, len(run.state.optimiser), run.state, path)
-    run.converged = bool(meta.get("converged", False))
+    run.converged = bool(meta["converged"])
     run.resumed = True
 
 

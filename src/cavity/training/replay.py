@@ -62,10 +62,8 @@ class Replay:
                 kept.copy_(row)
             for kept, new in zip(self.factored.factor, self.engine.sites.factorise(state.sums), strict=True):
                 kept.copy_(new)
-        self.damping, self.guard.factored = (
-            float(state.damping),
-            None,
-        )  # steps write into the tensors that it knows
+        self.damping = float(state.damping)
+        self.guard.factored = None  # steps write into the tensors that it knows
         self.state = self.state._replace(
             generator=state.generator, epoch=state.epoch, position=state.position
         )

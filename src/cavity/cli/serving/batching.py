@@ -105,9 +105,8 @@ class Batcher:
             self._adapt(sum(len(part.X) for part in parts), time.perf_counter() - begun)
             for part, result in zip(parts, results, strict=True):
                 self._deliver(part, result)
-                await asyncio.sleep(
-                    0
-                )  # requests that end together would begin together again, and /health wait for all
+                # requests that end together would begin together again, and /health wait for all
+                await asyncio.sleep(0)
 
     def _deliver(self, part: BlockPart, result: Columns | Exception) -> None:
         job = part.job

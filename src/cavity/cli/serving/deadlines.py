@@ -19,9 +19,7 @@ PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the clie
 READ_BYTES, BODY_BYTES = 1 << 10, 16 << 10  # at a time; the latter of a body that does not come in chunks
 SLICE_SECONDS = 0.0015  # of CPU for bytes that were read at a time; chunks of one byte take longer
 PAUSE = 10  # times as long as the bytes took
-LINGER_SECONDS = (
-    1.0  # between the last answer and the end of a connection: an earlier end could destroy the answer
-)
+LINGER_SECONDS = 1.0  # from the last answer to the end of a connection: an earlier end could destroy it
 
 
 class DeadlineProtocol(H11Protocol):

@@ -21,9 +21,7 @@ from cavity.rows.columns.text_columns import Sample, to_label_cells
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MOST_COLUMNS = 10_000  # a model file describes no more
-PLAIN_ROWS = (
-    10_000  # of plain numbers that are kept until another cell shows whether they are dates or of a style
-)
+PLAIN_ROWS = 10_000  # of plain numbers that are kept until another cell shows if they are dates
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
