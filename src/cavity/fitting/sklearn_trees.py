@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import hash_rows, order_columns
+from cavity.common.column_statistics import find_signs, hash_rows, order_columns
 from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest, Nodes
 
@@ -85,7 +85,8 @@ def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
         return np.arange(X.shape[1])
-    found = order_columns(X[np.unique(hash_rows(X), return_index=True)[1]])
+    distinct = X[np.unique(hash_rows(X), return_index=True)[1]]
+    found = order_columns(distinct * find_signs(distinct))
     return found if len(found) else np.arange(X.shape[1])
 
 
