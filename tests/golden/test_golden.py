@@ -27,7 +27,6 @@ LEARN = ("kernel", "noise", "inducing")
 SHORT = {"n_inducing": 10, "random_state": 0, "device": "cpu", "max_epochs": 6, "tol": 0.0}
 
 CLASSIFIERS = {
-    "auto": ("auto", {"calibration": None}),
     "ep": ("ep", {}),
     "sep": ("sep", {}),
     "rep": ("rep", {}),
