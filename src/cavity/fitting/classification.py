@@ -27,9 +27,10 @@ from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import extract_model
 from cavity.prediction.pool import Member, Pool
 from cavity.rows.batches.source import Source
+from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_table
 from cavity.rows.repeats import has_near_copies
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import Facts, LabelledTable, Table, read_eval_labels, read_table
+from cavity.rows.tables import Facts, Table
 from cavity.training.callbacks import EarlyStopping
 from cavity.training.loop import Run
 
