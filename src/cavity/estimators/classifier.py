@@ -587,7 +587,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         import torch
 
         from cavity.explain import evidence_sampling
-        from cavity.rows.tables import read_table_of_fit
+        from cavity.rows.labelled_tables import read_table_of_fit
 
         features, class_weight = self._features(), read_class_weight(self.class_weight)
         table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
@@ -599,7 +599,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.tables import read_table_of_fit
+        from cavity.rows.labelled_tables import read_table_of_fit
 
         table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y

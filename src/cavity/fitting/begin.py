@@ -13,7 +13,8 @@ from cavity.fitting.request import Request
 from cavity.likelihoods import Likelihood
 from cavity.options import ClassifierConfig, Config, policy
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.rows.tables import Array, Facts, LabelledTable, Start, Table, share_lengthscales
+from cavity.rows.labelled_tables import LabelledTable
+from cavity.rows.tables import Array, Facts, Start, Table, share_lengthscales
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run

@@ -27,9 +27,10 @@ from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import extract_model
 from cavity.prediction.pool import Member, Pool
 from cavity.rows.batches.source import Source
+from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_table
 from cavity.rows.repeats import has_near_copies
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import Facts, LabelledTable, Table, read_eval_labels, read_table
+from cavity.rows.tables import Facts, Table
 from cavity.training.callbacks import EarlyStopping
 from cavity.training.loop import Run
 
@@ -150,8 +151,8 @@ def plan_fast(config: ClassifierConfig, split: Split, plan: Plan) -> Plan | None
 
 def has_time_to_extend(request: Request[ClassifierConfig], begun: Begun, judged: Judged) -> bool:
     """Return whether the Gaussian process counts in its pool, and a few more passes over its rows are in time."""
-    run = begun.run
-    in_time = run.has_time_to_sweep() and request.clock.has(3 * run.pace * run.rows.n_rows)
+    run, clock = begun.run, request.clock
+    in_time = clock.has(3 * run.pace * run.rows.n_rows) if clock.limit is not None else not run.is_late()
     return judged.weights[0] >= LEAST_WEIGHT and in_time
 
 

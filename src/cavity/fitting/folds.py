@@ -20,7 +20,8 @@ from cavity.options.plan import CalibrationPlan
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.prediction.pool import Member
-from cavity.rows.tables import LabelledTable, Table
+from cavity.rows.labelled_tables import LabelledTable
+from cavity.rows.tables import Table
 
 MEMBERS = 0.75  # share of the seconds that are left: members of a pool give most per second
 FAILED_PART = "a fit on part of the rows could not be factorised: the estimate comes from the other rows."

@@ -13,9 +13,10 @@ from cavity.fitting.request import Request
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
+from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.repeats import find_units, has_cells
 from cavity.rows.splitting import choose_folds
-from cavity.rows.tables import Facts, LabelledTable, Table
+from cavity.rows.tables import Facts, Table
 
 Numbers = NDArray[np.int64]
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training

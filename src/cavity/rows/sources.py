@@ -21,7 +21,8 @@ from cavity.rows.validation import Features, prepared_features
 
 if TYPE_CHECKING:  # they load torch
     from cavity.distributed import Local
-    from cavity.rows.tables import GivenRows, LabelledTable
+    from cavity.rows.labelled_tables import LabelledTable
+    from cavity.rows.tables import GivenRows
 
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
@@ -108,7 +109,8 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     """Survey a labelled source in one pass."""
     from sklearn.utils.multiclass import check_classification_targets
 
-    from cavity.rows.tables import LabelledTable, Streamed
+    from cavity.rows.labelled_tables import LabelledTable
+    from cavity.rows.tables import Streamed
 
     summary = survey_ranks(source, (seed, 1), reduce)
     classes = summary.classes

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cavity.distributed import Local
+from cavity.errors import BadInput
 from cavity.inference import Engine, State, copy_state
 from cavity.training.guard import Guard
 from cavity.training.steps import Steps
@@ -76,6 +77,18 @@ class Callback:
 
     def end(self, run: Running) -> None:
         """Run after the last epoch, before the final sweeps of the sites."""
+
+
+def check_row(row: dict[str, Any], callback: Callback) -> None:
+    """Convert what a callback added to plain numbers and text, which model files and checkpoints can hold."""
+    for name, value in row.items():
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+            row[name] = value = value.item()
+        if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float)):
+            raise BadInput(
+                f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds only numbers and "
+                "text by name: add one of these, or keep the value in the callback."
+            )
 
 
 class JsonLines(Callback):

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 from cavity.distributed import Local
-from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
-from cavity.training.callbacks import Callback
+from cavity.training.callbacks import Callback, check_row
 from cavity.training.convergence import (
     have_batch_epochs_converged,
     have_epochs_converged,
@@ -363,18 +362,6 @@ class Run:
         self.converged = self._has_converged()
         for callback in self.callbacks:  # a checkpoint comes last, so it knows what the others returned
             self.converged = bool(callback.epoch(self, row)) or self.converged
-            _check_row(row, callback)
+            check_row(row, callback)
         self.report(row)
         self.converged = self.reduce.agree(self.converged)
-
-
-def _check_row(row: dict[str, Any], callback: Callback) -> None:
-    """Convert what a callback added to plain numbers and text, which model files and checkpoints can hold."""
-    for name, value in row.items():
-        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-            row[name] = value = value.item()
-        if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float)):
-            raise BadInput(
-                f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds only numbers and "
-                "text by name: add one of these, or keep the value in the callback."
-            )

@@ -1,0 +1,86 @@
+"""Labelled tables: rows in memory with class labels, of a fit or for an earlier one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.rows.columns.feature_groups import find_categories
+from cavity.rows.columns.outliers import limit_outliers
+from cavity.rows.labels import (
+    check_labels,
+    encode,
+    read_groups,
+    read_labels,
+    warn_of_light_rows,
+    warn_of_single_rows,
+)
+from cavity.rows.tables import Array, Facts, GivenRows, Table, name_eval_set
+from cavity.rows.validation import Features, check_rows, read_rows
+
+
+class LabelledTable(NamedTuple):
+    """A table with class labels, its features and the classes that its numbers stand for."""
+
+    table: Facts
+    features: Features
+    classes: NDArray[Any]
+    numbered: bool = True  # a row has the same number in every pass
+    held: Table | None = None  # rows of eval_set
+
+    @property
+    def blocks(self) -> list[slice]:
+        """The features of each category."""
+        prepare = self.features.preparation
+        return [] if prepare is None else find_categories(prepare.columns_)
+
+    @property
+    def class_prior(self) -> Array:
+        totals = self.table.class_totals
+        return np.asarray(totals / totals.sum())
+
+
+def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
+    """Read a labelled table in memory; rows of weight 0 are dropped."""
+    rows, features = read_rows(raw.X, owner, raw.y)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
+    warn_of_light_rows(raw.sample_weight)
+    warn_of_single_rows(labels)
+    present = weight > 0
+    classes, encoded = np.unique(labels[present], return_inverse=True)
+    if len(classes) < 2:
+        raise BadInput(
+            f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
+            "check how the rows were selected."
+        )
+    group, given = None, None
+    if raw.groups is not None:
+        group = read_groups(raw.groups, len(labels))[present]
+        if len(np.unique(group)) < 2:
+            raise BadInput(
+                "groups names a single group (rows of weight 0 do not count): a fit needs at least two."
+            )
+    if not present.all():
+        rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
+    rows = limit_outliers(rows, features.names)
+    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    return LabelledTable(table, features, classes)
+
+
+def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
+    """Read the rows of an earlier fit again, as that fit saw them."""
+    raw, rows = raw.with_arrays(), check_rows(raw.X, features)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
+    present = weight > 0
+    rows, weight = limit_outliers(rows[present], features.names), weight[present]
+    return Table(rows, encode(labels[present], classes), weight, len(classes))
+
+
+def read_eval_labels(raw: GivenRows, features: Features, classes: NDArray[Any]) -> Table:
+    with name_eval_set():
+        rows = check_rows(raw.X, features)
+        labels = check_labels(raw.y, len(rows))
+    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
