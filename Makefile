@@ -39,7 +39,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 TABLES = $(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) -m experiments
 
-.PHONY: help demo quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare run-compare-gpflow clean distclean
+.PHONY: help demo quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -152,15 +152,10 @@ reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update d
 	@$(PY) -m experiments $(TARGET) $(EXPERIMENT) $(ARGS)
 	@$(PY) -m experiments page
 
-compare: $(VENV)/.peers ## compare with other libraries, update docs/; GPflow runs in an environment of its own (WORKERS=2 DATA=folder)
-	@$(PY) -m experiments wide $(EXPERIMENT) $(ARGS)
-	@$(TABLES) tables --jobs $(WORKERS) --methods default,fast,best,hgb,lgbm,cat,lr,prior,realmlp --out build/tables.jsonl --csv benchmarks/results/raw_tables.csv
+compare: $(VENV)/.peers ## compare with other libraries, update docs/ (WORKERS=2 DATA=folder)
+	@$(TABLES) tables --collection raw,large,numeric --jobs $(WORKERS) --methods default,fast,hgb,lgbm,cat,lr,prior,realmlp --out build/tables.jsonl --csv benchmarks/results/raw_tables.csv
 	@$(TABLES) curve --jobs $(WORKERS) --out build/curve.jsonl --csv benchmarks/results/row_curve.csv
-	@$(MAKE) --no-print-directory VENV=.venv-gpflow CONSTRAINTS=constraints-gpflow.txt run-compare-gpflow
 	@$(PY) -m experiments page
-
-run-compare-gpflow: $(VENV)/.gpflow
-	@$(PY) -m experiments wide $(EXPERIMENT) --methods gpflow $(ARGS)
 
 clean:                  ## remove caches, build products and output of the demo (keeps .venv)
 	@rm -rf .cache build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
@@ -168,7 +163,7 @@ clean:                  ## remove caches, build products and output of the demo 
 	@echo "==> Clean (make distclean also removes $(VENV))"
 
 distclean: clean        ## clean, and remove .venv
-	@rm -rf $(VENV) .venv-cluster .venv-gpflow
+	@rm -rf $(VENV) .venv-cluster
 	@echo "==> Removed $(VENV)"
 
 # ---------------------------------------------------------------- the environment

@@ -33,7 +33,7 @@ from cavity.inference import Engine, State
 from cavity.kernels import inducing as choosing
 from cavity.options import read_classifier
 from cavity.options.plan import TableSize
-from cavity.options.policy import complete
+from cavity.options.policy import plan_training
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.training.guard import Guard
@@ -63,12 +63,12 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     data, rng = make_table(C, D), np.random.default_rng(0)
     estimator = GPClassifier(method, batch_size=batch, training=Training(dtype=dtype), device=device)
     begin = data.start(rng)
-    Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
+    Z = choosing.choose("random", begin.candidates, M, data.n_latent, rng)
     config = read_classifier(estimator.get_params(deep=False))
-    options = complete(config, TableSize.of(data, D), M)
-    engine = build.make_engine(build.make_prior(options, data, begin, Z), data, options)
+    plan = plan_training(config, TableSize.of(data, D), M)
+    engine = build.make_engine(build.make_prior(config, plan, data, begin, Z), data, config, plan)
     rows = data.on_device(config)
-    return Start(engine, rows, build.make_first_state(engine, rows, options, 1.0, 0))
+    return Start(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 
 def repeat_batches(rows: Rows, batch: int) -> Iterator[Batch]:

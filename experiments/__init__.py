@@ -1,7 +1,6 @@
 """Reproduce the papers' tables and figures, and compare cavity with other libraries.
 
     python -m experiments table2 --splits 5 --jobs 2     fit what is missing, then show the table
-    python -m experiments wide --sets wine glass         the same for the comparison on numeric tables
     python -m experiments tables --use report --jobs 2   ours and peers on tables as people have them
     python -m experiments curve --jobs 2                 seconds and NLL against the number of rows
     python -m experiments --check                        refit three random rows and compare
@@ -9,6 +8,6 @@
 
 A job is one fit. Its result is a row of a CSV file in benchmarks/results, written when the fit ends. Finished jobs are skipped.
 `tables` and `curve` write records as JSON lines instead, and run each fit in a process of its own.
-Imports go downwards: __main__; page; figures, wide, row_curve, tables; runner; workers; fits; peers; table_summary, table_runs;
+Imports go downwards: __main__; page; figures, row_curve, tables; runner; workers; fits; table_summary, table_runs;
 table_fits, table_data; targets; jobs, methods, sets.
 """

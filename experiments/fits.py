@@ -14,10 +14,8 @@ import torch
 from cavity.kernels import RBF
 from experiments import sets
 from experiments.curves import ScoreCurve
-from experiments.early_stopping import Fitted
 from experiments.jobs import Context, Job, Row, identify, stamp
-from experiments.methods import PEERS, make_classifier
-from experiments.peers import FITS
+from experiments.methods import make_classifier
 from experiments.scores import score_predictions
 from experiments.toy import make_grid, pack
 
@@ -121,31 +119,9 @@ def points(job: Job, context: Context) -> list[Row]:
     return [stamp(job, context) | _outcome(clf, seconds, data) | found]
 
 
-# ---------------------------------------------------------------- the comparison with other libraries
-def compared(job: Job, context: Context) -> list[Row]:
-    """One fit of ours or of a peer: scores and seconds."""
-    data = sets.standardize(job.dataset, sets.split(job.dataset, job.split, context.data_home))
-    if job.method in PEERS:
-        model = FITS[job.method](data, job.split, context.device)
-    else:
-        model = _fit_ours(job, context, data)
-    found = score_predictions(model.log_proba(data.X_test), model.classes, data.y_test)
-    row = found | {"M": model.M, "seconds": model.seconds, "note": model.note}
-    return [stamp(job, context) | row]
-
-
-def _fit_ours(job: Job, context: Context, data: sets.Split) -> Fitted:
-    """Time the fit, without callbacks."""
-    clf = _classifier(job, context)
-    seconds = _timed_fit(clf, data)
-    note, M = f"{clf.n_epochs_} epochs", clf.inducing_points_.shape[1]
-    return Fitted(clf.predict_log_proba, clf.classes_, clf, seconds, note, M)
-
-
 KINDS: dict[str, Callable[[Job, Context], list[Row]]] = {
     "score": score,
     "history": history,
     "curve": curve,
     "points": points,
-    "compared": compared,
 }

@@ -29,9 +29,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(cavity.__file__).parent
 NOT_FITTING = ("cli", "report")  # folders of the package on which no fit depends
 
-TEXT_COLUMNS = frozenset(
-    "dataset method inducing settings commit versions points regions curve note device".split()
-)
+TEXT_COLUMNS = frozenset("dataset method inducing settings commit versions points regions device".split())
 COLUMNS = (
     "dataset", "split", "method", "inducing", "M", "flip",
     "nll", "error", "ece", "brier", "seconds", "epochs", "repairs", "unseen", "epsilon", "log_evidence",
@@ -39,14 +37,6 @@ COLUMNS = (
 )  # fmt: skip
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")
 POINTS_COLUMNS = (*COLUMNS, "points", "regions")
-COMPARED_COLUMNS = (
-    *COLUMNS,
-    "predict_rows_per_second",
-    "peak_mb",
-    "model_kb",
-    "curve",
-    "note",
-)  # the costs are of older rows
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class Job:
     kind: str  # a key of `fits.KINDS`
     dataset: str
     split: int  # number of the split, and random seed of the fit
-    method: str  # a key of `methods.METHODS` or `methods.PEERS`
+    method: str  # a key of `methods.METHODS`
     inducing: str  # "10%", "200", or "" for the default
     flip: float = 0.0  # fraction of training labels that are redrawn
     options: dict[str, Any] = field(default_factory=dict, hash=False)

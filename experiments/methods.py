@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 
@@ -53,12 +52,6 @@ METHODS: dict[str, Method] = {
     "vi_large": Method("vi", NATURAL, POOLED),
 }
 
-# Other libraries, and the package that each needs in addition to ours.
-PEERS = {
-    "logistic": "", "hist_boosting": "", "lightgbm": "lightgbm", "lightgbm_tuned": "lightgbm", "catboost": "catboost",
-    "gpflow": "gpflow", "realmlp": "pytabkit",
-}  # fmt: skip
-
 TITLES = {
     "auto": "auto (one fit, no calibration)",
     "balanced": "auto (as shipped)",
@@ -99,12 +92,6 @@ def make_classifier(method: str, **arguments: Any) -> Any:
     name, options, own = METHODS[method]
     chosen: Any = method_names("classification")[name](**options) if options else name
     return GPClassifier(chosen, **nest(**arguments | own))
-
-
-def missing_package(method: str) -> str:
-    """The package that a method needs and that is not installed; an empty string if nothing is missing."""
-    package = PEERS.get(method, "")
-    return package if package and find_spec(package) is None else ""
 
 
 def title(method: str) -> str:

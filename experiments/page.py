@@ -20,7 +20,6 @@ from experiments import (
     table_summary,
     tables,
     toy,
-    wide,
 )
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
@@ -176,7 +175,6 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "methods": lambda rows: tables.methods(rows.read("table2")),
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
-    "wide-ranks": lambda rows: wide.short_ranks(rows.select("wide")),
     "tables-report": lambda rows: table_summary.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
@@ -210,7 +208,6 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     parts = (
         f"# Comparison with other libraries\n\n{texts['comparison']}",
         table_summary.write_section(results, texts["comparison-tables"]),
-        wide.write_section(rows.select("wide"), texts["comparison-wide"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
     )
     compared = "\n\n".join(part for part in parts if part) + "\n"

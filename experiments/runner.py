@@ -16,7 +16,6 @@ import numpy as np
 from cavity.errors import BadInput
 from experiments import workers
 from experiments.jobs import ROOT, Context, Job, Row, current_commit, key_of, versions
-from experiments.methods import PEERS, missing_package
 from experiments.sets import SIZES
 from experiments.targets import TARGETS, Selection, Target
 
@@ -58,14 +57,11 @@ TIMES_EP = {"gfitc": 3.0, "pep": 1.8, "vi_softmax": 1.3, "ep_outer": 5.0, "outer
 QUADRATURE = 1.3e-4  # seconds per row of methods with numerical integrals
 WITH_QUADRATURE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural")
 DEFAULT_INDUCING, DEFAULT_UPDATES, DEFAULT_BATCH = 100, 500, 1000
-PEER_SECONDS = 10.0
 
 
 def seconds_from_size(job: Job) -> float:
     """Estimate the seconds of a fit from the size of its table."""
     N, D, C = SIZES[job.dataset]
-    if job.method in PEERS:
-        return PEER_SECONDS
     size = job.n_inducing or DEFAULT_INDUCING
     M = max(1, round(size * N)) if isinstance(size, float) else size
     batch = job.options.get("batch_size", None if N <= DEFAULT_BATCH else DEFAULT_BATCH) or N
@@ -99,7 +95,7 @@ def plan(target: Target, selection: Selection, options: RunOptions) -> tuple[lis
     """The jobs that are still to do, and their expected seconds."""
     file = target.result_file(options.results)
     done = file.finished()
-    todo = [j for j in selection.apply(target) if j.key not in done and not missing_package(j.method)]
+    todo = [j for j in selection.apply(target) if j.key not in done]
     seconds = expected_seconds(todo, file.read())
     # with a budget every cell gets its first split before any gets its second; without one the longest fits come first
     todo.sort(key=lambda job: (job.split if options.budget is not None else 0, -seconds[job]))
@@ -111,7 +107,7 @@ def run_target(target: Target, selection: Selection, options: RunOptions, echo: 
     file, tally = target.result_file(options.results), Tally()
     file.repair()
     todo, seconds = plan(target, selection, options)
-    selected = _drop_missing(selection.apply(target), echo)
+    selected = selection.apply(target)
     tally.ready = len(selected) - len(todo)
     begun = time.monotonic()
     deadline = None if options.budget is None else begun + options.budget - SPARE
@@ -135,14 +131,6 @@ def run_target(target: Target, selection: Selection, options: RunOptions, echo: 
         tally.left = len(todo) - tally.fitted - len(tally.failures)
         _report(target, selected, tally, options, echo)
     return tally
-
-
-def _drop_missing(jobs: list[Job], echo: Echo) -> list[Job]:
-    missing = {job.method: missing_package(job.method) for job in jobs}
-    for method, package in missing.items():
-        if package:
-            echo(f"{method} is skipped: {package} is not installed (pip install {package}).")
-    return [job for job in jobs if not missing[job.method]]
 
 
 def _report(target: Target, selected: list[Job], tally: Tally, options: RunOptions, echo: Echo) -> None:

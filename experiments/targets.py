@@ -10,7 +10,6 @@ from typing import Any
 from cavity.errors import BadOption
 from experiments.jobs import (
     COLUMNS,
-    COMPARED_COLUMNS,
     CURVE_COLUMNS,
     POINTS_COLUMNS,
     Job,
@@ -18,9 +17,7 @@ from experiments.jobs import (
     Row,
     key_of,
 )
-from experiments.methods import PEERS
 from experiments.sets import FOLDS, UCI
-from experiments.sets import FURTHER as FURTHER_SETS
 
 BATCH: dict[str, Any] = {
     "batch_size": None,
@@ -38,8 +35,7 @@ TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
 TOY_NOISE = 1e-2  # the labels are noise-free; a little noise keeps the factors smooth
 LONGEST_SECONDS = 1800  # limit of GFITC on the toy problem
 THESIS_SECONDS = 300  # limit on 90 % of satellite: GFITC and VI with many points would take hours
-WIDE_SETS = (*UCI, "digits", *FURTHER_SETS)
-WIDE_OURS, WIDE_SPLITS = ("fast", "balanced"), 2
+EFFORTS = ("fast", "balanced")
 
 
 @dataclass(frozen=True)
@@ -80,12 +76,12 @@ def table() -> list[Job]:
 
 def efforts() -> list[Job]:
     """`GPClassifier(effort=...)` on twenty splits of the sets of Table 2."""
-    return [Job("score", d, s, m, "") for d in UCI for m in WIDE_OURS for s in range(ALL_SPLITS)]
+    return [Job("score", d, s, m, "") for d in UCI for m in EFFORTS for s in range(ALL_SPLITS)]
 
 
 def vehicle_folds() -> list[Job]:
     """Ten stratified folds of vehicle in three shuffles, for a comparison with published results of AutoML libraries."""
-    return [Job("score", "vehicle_folds", s, m, "") for m in WIDE_OURS for s in range(3 * FOLDS)]
+    return [Job("score", "vehicle_folds", s, m, "") for m in EFFORTS for s in range(3 * FOLDS)]
 
 
 def flipped() -> list[Job]:
@@ -200,21 +196,11 @@ def flights() -> list[Job]:
     return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 
 
-def wide() -> list[Job]:
-    """The default, the best effort and more peers on twenty-five sets, two splits each."""
-    return [
-        Job("compared", d, s, m, "")
-        for d in WIDE_SETS
-        for m in (*WIDE_OURS, *PEERS)
-        for s in range(WIDE_SPLITS)
-    ]
-
-
 def _list_targets() -> Iterable[Target]:
     curves = CURVE_COLUMNS
     yield Target("table2", "Table 2: test NLL on eight UCI sets", "table2", table)
     yield Target("table3", "Table 3: test error on the same fits", "table2", table)
-    yield Target("table2-efforts", "Table 2: the three efforts of GPClassifier", "table2_efforts", efforts)
+    yield Target("table2-efforts", "Table 2: the efforts of GPClassifier", "table2_efforts", efforts)
     fig1 = "Figure 1: log Z_q against seconds for three schedules"
     yield Target("fig1", fig1, "fig1", schedules, curves, "schedules")
     yield Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS_COLUMNS, "toy")
@@ -231,7 +217,6 @@ def _list_targets() -> Iterable[Target]:
     yield Target("flipped", "Wrong labels", "flipped", flipped)
     yield Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits)
     yield Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds)
-    yield Target("wide", "cavity and other libraries on twenty-five sets", "wide", wide, COMPARED_COLUMNS)
 
 
 TARGETS = {target.name: target for target in _list_targets()}

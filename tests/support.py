@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +24,19 @@ from cavity.inference.posterior import Normal, marginals, posterior
 from cavity.options import nest, read_classifier
 from cavity.options.library import method_names
 from cavity.options.plan import TableSize
-from cavity.options.policy import complete
+from cavity.options.policy import plan_training
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Rows
 
 ROOT = Path(__file__).parents[1]
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings, of short fits for example."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def slow(*values: Any) -> Any:
@@ -129,11 +139,11 @@ def machine(
     config = read_classifier(estimator.get_params(deep=False))
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
-    chosen = complete(config, TableSize.of(table, X.shape[1]), Z.shape[1])
-    engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor)
+    plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
+    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
     rows = table.rows(config)._replace(y=torch.tensor(y))
-    return Machine(engine, rows, build.make_first_state(engine, rows, chosen, damping, 0))
+    return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0))
 
 
 def move(old: State, new: State) -> float:

@@ -74,9 +74,9 @@ class Older(GPClassifier):
 
     def fit(self, *args, **kwargs):
         if os.environ["RANK"] == "1":
-            import cavity.fitting.job as job
+            import cavity.fitting.request as request
 
-            job.__version__ = "0.0.1"
+            request.__version__ = "0.0.1"
         return super().fit(*args, **kwargs)
 
 

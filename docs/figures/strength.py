@@ -2,14 +2,12 @@
 
     python docs/figures/strength.py
 
-The maps are computed here; NLL and seconds come from the rows in benchmarks/results/wide.csv;
-they are printed, for the README's text.
+The maps are computed here; NLL and seconds are those of the raw tables that decided nothing, of benchmarks/results/raw_tables.csv.
 """
 
 from __future__ import annotations
 
-import csv
-from collections import defaultdict
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,27 +23,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "wide.csv"
+sys.path.insert(0, str(ROOT))
+from experiments.table_summary import compare, fit_seconds, floored_nll, geometric_mean, read_results  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "raw_tables.csv"
 PICTURE = Path(__file__).with_name("strength.png")
 
 COLOURS = ["#2f6db3", "#e08020", "#2f9e6e"]
-PEER = "hist_boosting"
-LEAST_NLL = 0.01  # below, as on wine, a ratio says nothing
 LABELS = {  # and where it stands beside its mark, in points
     "fast": ("cavity, fast", -6, -6),
-    "balanced": ("cavity", 6, -7),
-    "best": ("cavity, best", 0, -6),
-    "hist_boosting": ("HistGradientBoosting", 6, 6),
-    "lightgbm": ("LightGBM", -6, 4),
-    "lightgbm_tuned": ("LightGBM, tuned", 0, -5),
-    "catboost": ("CatBoost", -6, 0),
-    "xgboost": ("XGBoost", -6, -4),
-    "extra_trees": ("ExtraTrees", 6, 0),
-    "svm": ("SVM", 6, 0),
+    "default": ("cavity", 6, -7),
+    "hgb": ("HistGradientBoosting", 6, 6),
+    "lgbm": ("LightGBM", -6, 4),
+    "cat": ("CatBoost", 6, 0),
     "realmlp": ("RealMLP", 0, 5),
-    "xrfm": ("xRFM", 6, 0),
-    "gpflow": ("GPflow", 6, 0),
-    "logistic": ("logistic regression", 6, 0),
+    "lr": ("logistic regression", 6, 0),
 }
 STYLE: dict[Any, Any] = {
     "font.size": 10.5,
@@ -85,21 +77,15 @@ def draw_map(model: Any, name: str, X: np.ndarray, y: np.ndarray, ax: Axes) -> N
 
 
 def relative_scores() -> dict[str, tuple[float, float]]:
-    """Return seconds and NLL of each method relative to HistGradientBoosting: geometric means over the sets of the comparison."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    with RESULTS.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found[row["method"], row["dataset"]].append((float(row["seconds"]), float(row["nll"])))
-    logs = {
-        key: np.log([np.mean([s for s, _ in v]), max(LEAST_NLL, np.mean([n for _, n in v]))])
-        for key, v in found.items()
-    }
-    methods = {method for method, _ in logs}
-    ratios = {
-        m: np.exp(np.mean([v - logs[PEER, d] for (of, d), v in logs.items() if of == m], axis=0))
-        for m in methods
-    }
-    return {m: (float(seconds), float(nll)) for m, (seconds, nll) in ratios.items()}
+    """Return seconds and NLL of each method relative to HistGradientBoosting: geometric means over the tables."""
+    results = [r for r in read_results(RESULTS) if (r.collection, r.use) == ("raw", "report")]
+    found = {}
+    for m in LABELS:
+        seconds = compare(results, m, "hgb", fit_seconds, one_machine=True).values()
+        nll = compare(results, m, "hgb", floored_nll).values()
+        if seconds and nll:
+            found[m] = geometric_mean(seconds).mean, geometric_mean(nll).mean
+    return found
 
 
 def draw_scores(ax: Axes) -> None:
@@ -144,8 +130,6 @@ def main() -> None:
             draw_map(model.fit(X, y), name, X, y, ax)
         draw_scores(axes[3])
         figure.savefig(PICTURE, dpi=100, metadata={"Software": None})
-    for method, (seconds, nll) in sorted(relative_scores().items(), key=lambda pair: pair[1][1]):
-        print(f"{LABELS[method][0]:22} NLL {nll:.2f}, seconds {seconds:.1f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cavity._version import __version__
+from cavity.common.version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:

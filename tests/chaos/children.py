@@ -15,18 +15,9 @@ from typing import Any, NamedTuple
 from .counting import Outcome, Tally, broken
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PRELOADED = (
-    "cavity.cli.fitting",
-    "cavity.cli.models",
-    "cavity.cli.predicting",
-    "pyarrow.dataset",
-    "pyarrow.csv",
-    "safetensors.torch",
-    "typer.testing",
-)
-CONTEXT.set_forkserver_preload(
-    [*PRELOADED, "torch.fx.experimental.symbolic_shapes"]
-)  # torch imports it in the first fit
+PRELOADED = """cavity.cli.fitting cavity.cli.models cavity.cli.predicting pyarrow.dataset pyarrow.csv safetensors.torch
+typer.testing torch.fx.experimental.symbolic_shapes"""  # the last one torch imports in the first fit
+CONTEXT.set_forkserver_preload(PRELOADED.split())
 LONG = 120.0  # seconds after which a process that should have ended hangs
 
 

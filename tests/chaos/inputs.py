@@ -17,22 +17,8 @@ from .counting import SURVIVED, Outcome, Tally, broken, refused, silent
 from .fits import make_rows
 
 NAMES = ("height", "colour", "kind")
-HOSTILE = (
-    b"nan",
-    b"inf",
-    b"-",
-    b'"',
-    b"\0",
-    b"\xff\xfe",
-    b"1e999",
-    b",",
-    b"\r",
-    b"\n\n",
-    b"",
-    b"9" * 400,
-    "é€".encode(),
-    b"=1+1",
-)
+HOSTILE = (b"nan", b"inf", b"-", b'"', b"\0", b"\xff\xfe", b"1e999", b",",
+           b"\r", b"\n\n", b"", b"9" * 400, "é€".encode(), b"=1+1")  # fmt: skip
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:
@@ -83,8 +69,6 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
 
 
 # ---------------------------------------------------------------- other readers
-
-
 def read_otherwise(path: Path) -> dict[str, list[Any]] | None:
     """Return the columns as another reader finds them; None if it cannot read the file."""
     import pyarrow.feather as feather
@@ -110,8 +94,6 @@ def same(ours: dict[str, list[Any]], others: dict[str, list[Any]]) -> bool:
 
 
 # ---------------------------------------------------------------- ours
-
-
 def read_table(path: Path) -> tuple[dict[str, list[Any]], Any]:
     """Read and prepare a table as `cavity fit` does; return its columns and the features."""
     from cavity import Preparation
@@ -193,19 +175,8 @@ def make_predict(folder: Path, sound: bytes) -> Callable[[Path], Outcome]:
 
     (folder / "train.csv").write_bytes(sound)
     model, out = str(folder / "model.cavity"), folder / "p.csv"
-    fit = [
-        "fit",
-        str(folder / "train.csv"),
-        "--target",
-        "kind",
-        "--out",
-        model,
-        "--max-epochs",
-        "3",
-        "--device",
-        "cpu",
-    ]
-    assert CliRunner().invoke(app, fit).exit_code == 0
+    words = "--target kind --max-epochs 3 --device cpu --out".split()
+    assert CliRunner().invoke(app, ["fit", str(folder / "train.csv"), *words, model]).exit_code == 0
 
     def predict(path: Path) -> Outcome:
         out.unlink(missing_ok=True)

@@ -62,8 +62,6 @@ def _judge_fit(name: str, end: End, wanted: str) -> Outcome:
 
 
 # ---------------------------------------------------------------- saving
-
-
 def save_for_ever(paths: list[Path], target: Path) -> None:
     from cavity import load
 
@@ -108,8 +106,6 @@ def count_save_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
 
 
 # ---------------------------------------------------------------- SIGTERM
-
-
 def run_command(log: Path, *arguments: str) -> None:
     from cavity.cli import main
 

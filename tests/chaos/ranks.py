@@ -33,12 +33,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
             if self.steps == step and rank == who:
                 os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
 
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    os.environ |= dict(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     falls = how in TIMEOUT
     distributed.join("gloo", timeout=TIMEOUT.get(how, MOST_SECONDS))
     X, y = make_rows(60)

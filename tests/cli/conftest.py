@@ -1,14 +1,13 @@
 """Fixtures for tests of the commands."""
 
 import contextlib
-import warnings
 
 import pytest
 
 from cavity import GPClassifier
 from cli.penguins import main as write_penguins
 from cli.running import QUICK, TRAIN, run
-from support import toy
+from support import toy, without_warnings
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +15,7 @@ def toy_model(tmp_path_factory):
     """Path of a model saved from Python, whose columns have no names."""
     path = tmp_path_factory.mktemp("toy") / "toy.cavity"
     X, y = toy(60, 3, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         GPClassifier(effort="fast", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(
             path
         )

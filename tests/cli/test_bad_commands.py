@@ -1,6 +1,5 @@
 """Bad input of the commands, in this process and as a user starts them: exit codes and messages."""
 
-import os
 import shlex
 from pathlib import Path
 
@@ -8,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.running import SINGLE, command, run
-from support import slow
+from cli.running import SINGLE, run
 
 FILES = {
     "wide.csv": "x," * 10**6 + "species\n",
@@ -108,15 +106,6 @@ def test_bad_input_ends_with_a_code_and_a_message(spoilt, code, words, said, mon
     assert not (spoilt / "m.cavity").exists()
 
 
-@pytest.mark.parametrize(
-    "code, words, said", [bad if bad[1].startswith("fit none") else slow(*bad) for bad in BAD]
-)
-def test_bad_input_ends_so_in_a_process_of_its_own(spoilt, code, words, said):
-    done = command(*shlex.split(words), cwd=spoilt)
-    assert done.returncode == code and said in " ".join((done.stderr or done.stdout).split())
-    assert "Traceback" not in done.stdout + done.stderr
-
-
 def test_a_model_may_have_the_suffix_of_a_table(birds, tmp_path):
     model = tmp_path / "model.txt"
     model.write_bytes((birds / "birds.cavity").read_bytes())
@@ -134,18 +123,6 @@ def test_unseen_categories_are_noted_or_refused(birds, tmp_path):
     done = run("predict", tmp_path / "m", table, "--out", tmp_path / "q.csv")
     assert done.exit_code == 1 and "'Anvers'" in done.stderr
     assert not (tmp_path / "q.csv").exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_files_that_may_not_be_read_or_written(birds, tmp_path):
-    closed = tmp_path / "closed.csv"
-    closed.write_text("x,y\n1,2\n")
-    closed.chmod(0)
-    assert "Permission denied" in run("fit", closed, "--target", "y", "--out", tmp_path / "m").stderr
-    tmp_path.chmod(0o500)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m")
-    tmp_path.chmod(0o700)
-    assert done.exit_code == 1 and "is not writable" in done.stderr
 
 
 def test_permission_denied_is_a_message(birds, monkeypatch):

@@ -1,7 +1,6 @@
 """Files that are not tables: every command says what is wrong, exits with 1, and changes nothing."""
 
 import os
-import string
 
 import numpy as np
 import pytest
@@ -78,14 +77,6 @@ def test_a_bad_model_is_refused(command, tmp_path):
         assert "error:" in result.output
 
 
-def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(model, tmp_path):
-    result = run("report", model, model.parent / "rows.csv", "--out", tmp_path / "r.html")
-    assert "trained on" in " ".join(result.output.split())
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "so the scores are too good" in page and "Estimated at training" in page
-    assert "right answers, and" not in page  # training rows cannot judge probabilities
-
-
 FIT, PREDICT = "fit rows.csv --target y --out", "predict m.cavity rows.csv --out"
 REPORT, EXPORT = "report m.cavity rows.csv --out", "export m.cavity --onnx"
 READ, KIND = "would replace a file that is read", "the name must end in"
@@ -122,20 +113,3 @@ def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_
     assert (parts / "1.csv").read_text() == ROWS
     result = run("predict", model, parts, "--out", parts / "new.parquet")
     assert result.exit_code == 2 and "new.parquet" in result.output
-
-
-@pytest.mark.parametrize("command", ["predict", "report", "export"])
-def test_a_folder_that_does_not_exist_is_found_before_the_work(command, model, tmp_path):
-    out = tmp_path / "absent" / "result.csv"
-    rows = [] if command == "export" else [model.parent / "rows.csv"]
-    result = run(command, model, *rows, "--onnx" if command == "export" else "--out", out)
-    assert result.exit_code == 2 and "does not exist" in " ".join(result.output.split())
-
-
-def test_binary_files_that_are_called_csv_print_no_garbage(tmp_path) -> None:
-    rng, path = np.random.default_rng(0), tmp_path / "rows.csv"
-    for head in (b"", b"\x89PNG\r\n\x1a\n", b"a,b\n" + b"1,2\n" * 20_000):
-        path.write_bytes(head + bytes(rng.integers(0, 256, 3000, dtype=np.uint8)))
-        result = run("fit", path, "--target", "a", "--out", tmp_path / "m.cavity")
-        assert result.exit_code == 1 and "is not a text file" in result.output
-        assert set(result.output) <= set(string.printable)

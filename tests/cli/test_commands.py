@@ -14,7 +14,7 @@ from cavity.cli import reading
 from cavity.cli.app import app
 from cavity.rows.frames import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
-from support import slow, toy
+from support import slow
 
 
 def read(path):
@@ -23,8 +23,6 @@ def read(path):
 
 
 # ---------------------------------------------------------------- good input
-
-
 def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     shown = (birds / "fit.txt").read_text()
     assert "penguins.csv: 240 rows, 6 columns, target 'species'" in shown
@@ -103,23 +101,6 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
-def test_the_same_rows_in_parquet_and_csv_give_the_same_model(tmp_path):
-    X, y = toy(60, 3)
-    columns = {"a": X[:, 0], "b": X[:, 1]}
-    pq.write_table(pa.table(columns | {"kind": y}), tmp_path / "t.parquet")
-    lines = ["a,b,kind", *(f"{a!r},{b!r},{k}" for (a, b), k in zip(X.tolist(), y, strict=True))]
-    (tmp_path / "t.csv").write_text("\n".join(lines))
-    found = []
-    for name in ("t.parquet", "t.csv"):
-        done = run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE)
-        assert done.exit_code == 0
-        clf = cavity.load(tmp_path / "m")
-        assert clf.classes_.tolist() == [0, 1, 2]
-        found.append(clf.predict_proba(X))
-        assert run("evaluate", tmp_path / "m", tmp_path / name).exit_code == 0
-    np.testing.assert_array_equal(found[0], found[1])
-
-
 @pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
 def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, monkeypatch, name):
     rows = read(birds / "penguins.csv")
@@ -138,21 +119,6 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
         np.testing.assert_allclose(streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6)
     refused = run("fit", birds / name, "--out", tmp_path / "m", *common, "--validation-fraction", "0.1")
     assert refused.exit_code == 2 and "validation = " in refused.output
-
-
-def test_a_model_saved_from_python_predicts_files_too(tmp_path):
-    X, y = toy(40, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        clf = cavity.GPClassifier("ep", n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
-    clf.save(tmp_path / "m")
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y == 1}), tmp_path / "t.parquet")
-    files = tmp_path / "m", tmp_path / "t.parquet"
-    assert run("evaluate", *files).exit_code == 2  # which column is the target?
-    scores = json.loads(run("evaluate", *files, "--target", "y", "--json").output)
-    np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y == 1))
-    wrong = run("predict", *files)
-    assert wrong.exit_code == 1 and "3 columns" in wrong.output
 
 
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
@@ -191,12 +157,6 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     assert cavity.load(tmp_path / "m").calibration_ == "60 rows of eval_set"
 
 
-def test_the_model_is_named_after_the_table(birds, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run("fit", birds / "penguins.csv", "--target", "species", *SINGLE).exit_code == 0
-    assert cavity.load("penguins.cavity").classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
-
-
 def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
     common = ["fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m"]
     done = run(*common, "--time-limit", "0.001")
@@ -205,26 +165,7 @@ def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
     assert wrong.exit_code == 2 and "time_limit=-1.0 must be" in wrong.output
 
 
-@pytest.mark.slow
-def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
-    """Byte-order mark, semicolons, CR LF, a line break in a name, a row number, a constant, gaps, truth values."""
-    lines = ['Unnamed: 0;"bill\n[mm]";island;seen;year;species']
-    for i, row in enumerate(read(birds / "penguins.csv")):
-        lines.append(f"{i};{row['bill']};{row['island']};{i % 2 == 0};2020;{row['species']}")
-    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    done = command("fit", "t.csv", "--target", "species", "--out", "m.cavity", *QUICK, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    shown = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line.startswith("  ")}
-    assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
-    assert "row number" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
-    done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
-    assert done.returncode == 0 and "rows that the model was trained on" in done.stderr
-    assert "Confusion matrix" in (tmp_path / "r.html").read_text()
-
-
 # ---------------------------------------------------------------- help
-
-
 NAMES = [command.name or command.callback.__name__ for command in app.registered_commands]
 
 
@@ -237,34 +178,7 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
     assert name in run("--help").output
 
 
-def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
-    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
-    assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
-    clf = cavity.load(tmp_path / "m")
-    assert (clf.batch_size, str(clf.training.dtype)) == (50, "float32")
-
-
 # ---------------------------------------------------------------- as a user starts them
-
-
-@pytest.mark.parametrize(
-    "code, arguments, words",
-    [
-        slow(0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
-        slow(0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
-        slow(0, ("info", "birds.cavity"), "6 inducing points per class"),
-        slow(0, ("evaluate", "birds.cavity", "new.csv", "--json"), '"nll"'),
-        slow(2, ("reproduce", "table2"), "reproduce"),
-        (0, ("version",), cavity.__version__),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words):
-    done = command(*arguments, cwd=birds)
-    assert done.returncode == code and words in done.stdout + done.stderr, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.slow
 def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     small = "--n-inducing 5 --max-epochs 3 --batch-size 50".split()
@@ -280,8 +194,6 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
 
 
 # ---------------------------------------------------------------- spreadsheets
-
-
 def test_labels_and_cells_that_are_formulas_are_escaped_for_a_spreadsheet(tmp_path):
     """A label of a model file can be a formula, and a spreadsheet would run it."""
     labels, rng = ("=cmd()", "+x", "-5", "@y"), np.random.default_rng(0)

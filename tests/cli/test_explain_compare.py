@@ -68,17 +68,6 @@ def test_explain_needs_rows_to_compare_with_and_rows_that_exist(birds, tmp_path)
     assert done.exit_code == 1 and "has no row 61" in done.stderr
 
 
-def test_explain_notes_new_categories_once_and_not_as_a_warning_of_python(birds, tmp_path):
-    table = tmp_path / "t.csv"
-    table.write_text("bill,mass,island,sex\n40,3000,Anvers,male\n41,3100,Dream,male\n")
-    note = "column 'island' has categories that the training rows did not have"
-    for more in ([], ["--background", birds / "new.csv"]):
-        done = run("explain", birds / "birds.cavity", table, *more)
-        assert done.exit_code == 0 and done.stderr.count(note) == 1, done.stderr
-        assert "Warning" not in done.stderr
-        assert not run("explain", birds / "birds.cavity", table, *more, "--quiet").stderr
-
-
 def test_compare_says_which_model_is_better_and_by_how_much(birds, poor):
     files = birds / "birds.cavity", poor, birds / "new.csv"
     done = run("compare", *files)

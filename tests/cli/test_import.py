@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +9,14 @@ import pandas as pd
 import pytest
 
 import cavity
-from cavity.cli.models import Predictor
-from cavity.saving.model_file import KINDS, read_record
-from support import slow
+from cavity.saving.model_file import KINDS
+from support import slow, without_warnings
 
 
 def test_every_public_name_is_there_and_listed() -> None:
     for name in cavity.__all__:
         assert getattr(cavity, name) is not None
         assert name in dir(cavity)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="nothing_like_it"):
-        cavity.nothing_like_it
 
 
 FRESH = """
@@ -75,8 +68,7 @@ def model_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame = pd.DataFrame(table)
     frame.to_csv(folder / "new.csv", index=False)
     labels = np.array(["a", "b", "c", "b"] * 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         cavity.GPClassifier("ep", n_inducing=5, max_epochs=2).fit(frame, labels).save(folder / "classes")
         cavity.GPRegressor("fitc", n_inducing=5, max_epochs=2).fit(frame, np.arange(20.0)).save(
             folder / "numbers"
@@ -104,21 +96,6 @@ def test_predictions_of_the_command_line_load_no_slow_package(
     lines = python(code, model_of_a_table)
     assert len(lines) == 44
     assert (lines[21], lines[43]) == ("classes []", "numbers []")
-
-
-@pytest.mark.parametrize("model", ["classes", "numbers"])
-def test_the_command_line_predicts_what_the_estimator_does(model: str, model_of_a_table: Path) -> None:
-    frame, estimator = pd.read_csv(model_of_a_table / "new.csv"), cavity.load(model_of_a_table / model)
-    predictor = Predictor(read_record(model_of_a_table / model).result)
-    found = predictor.predict_columns(predictor.prepare.encode(frame))
-    if model == "classes":
-        np.testing.assert_array_equal(found["label"], estimator.predict(frame))
-        P = np.column_stack([found[f"p_{c}"] for c in estimator.classes_])
-        np.testing.assert_array_equal(P, estimator.predict_proba(frame))
-    else:
-        mean, std = estimator.predict(frame, return_std=True)
-        np.testing.assert_array_equal(found["mean"], mean)
-        np.testing.assert_array_equal(found["std"], std)
 
 
 @pytest.mark.parametrize("cls", [cavity.GPClassifier, cavity.GPRegressor])

@@ -13,7 +13,6 @@ import typer
 
 import cavity
 from cavity.cli import fitting, reading
-from cavity.fitting import classification
 from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
@@ -125,22 +124,6 @@ def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_p
     assert done.exit_code == 130 and "saved the model after 1 epochs" in done.stderr
     clf = cavity.load(tmp_path / "m")
     assert clf.calibration_ == "leave-one-out" and clf.notes_["interrupted"]
-
-
-@pytest.mark.parametrize("stage", ["fit_fold", "judge_folds"])
-def test_an_interrupt_after_training_saves_the_trained_model(birds, tmp_path, monkeypatch, stage):
-    """Folds and trees are left out."""
-    work = getattr(classification, stage)
-
-    def interrupted(*args):
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            os.kill(os.getpid(), signal.SIGINT)
-        return work(*args)
-
-    monkeypatch.setattr(classification, stage, interrupted)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
-    assert done.exit_code == 130 and "saved the model after 8 epochs" in done.stderr
-    assert cavity.load(tmp_path / "m").calibration_ == "leave-one-out"
 
 
 def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(birds, tmp_path, monkeypatch):

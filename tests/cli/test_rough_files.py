@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import cavity
-from cavity import BadInput, Preparation
+from cavity import Preparation
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.rows.files.arrow_source import Arrow
@@ -44,12 +44,6 @@ def sizes(tmp_path_factory):
 def asked(model: Path, rows: list) -> dict:
     client = TestClient(make_app(Model.open(model)), base_url="http://localhost")
     return client.post("/predict", content=json.dumps({"rows": rows}), headers=JSON).json()
-
-
-def test_a_server_prepares_rows_that_come_as_lists(sizes):
-    """Columns that are standardised in training are so in a request, with names or without."""
-    one, other = asked(sizes, [{"height": 160, "weight": 55}]), asked(sizes, [[160, 55]])
-    assert one == other and one["labels"] == ["small"]
 
 
 @pytest.mark.parametrize("row", [[10**400, 1], {"height": 10**400, "weight": 1}])
@@ -104,18 +98,6 @@ def test_commands_that_join_rows_read_files_of_different_types(sizes, tmp_path, 
         assert result.exit_code == 0, result.output
 
 
-def test_files_of_different_types_and_missing_labels_are_copied_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.cli.reading.IN_MEMORY", 0)
-    parts = tmp_path / "parts"
-    parts.mkdir()
-    frame = SIZES.assign(c=["u", "v"] * 20, k=np.repeat([0.0, 1.0], 20))
-    frame.loc[0, "k"] = None
-    frame[:30].to_parquet(parts / "a.parquet")
-    frame[30:].assign(k=1, c=pd.Categorical(["u", "v"] * 5)).to_parquet(parts / "b.parquet")
-    quick = "--effort fast --max-epochs 2".split()
-    assert run("fit", parts, "--target", "k", "--out", tmp_path / "m", *quick).exit_code == 0
-
-
 def test_a_kept_column_is_never_replaced_by_a_prediction(sizes, tmp_path):
     table = SIZES[:2].assign(label="own", **{"predicted label": "old"})
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -135,47 +117,6 @@ def test_labels_that_other_tools_spell_otherwise_are_the_same(tmp_path, labels):
     frame.to_parquet(tmp_path / "t.parquet")
     found = [run("evaluate", model, tmp_path / name, "--json").output for name in ("train.csv", "t.parquet")]
     assert found[0] == found[1] and json.loads(found[0])["rows"] == 40
-
-
-def test_numbers_with_and_without_a_point_are_one_class(tmp_path):
-    frame = SIZES.assign(k=np.tile(["1", "1.0", "2", "2.00"], 10))
-    assert Model.open(fitted(tmp_path, frame)).classifier.classes_.tolist() == [1, 2]
-    frame = SIZES.assign(k=np.tile(["07", "7"], 20))
-    assert Model.open(fitted(tmp_path, frame)).classifier.classes_.tolist() == ["07", "7"]
-
-
-def test_one_slip_makes_no_category_of_a_column_of_numbers(tmp_path):
-    frame = SIZES.assign(k=np.repeat(["a", "b"], 20), height=[f"{h:.3f}" for h in SIZES["height"]])
-    frame.loc[5, "height"] = "abc"
-    with pytest.raises(BadInput, match="'abc' in row 6"):
-        Preparation(target="k").fit(frame)
-    assert Preparation(target="k", kinds={"height": "category"}).fit(frame).columns_[0].levels
-
-
-def test_a_column_of_huge_numbers_is_refused_with_its_name(tmp_path):
-    """Their squares overflow; a few of them among others are outliers, and limited."""
-    frame = SIZES.assign(k=np.repeat(["a", "b"], 20))
-    frame.assign(height=frame["height"] * 1e300).to_csv(tmp_path / "t.csv", index=False)
-    result = run("fit", tmp_path / "t.csv", "--target", "k", "--out", tmp_path / "m")
-    assert result.exit_code == 1 and "'height'" in result.stderr
-    frame.loc[3, "height"] = 1e300
-    assert fitted(tmp_path, frame).exists()
-
-
-def test_a_missing_weight_is_named(tmp_path):
-    table = tmp_path / "t.csv"
-    SIZES.assign(k=np.repeat(["a", "b"], 20), w=[1.0] * 39 + [None]).to_csv(table, index=False)
-    (tmp_path / "s.toml").write_text('weight = "w"\n')
-    result = run("fit", table, "--target", "k", "--out", tmp_path / "m", "--config", tmp_path / "s.toml")
-    assert result.exit_code == 1 and "'w'" in result.output and "row 40" in result.output
-
-
-def test_a_category_that_is_missing_for_the_first_time_is_noted(tmp_path):
-    frame = SIZES.assign(k=np.repeat(["a", "b"], 20), c=np.tile(["x", "y"], 20))
-    model = fitted(tmp_path, frame)
-    frame.assign(c=[None] + ["x"] * 39).to_csv(tmp_path / "new.csv", index=False)
-    result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "o.csv")
-    assert "'c' has missing cells" in result.output
 
 
 def test_settings_and_headers_of_other_editors(tmp_path):

@@ -4,11 +4,8 @@ import json
 import re
 
 import numpy as np
-import pandas as pd
-import pytest
 
-import cavity
-from cli.running import TRAIN, run
+from cli.running import run
 
 
 def test_predict_adds_what_it_does_not_know(birds):
@@ -40,44 +37,3 @@ def test_report_of_a_model_and_of_rows(birds):
     said = json.loads(re.search(r"^\{.*\}$", done.output, re.MULTILINE).group())
     assert said["shown"] == 50 < said["rows"]
     assert "Confusion matrix" in (birds / "rows.html").read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments, code, words",
-    [
-        (("report", "{m}", "nowhere.csv"), 1, "does not exist"),
-        (("report", "{m}", "{csv}", "--target", "colour"), 1, "no column 'colour'"),
-        (("report", "{csv}"), 1, "is a table, not a model"),
-        (("export", "{m}"), 2, "--onnx FILE"),
-        (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
-        (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 2, "the folder '/nowhere' does not exist"),
-        (("serve", "nowhere.cavity"), 1, "does not exist"),
-    ],
-)
-def test_bad_input_of_report_export_and_serve(birds, arguments, code, words):
-    done = run(*(a.format(m=birds / "birds.cavity", csv=birds / "penguins.csv") for a in arguments))
-    assert done.exit_code == code, done.output
-    assert words in " ".join(done.output.split())
-
-
-def test_export_writes_a_graph_that_predicts(birds, tmp_path):
-    import onnxruntime
-
-    model, graph = tmp_path / "m", tmp_path / "m.onnx"
-    quick = ("--n-inducing", "6", "--max-epochs", "5", "--seed", 5)  # both kinds of trees get a weight
-    assert run("fit", birds / "penguins.csv", *TRAIN, *quick, "--out", model).exit_code == 0
-    done = run("export", model, "--onnx", graph)
-    assert (
-        done.exit_code == 0 and "'island'" in done.output and "each (n, 1)" in " ".join(done.output.split())
-    )
-    clf, table = cavity.load(model), pd.read_csv(birds / "penguins.csv")
-    session = onnxruntime.InferenceSession(graph)
-    numbers = {i.name: "double" in i.type for i in session.get_inputs()}
-    cells = {
-        name: table[[name]].to_numpy(float)
-        if number
-        else table[[name]].fillna("").to_numpy(object).astype(str)
-        for name, number in numbers.items()
-    }
-    found = session.run(["probabilities"], cells)[0]
-    np.testing.assert_allclose(found, clf.predict_proba(table), atol=1e-6)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cavity.cli.serving import batching
 from cavity.cli.serving.batching import Batcher, Full, WaitingRows, take_parts
 
 
@@ -114,13 +113,3 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room():
         assert len((await batcher.predict(rows(0, 150), False))["probabilities"]) == 150
 
     asyncio.run(ask())
-
-
-def test_blocks_adapt_to_the_speed_of_the_model():
-    batcher = Batcher(double, 100)
-    for _ in range(20):
-        batcher._adapt(batcher.block, 10.0)
-    assert batcher.block == batching.SMALLEST and batcher._rows_per_second < 10
-    for _ in range(20):
-        batcher._adapt(batcher.block, 1e-4)
-    assert batcher.block == batching.LARGEST

@@ -115,14 +115,6 @@ def test_a_byte_now_and_then_does_not_move_the_deadline(server, sent):
     assert time.monotonic() < begun + LATE
 
 
-def test_a_second_request_on_a_connection_has_deadlines_too(server):
-    with connect(server) as line:
-        line.sendall(WHOLE)
-        assert read_answer(line).startswith(b"HTTP/1.1 200")
-        line.sendall(HALF_BODY)
-        assert read_all(line).startswith(b"HTTP/1.1 408")
-
-
 def test_a_client_in_time_is_not_disturbed(server):
     """A connection that is kept alive for longer than the deadline, and two requests at once."""
     with connect(server) as line:

@@ -93,13 +93,7 @@ def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
 def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy_model):
     app, sent = make_app(Model.open(toy_model), Limits(bytes=100)), []
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"101")]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/predict",
-        "raw_path": b"/predict",
-        "query_string": b"",
-    }
+    scope = dict(type="http", method="POST", path="/predict", raw_path=b"/predict", query_string=b"")
 
     async def receive():
         assert len(sent) == 2, "the body was asked for before the answer"

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,10 @@ from cavity import GPClassifier, GPRegressor
 from cavity.kernels import RBF, Constant, Linear, RationalQuadratic
 from cavity.options import nest
 from cli.running import run
-from support import toy
+from support import toy, without_warnings
 
 FEW = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
 CLASSIFIERS = {
-    "default": GPClassifier(random_state=0, device="cpu"),
     "auto": GPClassifier("auto", **nest(**FEW)),
     "two classes": GPClassifier("ep", **nest(**FEW)),
     "rep": GPClassifier("rep", **nest(learn=("kernel", "epsilon"), **FEW)),
@@ -73,8 +71,7 @@ def folder(tmp_path_factory):
     new = rows(X.shape[1])
     np.save(folder / "X.npy", new)
     pd.DataFrame(new[:9], columns=["a", "b"]).to_csv(folder / "new.csv", index=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         for name, clf in CLASSIFIERS.items():
             clf.fit(X, y > 0 if name == "two classes" else y).save(folder / name)
         for name, gp in REGRESSORS.items():
@@ -119,8 +116,7 @@ def test_torch_makes_of_a_loaded_model_what_was_fitted(folder):
     X, y = toy(60, 3)
     loaded, clf = cavity.load(folder / "auto"), CLASSIFIERS["auto"]
     assert repr(loaded.kernel_) == repr(clf.kernel_) and str(loaded.plan_) == str(clf.plan_)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         P = loaded.partial_fit(X, y).predict_proba(X)
     np.testing.assert_allclose(P.sum(1), 1)
 
@@ -129,8 +125,7 @@ def test_torch_makes_of_a_loaded_model_what_was_fitted(folder):
 def test_the_command_writes_labels_of_every_type(dtype, tmp_path):
     X, y = toy(30, 2)
     labels = (y > 0).astype(int).astype(str) if dtype in (str, object) else (y > 0).astype(dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = GPClassifier("ep", **nest(**FEW)).fit(X, labels.astype(dtype))
     clf.save(tmp_path / "m")
     pd.DataFrame(X[:5], columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)

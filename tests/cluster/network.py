@@ -45,22 +45,7 @@ class Nodes:
                     "127.0.0.1 localhost\n" + "".join(f"{a} node{j}\n" for j, a in enumerate(ADDRESSES))
                 )
             a, b = self.names
-            run(
-                "ip",
-                "link",
-                "add",
-                "veth0",
-                "netns",
-                a,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "veth0",
-                "netns",
-                b,
-                check=True,
-            )
+            run(*f"ip link add veth0 netns {a} type veth peer name veth0 netns {b}".split(), check=True)
             for name, own, peer in zip(self.names, ADDRESSES, ADDRESSES[::-1], strict=True):
                 run("ip", "-n", name, "addr", "add", f"{own}/32", "peer", peer, "dev", "veth0", check=True)
                 for device in ("lo", "veth0"):

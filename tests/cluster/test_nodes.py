@@ -20,8 +20,7 @@ pytestmark = [
 ]
 SCRIPT = ROOT / "tests" / "distributed" / "fits.py"
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))} | {
-    "OMP_NUM_THREADS": "1",
-    "PYTHONWARNINGS": "ignore",
+    "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv, fs
+from pyarrow import fs
 from typer.testing import CliRunner
 
 from cavity import BadFile, BadInput, BadOption, GPClassifier, callbacks, distributed, load
@@ -171,18 +171,6 @@ def make(batch_size=50, **more):
     )
 
 
-def test_a_run_resumes_from_a_checkpoint_in_the_bucket_to_the_bit(link, bucket, folder):
-    path = f"{bucket}/runs/one.ckpt"
-    whole = make().fit(folder, target="label")
-    with pytest.raises(Killed):
-        make(checkpoint=path, checkpoint_every=0, callbacks=[Stop(2)]).fit(folder, target="label")
-    link.n = 5
-    found = make(checkpoint=path, resume=True).fit(folder, target="label")
-    link.n = None
-    assert [row["epoch"] for row in found.history_] == [row["epoch"] for row in whole.history_]
-    np.testing.assert_array_equal(found.predict_proba(folder), whole.predict_proba(folder))
-
-
 def fit_as_rank(rank, port, folder, path, killed):
     """One of two ranks, which ends without a word in the second epoch if `killed`."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
@@ -225,31 +213,6 @@ def test_two_ranks_resume_from_their_checkpoints_in_the_bucket(bucket, folder):
 
 def run_command(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
-
-
-@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
-def test_the_command_line_reads_and_writes_a_bucket(bucket, tmp_path, kind):
-    X, y = toy(60, 2, seed=4)
-    table = pa.table({"a": X[:, 0], "b": X[:, 1], "label": np.array(["no", "yes"])[y]})
-    if kind == "parquet":
-        pq.write_table(table, tmp_path / "rows.parquet")
-    else:
-        with pa.output_stream(tmp_path / f"rows.{kind}") as stream:  # packs .gz
-            csv.write_csv(table, stream)
-    store = fs.FileSystem.from_uri(bucket)[0]
-    fs.copy_files(str(tmp_path), f"bucket/{kind}", destination_filesystem=store)
-    for where in (f"{bucket}/{kind}", tmp_path):
-        model, rows, options = (
-            f"{where}/m.cavity",
-            f"{where}/rows.{kind}",
-            ["--method", "sep", "--max-epochs", "3"],
-        )
-        made = run_command("fit", rows, "--target", "label", "--out", model, *options)
-        assert made.exit_code == 0, made.output
-        done = run_command("predict", model, rows, "--out", f"{where}/p.parquet")
-        assert done.exit_code == 0, done.output
-    found = pq.read_table(f"bucket/{kind}/p.parquet", filesystem=store)
-    assert found.equals(pq.read_table(tmp_path / "p.parquet"))
 
 
 def test_a_store_that_went_away_is_named(bucket, monkeypatch):

@@ -1,6 +1,5 @@
 """What every registered likelihood promises, asked of all of them, without an estimator."""
 
-import copy
 import math
 
 import numpy as np
@@ -13,7 +12,6 @@ from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods import (
     LIKELIHOODS,
-    BinaryProbit,
     Committee,
     Gaussian,
     Latents,
@@ -85,12 +83,6 @@ def every(kind: type[Likelihood], **values: object) -> list[Likelihood]:
 
 
 # --- the engine ------------------------------------------------------------------------------------------
-
-
-def test_it_has_moments_or_an_average(kind):
-    assert kind.moments is not Likelihood.moments or kind.average is not Likelihood.average
-
-
 def test_sites_sit_on_latent_functions(classifier):
     for factor in bound(classifier):
         at = factor.sites(labels(factor))
@@ -164,8 +156,6 @@ def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
 
 
 # --- prediction ------------------------------------------------------------------------------------------
-
-
 def new_rows(factor: Likelihood) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(1)
     shape = (20, factor.n_latent)
@@ -244,8 +234,6 @@ def test_options_and_many_classes_too(factor):
 
 
 # --- arguments -------------------------------------------------------------------------------------------
-
-
 def test_arguments_go_in_and_out_by_name(kind):
     template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
     other = clone(template)
@@ -254,32 +242,6 @@ def test_arguments_go_in_and_out_by_name(kind):
     assert LIKELIHOODS.holds(template) and LIKELIHOODS[kind.__name__] is kind
     with pytest.raises(BadOption, match="no parameter 'wrong'"):
         template.set_params(wrong=1)
-
-
-def test_learning_does_not_change_the_arguments(kind):
-    for factor in every(kind, epsilon=0.25, noise=0.4, learn=True):
-        given = factor.get_params()
-        for parameter in factor.parameters:
-            parameter.data += 0.5
-        assert factor.get_params() == given
-
-
-def test_new_arguments_replace_what_was_learnt():
-    factor = RobustMax(3, 0.1, learn=True)
-    factor.log_odds.data += 1.0
-    assert factor.epsilon > 0.2
-    assert factor.set_params(epsilon=0.3, learn=False).epsilon == 0.3 and factor.parameters == ()
-    noise = Gaussian(0.1, learn=True)
-    noise.log_noise.data += 1.0
-    assert float(noise.set_params(noise=0.25).noise) == pytest.approx(0.25) and len(noise.parameters) == 1
-
-
-def test_short_names_are_those_of_the_options():
-    assert {name: kind.__name__ for name, kind in LIKELIHOODS.short_names().items()} == {
-        "probit": "ProbitPairs",
-        "robust-max": "RobustMax",
-        "softmax": "Softmax",
-    }
 
 
 def test_a_bound_likelihood_is_a_copy(classifier):
@@ -297,12 +259,6 @@ def test_two_classes_have_one_latent_function(classifier):
     factor = make_likelihood(classifier, epsilon=0.25, learn=True).bind(2)
     assert factor.two_classes and factor.n_latent == 1 and factor.n_classes == 2
     assert factor.epsilon in (None, pytest.approx(0.25))
-
-
-def test_which_likelihoods_are_for_two_classes():
-    assert type(ProbitPairs().bind(2)) is BinaryProbit and type(Softmax().bind(2)) is Logistic
-    binary = RobustMax(epsilon=0.2, learn=True).bind(2)
-    assert type(binary) is RobustBinary and binary.learn and binary.get_params()["epsilon"] == 0.2
 
 
 def test_the_wrong_number_of_classes_is_an_error():
@@ -330,22 +286,7 @@ def test_a_share_that_is_not_one_is_refused_before_a_fit(classes):
     assert RobustMax(epsilon=0).bind(classes).epsilon == 0
 
 
-def test_the_parameters_of_a_copy_are_its_own(kind):
-    for factor in every(kind, learn=True):
-        other = copy.deepcopy(factor)
-        assert all(a is not b for a, b in zip(factor.parameters, other.parameters, strict=True))
-        assert all(any(p is q for q in other.parameters) for p in other.log_parameters)
-
-
-def test_parameters_move_to_another_precision(kind):
-    for factor in every(kind, learn=True):
-        assert factor.to(torch.device("cpu"), torch.float32) is factor
-        assert all(parameter.dtype == torch.float32 for parameter in factor.parameters)
-
-
 # --- model files -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("learn", [False, True])
 def test_what_was_learnt_survives_a_round_trip(kind, learn):
     for factor in every(kind, epsilon=0.25, noise=0.4, learn=learn):
@@ -384,15 +325,7 @@ def test_a_share_lies_between_zero_and_one():
         )
 
 
-def test_a_noise_of_zero_survives_a_round_trip():
-    factor = Gaussian(2.0)
-    factor.load_state(Gaussian(0.0).state())
-    assert float(factor.noise) == 0.0
-
-
 # --- a likelihood of one's own ---------------------------------------------------------------------------
-
-
 class Sharp(Likelihood):
     """p(y | f) = Φ(± slope · f): the defaults give all the rest."""
 

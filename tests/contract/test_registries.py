@@ -5,14 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
 from cavity.common.namespaces import namespace
 from cavity.errors import CavityError
-from cavity.kernels import KERNELS
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.likelihoods.normal_tails import hazard, log_ndtr
 from cavity.methods import EP, SEP, VI, Laplace, PowerEP
@@ -59,14 +56,6 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     assert_same_elsewhere(clf, X, tmp_path / "model.cavity")
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS.short_names())
-def test_a_short_name_is_the_likelihood_with_its_defaults(name):
-    kind = LIKELIHOODS[name]
-    make = EP if kind.moments is not Likelihood.moments else VI
-    (by_name, X), (by_object, _) = (fit(make(likelihood=value), 3) for value in (name, kind()))
-    assert np.array_equal(by_name.predict_proba(X), by_object.predict_proba(X))
-
-
 def test_the_object_of_the_user_stays_as_it_is():
     likelihood = LIKELIHOODS["robust-max"](epsilon=0.1, learn=True)
     before = likelihood.get_params()
@@ -80,19 +69,7 @@ def test_a_likelihood_of_regression_is_refused_by_a_classifier():
         fit(EP(likelihood=Gaussian(1.0)), 3)
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BadOption, match="robust-max"):
-        fit(EP(likelihood="cauchy"), 3)
-
-
-def test_every_registered_name_is_one_class():
-    for registry in (KERNELS, LIKELIHOODS):
-        assert all(registry[name].__name__ == name for name in registry)
-
-
 # --- a likelihood of the user's own ----------------------------------------------------------------------
-
-
 @LIKELIHOODS.register
 class Mislabelled(Likelihood):
     """Probit with a share of wrong labels, for two classes."""
@@ -134,15 +111,6 @@ def test_it_equals_the_library_s_own_with_the_same_formula():
         for likelihood in (Mislabelled(0.1), LIKELIHOODS["RobustBinary"](0.1))
     )
     np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), rtol=0, atol=1e-8)
-
-
-def test_its_arguments_are_searched_and_cloned():
-    X, y = toy(60, 2, 3)
-    base = GPClassifier(EP(likelihood=Mislabelled()), n_inducing=5, max_epochs=2, random_state=0)
-    search = GridSearchCV(base, {"method__likelihood__share": [0.02, 0.3]}, cv=2).fit(X, y)
-    assert search.best_estimator_.method.likelihood.share in (0.02, 0.3)
-    assert clone(base).method.likelihood is not base.method.likelihood
-    assert "Mislabelled(share=0.05)" in repr(base.method)
 
 
 def test_a_power_needs_exponents():

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from cavity import CavityError, GPClassifier, GPRegressor
-from cavity.fitting import job
+from cavity.fitting import request
 from cavity.options import nest
 from support import toy
 
@@ -23,11 +23,11 @@ def outcome(work):
 
 def with_version(version, work):
     """Run as another version of the package would."""
-    own, job.__version__ = job.__version__, version
+    own, request.__version__ = request.__version__, version
     try:
         work()
     finally:
-        job.__version__ = own
+        request.__version__ = own
 
 
 def differ(folder):
@@ -47,7 +47,7 @@ def differ(folder):
         "features": lambda: GPClassifier(**nest(**QUICK)).fit(X[:, : 2 - odd], Y),
         "labels": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y + odd),
         "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
-        "version": lambda: with_version("0.0.1" if odd else job.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
+        "version": lambda: with_version("0.0.1" if odd else request.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
         "infinite value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),

@@ -39,14 +39,7 @@ def predict_both(gp, new):
 @pytest.mark.parametrize("C", [2, 4])
 def test_at_fixed_hyper_parameters(C, name):
     X, y = toy(60, C)
-    options = {
-        "method": name,
-        "kernel": RBF(1.2, 1.5),
-        "inducing": X[:12],
-        "learn": (),
-        "tol": 0.0,
-        "max_epochs": 60,
-    }
+    options = dict(method=name, kernel=RBF(1.2, 1.5), inducing=X[:12], learn=(), tol=0.0, max_epochs=60)
     make = lambda device: classifier(device=device, random_state=0, **{**options, **METHODS[name]})
     assert_same(make, X, y, X[:20] + 0.1, predict_both, 1e-8, 1e-8)
 
@@ -64,14 +57,7 @@ def test_ten_epochs_of_learning(method, batch_size):
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "gfitc"])
 def test_single_precision(method):
     X, y = toy(60, 3)
-    options = {
-        "kernel": RBF(1.2, 1.5),
-        "inducing": X[:8],
-        "learn": (),
-        "tol": 0.0,
-        "max_epochs": 60,
-        "dtype": "float32",
-    }
+    options = dict(kernel=RBF(1.2, 1.5), inducing=X[:8], learn=(), tol=0.0, max_epochs=60, dtype="float32")
     assert_same(
         lambda device: classifier(method, device=device, **options),
         X,

@@ -117,18 +117,6 @@ def test_evidence_is_stationary_in_the_sites_at_the_fixed_point(C):
         assert abs(along(0.1, by) - along(0, by)) > 1e-5
 
 
-@pytest.mark.parametrize("C", [2, 3])
-def test_a_batch_s_gradient_is_its_share(C):
-    """Mini-batches of one pass, scaled up: their mean is the gradient of the whole."""
-    run = setting(C, "rbf", method="sep")
-    state = arbitrary(run.state)
-    whole = offered(run, state)
-    batches = run.rows.batches(3, torch.Generator().manual_seed(0))
-    parts = [offered(run, state, batch) for batch in batches]
-    assert len(parts) == 4
-    np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-9, atol=1e-11)
-
-
 @pytest.mark.slow
 def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
     """An approximation there (METHOD 6): the right direction, and the right size to 25 %."""

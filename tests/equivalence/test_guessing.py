@@ -35,14 +35,3 @@ def test_a_model_that_knows_nothing_guesses(method, C) -> None:
         assert found <= guess + 1e-6
     else:
         assert name == OBJECTIVE and found < guess - 0.1
-
-
-def test_which_methods_have_an_evidence() -> None:
-    named = {method.label: tuple(method.name_evidence(C) for C in (2, 3)) for method in METHODS}
-    assert [name for name, kinds in named.items() if kinds == (EVIDENCE, EVIDENCE)][:3] == [
-        "rep",
-        "gfitc",
-        "laplace",
-    ]
-    assert all(named[name] == (EVIDENCE, OBJECTIVE) for name in ("ep", "sep", "pep"))
-    assert {kinds for kinds in named.values() if BOUND in kinds} == {(BOUND, BOUND)}

@@ -1,7 +1,5 @@
 """Laplace's method, and methods without sparsity: Z = X."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -14,15 +12,23 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 from cavity import BadOption, load
 from cavity.common.column_statistics import distinct_rows
 from cavity.kernels import RBF
-from cavity.likelihoods import Latents, Logistic, LogisticPoint
-from cavity.likelihoods.quadrature.correlated import log_softmax_probability
-from cavity.likelihoods.quadrature.softmax import softmax_average
+from cavity.likelihoods import Logistic
 from cavity.prediction.model import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import assert_gradient, central_differences, classifier, converge, machine, offered, slow, toy
+from support import (
+    assert_gradient,
+    central_differences,
+    classifier,
+    converge,
+    machine,
+    offered,
+    slow,
+    toy,
+    without_warnings,
+)
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
 NEW = np.random.default_rng(9).normal(size=(7, 2))
@@ -43,8 +49,6 @@ def full(method, C=1, **options):
 
 
 # --- two classes -------------------------------------------------------------------------------------------
-
-
 def test_binary_laplace_is_scikit_learns():
     X, y = toy(40, 2)
     kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
@@ -86,19 +90,6 @@ def test_the_gradient_of_laplace_is_that_of_its_evidence(C, weighted):
     assert_gradient(offered(run, start), central_differences(evidence, theta, 1e-5), rel=1e-6)
 
 
-@pytest.mark.parametrize("C", [2, 3])
-def test_a_row_of_weight_two_is_two_rows(C):
-    X, y = toy(20, C)
-    weight = np.ones(20)
-    weight[:6] = 2
-    Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
-    one = machine(X, y, Z, kernel=RBF(1.2), method="laplace", optimizer="lbfgs", weight=weight)
-    two = machine(np.r_[X, X[:6]], np.r_[y, y[:6]], Z, kernel=RBF(1.2), method="laplace", optimizer="lbfgs")
-    states = converge(one), converge(two)
-    assert one.evidence(states[0]) == pytest.approx(two.evidence(states[1]), abs=1e-9)
-    torch.testing.assert_close(tuple(states[0].sums), tuple(states[1].sums), rtol=1e-8, atol=1e-8)
-
-
 def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
     mean, sd = np.meshgrid(np.linspace(-30, 30, 201), np.geomspace(1e-2, 30, 30))
     f = torch.tensor(mean.reshape(-1, 1)), torch.tensor(sd.reshape(-1, 1) ** 2)
@@ -109,34 +100,7 @@ def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
     assert torch.equal(exact.argmax(1)[sure], quick.argmax(1)[sure])
 
 
-def test_the_user_chooses_how_the_logistic_is_averaged():
-    X, y = toy(40, 2)
-    one, other = (
-        full("laplace", predictive=how).fit(X, y).predict_proba(NEW) for how in ("quadrature", "probit")
-    )
-    assert 1e-5 < np.abs(one - other).max() < 0.02
-
-
-def test_a_point_is_the_limit_of_narrow_normals():
-    m, y = torch.linspace(-5, 5, 12).double()[:, None], torch.arange(12) % 2
-    point = LogisticPoint().moments(Latents(m, 0 * m, 0 * m), y, None)
-    narrow = Logistic().average(Latents(m, 0 * m + 1e-8, 0 * m), y)
-    torch.testing.assert_close(point.value, narrow.value, rtol=0, atol=1e-7)
-    torch.testing.assert_close(point.dm, narrow.dm, rtol=0, atol=1e-7)
-    torch.testing.assert_close(2 * point.dv - point.dm**2, 2 * narrow.dv, rtol=0, atol=1e-7)
-    h = 1e-4
-    second = [
-        2 * p.dv - p.dm**2
-        for p in (LogisticPoint().moments(Latents(m + s * h, 0 * m, 0 * m), y, None) for s in (1, -1))
-    ]
-    torch.testing.assert_close(
-        LogisticPoint().third(m, y), (second[0] - second[1]) / (2 * h), rtol=0, atol=1e-7
-    )
-
-
 # --- more classes ------------------------------------------------------------------------------------------
-
-
 def test_softmax_laplace_is_that_of_explicit_matrices():
     X, y = toy(18, 3)
     gp = full("laplace", 3).fit(X, y)
@@ -160,23 +124,6 @@ def test_softmax_laplace_couples_its_classes():
         np.testing.assert_allclose(p[n], (e / e.sum(1, keepdims=True)).mean(0), atol=4e-3)
 
 
-def test_the_softmax_of_independent_normals_needs_no_points():
-    rng = np.random.default_rng(0)
-    mean, var = torch.tensor(rng.normal(size=(50, 4))), torch.tensor(rng.uniform(0.1, 4, (50, 4)))
-    exact = softmax_average(mean, var).dm
-    ours = log_softmax_probability(mean, torch.diag_embed(var)).exp()
-    assert (exact - ours).abs().max() < 1e-3
-
-
-def test_batching_rows_changes_nothing_for_coupled_classes():
-    X, y = toy(30, 3)
-    gp = classifier("laplace", n_inducing=6, max_epochs=2, tol=0.1, random_state=0).fit(X, y)
-    whole = gp.predict_log_proba(NEW)
-    np.testing.assert_allclose(
-        np.vstack([gp.predict_log_proba(NEW[i : i + 1]) for i in range(7)]), whole, atol=1e-12
-    )
-
-
 @pytest.mark.parametrize(
     ("C", "options"),
     [
@@ -196,8 +143,6 @@ def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
 
 
 # --- Z = X -------------------------------------------------------------------------------------------------
-
-
 def test_binary_ep_without_sparsity_is_the_textbooks():
     X, y = toy(25, 2)
     gp = full("ep", noise=1.0).fit(X, y)
@@ -240,8 +185,6 @@ def test_inducing_none_is_every_distinct_row_and_stays_there(method):
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
-
-
 def test_what_laplace_does_not_use_is_refused():
     X, y = toy(20, 2)
     three = toy(20, 3)
@@ -263,8 +206,7 @@ def test_what_laplace_does_not_use_is_refused():
 
 def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
     X, y = toy(40, 3, seed=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = classifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
     found = clf.predict_uncertainty(X[:8])
     f = predict_latent(clf._fitted, X[:8])

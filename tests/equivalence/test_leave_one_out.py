@@ -9,13 +9,13 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.fitting.classification import fit_classifier
-from cavity.fitting.job import open_session
+from cavity.fitting.request import make_request
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
 from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
 from cavity.options import nest
-from cavity.rows.tables import Request
+from cavity.rows.tables import GivenRows
 from support import slow
 
 
@@ -37,7 +37,7 @@ def trained(method, C, weight=None, **options):
         yield
         found.append(run)
 
-    fit_classifier(open_session(clf._config(), None, None), Request(X, y, weight), clf._store, watch)
+    fit_classifier(make_request(clf._config(), GivenRows(X, y, weight), None), clf._store, watch)
     return clf, found[0], X, y
 
 
@@ -115,29 +115,6 @@ def test_it_is_near_to_refits_without_the_row(method):
     )
     assert np.abs(near - exact).mean() < 0.4 * np.abs(seen - exact).mean()
     assert np.abs(near - exact).mean() < 0.05
-
-
-def test_a_weighted_row_is_its_repetitions():
-    X, y = problem(3)
-    options = dict(kernel=RBF(lengthscale=1.5), inducing=X[:6], learn=(), tol=1e-10, max_epochs=500)
-    weight = np.arange(40) % 3 + 1
-    weighted = GPClassifier("ep", **nest(**options)).fit(X, y, sample_weight=weight).loo_log_proba_
-    repeated = GPClassifier("ep", **nest(**options)).fit(X.repeat(weight, 0), y.repeat(weight)).loo_log_proba_
-    np.testing.assert_allclose(weighted.repeat(weight, 0), repeated, atol=1e-7)
-
-
-def test_flipped_labels_are_suspect():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(300, 2))
-    y = (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0)
-    flipped = rng.choice(300, 12, replace=False)
-    wrong = y.copy()
-    wrong[flipped] = (y[flipped] + rng.integers(1, 4, 12)) % 4
-    clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0).fit(X, wrong)
-    assert len(set(clf.suspect_labels(20)) & set(flipped)) >= 10
-    assert sorted(clf.suspect_labels()) == list(range(300))
-    with pytest.warns(UserWarning, match="n=1000, but there are 300"):
-        assert len(clf.suspect_labels(1000)) == 300
 
 
 def test_rows_do_not_outlive_the_process(tmp_path):

@@ -9,11 +9,7 @@ from objectives import converged_objective, fixed_site_evidence, objective_at
 from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, slow, toy
 
 EVERYTHING = ("kernel", "noise", "inducing")
-WEIGHTS = {
-    False: None,
-    True: np.random.default_rng(7).uniform(0.2, 3, 6),
-    "whole": np.arange(6.0) % 3 + 1,
-}
+WEIGHTS = {False: None, True: np.random.default_rng(7).uniform(0.2, 3, 6), "whole": np.arange(6.0) % 3 + 1}
 
 
 def setting(C, method, weighted=False, **options):
@@ -98,14 +94,8 @@ def test_the_bound_in_q_and_the_hyper_parameters_together(C, likelihood, weighte
     assert_as_it_stands(run, run.state)
 
 
-@pytest.mark.parametrize("C", [2, 3])
-def test_the_bound_in_q_alone(C):
-    run = setting(C, "vi", q_update="gradient", learn=())
-    assert len(run.state.theta) == run.engine.sites.size
-    assert_as_it_stands(run, run.state)
-
-
 SHARED = {
+    "SEP": ("sep", {}),
     "tied robust EP": ("rep", {"sites": "tied", "learn": WITH_EPSILON, "epsilon": 0.1}),
     "natural steps": ("vi", {"learn": WITH_EPSILON}),
     "softmax": ("vi", {"likelihood": "softmax"}),

@@ -61,8 +61,6 @@ def assert_same(model, result):
 
 
 # --- robust EP -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("epsilon", [0, 1e-3, 0.1])
 @pytest.mark.parametrize("sites", ["own", "tied"])
 @pytest.mark.parametrize("C", [2, 3])
@@ -72,12 +70,6 @@ def test_robust_ep_is_the_brute_force(C, sites, epsilon):
     model = fit(*problem, "rep", sites=sites, epsilon=epsilon)
     assert_same(model, result)
     assert model.epsilon_ == epsilon
-
-
-def test_robust_ep_of_five_classes_is_the_brute_force():
-    problem = setting(5, N=7)
-    result = brute_ep.robust_ep(*written(*problem), epsilon=0.02)
-    assert_same(fit(*problem, "rep", epsilon=0.02), result)
 
 
 @pytest.mark.parametrize("C", [2, slow(3)])
@@ -104,8 +96,6 @@ def test_robust_ep_of_two_classes_without_random_labels_is_ep(sites):
 
 
 # --- GFITC -----------------------------------------------------------------------------------------------
-
-
 def f_marginals(run, state):
     """Mean and variance of f at the training rows, their own residuals included: each (N, C)."""
     with torch.no_grad():
@@ -139,15 +129,7 @@ def test_gfitc_of_two_classes_is_ep():
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
 
-def test_gfitc_of_three_classes_is_not_ep():
-    problem = setting(3)
-    ep, other = fit(*problem, "ep"), fit(*problem, "gfitc")
-    assert abs(other.log_marginal_likelihood_ - ep.log_marginal_likelihood_) > 0.05
-
-
 # --- power EP --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("p", [0.5, 0.1])
 @pytest.mark.parametrize("C", [2, 3])
 def test_power_ep_is_the_brute_force(C, p):
@@ -201,7 +183,6 @@ def test_the_limit_of_power_ep_is_the_oracle_s_maximum(C):
 
 
 # --- variational inference -------------------------------------------------------------------------------
-
 EPSILON = 1e-3
 
 
@@ -243,37 +224,6 @@ def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
 ENDS = {"natural": {"tol": 1e-10}, "gradient": {"tol": 1e-10, "max_epochs": 400}}
 
 
-@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), slow(3, "robust-max")])
-def test_natural_and_gradient_steps_meet_at_one_bound(C, likelihood):
-    problem = setting(C, N=7)
-    one, other = (
-        fit(*problem, "vi", likelihood=likelihood, q_update=how, **end) for how, end in ENDS.items()
-    )
-    assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)
-    np.testing.assert_allclose(other.predict_proba(NEW), one.predict_proba(NEW), rtol=0, atol=1e-3)
-
-
-def sampled(estimate, data, mean, cov, parts=10):
-    """A million samples, a tenth at a time."""
-    seen = [estimate(data, mean, cov, samples=100_000, seed=seed) for seed in range(parts)]
-    return np.mean([s.value for s in seen]), np.linalg.norm([s.error for s in seen]) / parts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
-def test_the_bound_is_that_of_a_million_samples(likelihood):
-    problem = setting(3, N=6)
-    data = whitened(problem)[1]
-    model = fit(*problem, "vi", likelihood=likelihood, tol=1e-6)
-    estimate = {
-        "robust-max": partial(variational.robust_max_bound_mc, epsilon=EPSILON),
-        "softmax": variational.softmax_bound_mc,
-    }[likelihood]
-    value, error = sampled(estimate, data, *gaussian(model))
-    assert abs(model.elbo_ - value) < 4 * error
-    assert error < 0.01
-
-
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
 def test_the_bound_is_below_the_evidence(likelihood):
     """log p(y) by importance sampling."""
@@ -289,17 +239,6 @@ def test_the_bound_is_below_the_evidence(likelihood):
     assert model.elbo_ <= truth.value + 4 * truth.error
 
 
-def test_the_softmax_s_probabilities_are_averages_under_q():
-    """E softmax over the latents' marginals, by a product of Hermite rules."""
-    model = fit(*setting(3), "vi", likelihood="softmax", tol=1e-8)
-    mean, var = model.predict_latent(NEW)
-    nobody = variational.Whitened(np.zeros((5, 3, 1)), var, np.zeros(5, dtype=int))
-    first = variational.expected_softmax(nobody, mean, 0 * var, nodes=40)
-    p = -first.dm
-    p[:, 0] += 1
-    np.testing.assert_allclose(model.predict_proba(NEW), p, rtol=0, atol=1e-7)
-
-
 def test_a_free_q_adopts_what_other_sites_found():
     run = machine(*toy(40, 3), toy(40, 3)[0][:6], method="vi", q_update="gradient", optimizer="lbfgs")
     rng = np.random.default_rng(0)
@@ -308,16 +247,3 @@ def test_a_free_q_adopts_what_other_sites_found():
     theta = run.engine.sites.adopt(run.state.theta, sums)
     assert theta.shape == run.state.theta.shape
     torch.testing.assert_close(tuple(run.engine.sites.place(theta, run.state.sums)), tuple(sums))
-
-
-def test_lbfgs_of_the_robust_max_bound_starts_from_moment_matching(monkeypatch):
-    """Its first iteration is then far above that from the prior, near which the bound has poor optima."""
-    X, y = toy(60, 3)
-    options = dict(inducing=X[:8], q_update="gradient", batch_size=None, max_epochs=3)
-
-    def first_bound():
-        return classifier("vi", **options).fit(X, y).history_[0]["objective"]
-
-    warm = first_bound()
-    monkeypatch.setattr("cavity.fitting.build.make_warm_up", lambda engine, options: None)
-    assert warm > first_bound() + 10

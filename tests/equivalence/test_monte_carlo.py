@@ -39,8 +39,6 @@ def fixed(method="ep", **options):
 
 
 # --- Gibbs -------------------------------------------------------------------------------------------------
-
-
 def test_a_truncated_normal_has_its_moments():
     u = (np.arange(4000) + 0.5) / 4000
     for low, high in ((0.3, np.inf), (-np.inf, -1.0), (2.5, np.inf)):
@@ -56,11 +54,6 @@ def samples():
     X, y = toy(9, 3)
     K = [rbf(X, X, ELL, VAR)] * 3
     return X, y, K, gibbs(K, y, NOISE, 2500)
-
-
-def test_every_sample_obeys_the_labels(samples):
-    _, y, _, g = samples
-    assert (g.argmax(1) == y).all()
 
 
 def test_many_chains_of_two_problems_at_once_agree_with_one_long_chain(samples):
@@ -97,8 +90,6 @@ def test_approximations_are_near_the_sampled_posterior(samples, method, options,
 
 
 # --- importance sampling -----------------------------------------------------------------------------------
-
-
 def test_the_sampled_evidence_is_the_exact_one():
     X, y = toy(8, 2)
     gp = fixed(noise=1.0).fit(X, y)
@@ -161,15 +152,6 @@ def test_the_verdict_weighs_tail_effective_size_and_dimension(ess, k, d, excess,
     assert found.verdict.startswith(level) and advice in found.verdict
 
 
-def test_a_weight_is_so_many_rows():
-    X, y = toy(10, 3)
-    weight = np.where(np.arange(10) < 4, 2, 1)
-    one = fixed().fit(X, y, weight).diagnose(X, y, sample_weight=weight, n_samples=40)
-    again = np.repeat(np.arange(10), weight)
-    other = fixed().fit(X[again], y[again]).diagnose(X[again], y[again], n_samples=40)
-    assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, abs=1e-5)
-
-
 def test_what_cannot_be_diagnosed_is_said(monkeypatch):
     X, y = toy(10, 2)
     gp = fixed().fit(X, y)
@@ -180,18 +162,3 @@ def test_what_cannot_be_diagnosed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz_stats.base", None)
     with pytest.raises(BadOption, match=r"\[diagnose\]"):
         gp.diagnose(X, y)
-
-
-def test_class_weights_count_and_rows_without_weight_do_not():
-    X, y = toy(30, 3)
-    weight = np.where(y == 0, 2.0, 1.0)
-    gp = fixed(class_weight={0: 2.0, 1: 1.0, 2: 1.0}).fit(X, y)
-    one, other = (
-        gp.diagnose(X, y, n_samples=40),
-        fixed().fit(X, y, weight).diagnose(X, y, weight, n_samples=40),
-    )
-    assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-9)
-    more = np.concatenate([X, X[:1]]), np.append(y, 9), np.append(weight, 0.0)
-    gp = fixed().fit(more[0], more[1], more[2])
-    same = gp.diagnose(more[0], more[1], sample_weight=more[2], n_samples=40)
-    assert same.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-9)

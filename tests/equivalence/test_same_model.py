@@ -92,31 +92,6 @@ def test_shared_is_equal_copies(share, method):
         torch.testing.assert_close(moved, sums[1][name], rtol=1e-9, atol=1e-12, msg=name)
 
 
-@pytest.mark.parametrize("share", ["kernel", "inducing", "both"])
-def test_shared_means_fewer_parameters(share):
-    X, y, Z = problem()
-    shapes = {n: p.shape[0] for n, p in machine(X, y, Z, share=share).engine.prior.named_parameters()}
-    for name, leading in shapes.items():
-        group = "inducing" if name == "inducing" else "kernel"
-        assert leading == (1 if share in (group, "both") else 3), name
-
-
-@pytest.mark.parametrize("method", ["ep", "sep"])
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_single_precision_is_close_to_double(C, method):
-    X, y, Z = problem(C)
-    run = {
-        t: machine(X, y, Z, method=method, jitter=1e-4, damping=0.5, dtype=t) for t in ("float32", "float64")
-    }
-    (low, info32), (high, info64) = (steps(run[t], count=40) for t in ("float32", "float64"))
-    assert low.sites.tau.dtype == torch.float32 and low.sums.P.dtype == torch.float64
-    assert float(info32.evidence) == pytest.approx(float(info64.evidence), rel=1e-4)
-    f32 = latents(run["float32"], low, NEW.astype(np.float32))
-    f64 = latents(run["float64"], high, NEW)
-    np.testing.assert_allclose(f32.mean, f64.mean, atol=2e-3)
-    np.testing.assert_allclose(f32.var, f64.var, rtol=2e-3)
-
-
 @pytest.mark.parametrize("method", ["ep", "sep"])
 def test_two_latent_functions_for_two_classes(method):
     """The pairwise factor with C = 2, which GPClassifier does not use, against the brute force."""

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.column_statistics import distinct_rows, summarize
-from cavity.fitting import regression_job
+from cavity.fitting import row_subsets
 from cavity.kernels import Matern32
 from cavity.prediction import regression
 from reference import kernels as written_out
@@ -24,13 +24,7 @@ def k(A, B):
 
 
 def model(method, **options):
-    fixed = {
-        "kernel": Matern32(LENGTHSCALE, VARIANCE),
-        "noise": NOISE,
-        "learn": (),
-        "jitter": 0.0,
-        "device": "cpu",
-    }
+    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
     return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
@@ -62,8 +56,6 @@ def test_nystroms_variance_can_be_negative_and_is_then_zero():
 
 
 # --- subset of data ----------------------------------------------------------------------------------------
-
-
 def brute_active(criterion, M):
     """Each step with the posterior of explicit matrices."""
     chosen, every = [], np.arange(len(X))
@@ -86,7 +78,7 @@ def brute_active(criterion, M):
 def test_the_active_set_is_the_greedy_one(criterion):
     kernel = Matern32(LENGTHSCALE, VARIANCE)
     kernel.bind(1, summarize(X, np.ones(31), np.random.default_rng(0)))
-    got = regression_job.active_rows(kernel, X, Y, np.full(31, NOISE), 9, criterion)
+    got = row_subsets.active_rows(kernel, X, Y, np.full(31, NOISE), 9, criterion)
     np.testing.assert_array_equal(got, brute_active(criterion, 9))
     gp = model("sd", n_inducing=9, selection=criterion).fit(X, Y)
     assert_is(gp, explicit.exact(explicit.kernels(k, X[got], X[got], NEW), Y[got], NOISE))
@@ -97,8 +89,6 @@ def test_all_of_the_data_is_exact():
 
 
 # --- Bayesian committee machine ----------------------------------------------------------------------------
-
-
 def brute_committee(member, new):
     """(4.10) of the thesis, with explicit inverses."""
     K = k(new, new)
@@ -119,7 +109,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
     rng = np.random.default_rng(int(np.random.RandomState(0).randint(2**31 - 1)))
     columns = _columns(rng)
     distinct, place = distinct_rows(X)
-    labels = regression_job.BLOCKS[blocks](distinct, 4, columns, rng)[place]
+    labels = row_subsets.BLOCKS[blocks](distinct, 4, columns, rng)[place]
     assert all(label in of for label, of in zip(labels, member, strict=True)), "a member holds its own rows"
     assert np.bincount(labels).min() >= 7 and np.bincount(labels).max() <= 8
     assert_is(gp, brute_committee(labels, NEW), atol=1e-6)
@@ -140,20 +130,7 @@ def test_a_committee_of_one_is_exact():
     assert_is(model("bcm", n_blocks=1).fit(X, Y), EXACT)
 
 
-def test_clustered_blocks_lie_together():
-    columns = summarize(X, np.ones(31), np.random.default_rng(0))
-    near, far = (
-        np.mean([X[labels == c].var(0).sum() for c in range(4)])
-        for labels in (
-            deal(X, 4, columns, np.random.default_rng(0)) for deal in regression_job.BLOCKS.values()
-        )
-    )
-    assert far < 0.7 * near  # the dictionary has random ones first
-
-
 # --- conjugate gradients -----------------------------------------------------------------------------------
-
-
 def test_conjugate_gradients_are_exact_at_convergence():
     gp = model("cg", inducing=Z, cg_tol=1e-12).fit(X, Y)
     assert_is(gp, EXACT, evidence=False)
@@ -179,36 +156,6 @@ def test_weights_divide_the_noise_of_conjugate_gradients_and_of_nystrom():
             strict=True,
         ):
             np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_a_better_preconditioner_takes_fewer_iterations(monkeypatch):
-    """The low-rank inverse is what it preconditions with: with every row the first step is the last."""
-    counts = []
-    for points in (X[:2], X[:15], X):
-        gp = model("cg", inducing=points).fit(X, Y)
-        seen = [0]
-        product = regression._product
-        monkeypatch.setattr(
-            regression, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
-        )
-        regression.conjugate_gradients(gp._fitted, gp._result.rows, Y[:, None])
-        monkeypatch.undo()
-        counts.append(seen[0])
-    assert counts[0] > counts[1] > counts[2] and counts[2] <= 2
-
-
-def _counted(apply, seen):
-    def counted(V):
-        seen[0] += 1
-        return apply(V)
-
-    return counted
-
-
-def test_a_gram_matrix_in_pieces_gives_the_same(monkeypatch):
-    whole = model("cg", inducing=Z).fit(X, Y).predict(NEW)
-    monkeypatch.setattr(regression, "HELD_BYTES", 8 * 31 * 10)
-    np.testing.assert_allclose(model("cg", inducing=Z).fit(X, Y).predict(NEW), whole, atol=1e-9)
 
 
 def test_conjugate_gradients_that_do_not_converge_say_so(monkeypatch):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor, Training
@@ -14,7 +13,7 @@ from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, Rational
 from cavity.kernels.spectrum import Spectrum, draw
 from cavity.options import nest, read_classifier
 from cavity.options.plan import TableSize
-from cavity.options.policy import complete
+from cavity.options.policy import plan_training
 from cavity.report.model_card import describe_model as describe_card
 from cavity.rows.tables import Table
 from cavity.saving.model_file import describe_rows_inside
@@ -40,8 +39,6 @@ def classifier(C, method="ep", **options):
 
 
 # --- the features -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
 def test_products_of_features_approach_the_kernel_at_monte_carlos_rate(kernel):
     """The error is a mean of H bounded terms: below 5 of its standard errors for every H, and a tenth for 100 times H."""
@@ -77,8 +74,6 @@ def test_the_projection_has_these_features_and_no_residual_but_the_noise(shared)
 
 
 # --- regression -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kernel", [RBF, Matern32])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_regression_is_bayesian_linear_regression_on_the_features(kernel, weighted):
@@ -118,8 +113,6 @@ def test_learning_frequencies_raises_the_evidence_and_finds_the_period():
 
 
 # --- classification ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["ep", "sep"])
 @pytest.mark.parametrize("C", [2, 3])
 def test_classification_is_a_linear_kernel_on_the_features(C, method):
@@ -145,11 +138,11 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     table = Table(X, y, np.ones(9), C)
     begin = table.start(np.random.default_rng(0))
     config = read_classifier(estimator.get_params(deep=False))
-    Z = build.choose_points(config, begin.pool, 4, table.n_latent, np.random.default_rng(1))
-    options = complete(config, TableSize.of(table, X.shape[1]), build.whitened_size(config, Z))
-    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
+    Z = build.choose_points(config, begin.candidates, 4, table.n_latent, np.random.default_rng(1))
+    plan = plan_training(config, TableSize.of(table, X.shape[1]), build.whitened_size(config, Z))
+    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
     rows = table.rows(config)
-    run = Machine(engine, rows, build.make_first_state(engine, rows, options, 0.8, 0))
+    run = Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 0.8, 0))
     assert isinstance(engine.prior, Spectrum) and "inducing" in dict(engine.prior.named_parameters())
     rest = converge(run, tol=1e-11)
 
@@ -171,17 +164,7 @@ def test_every_other_method_learns_with_features(C, method):
     assert model.score(X, y) > np.bincount(y).max() / len(y) + 0.15
 
 
-def test_more_rows_by_partial_fit():
-    X, y = toy(80, 3, seed=2)
-    model = classifier(3, "sep", kernel=None, noise=0.1, n_inducing=12)
-    for part in (slice(0, 40), slice(40, 80)):
-        model.partial_fit(X[part], y[part], classes=[0, 1, 2])
-    assert model.frequencies_.shape == (3, 6, 2) and model.score(X, y) > 0.5
-
-
 # --- a citizen of the library -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("learn", [(), ALL])
 @pytest.mark.parametrize("kernel", [None, Matern32()])
 def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
@@ -194,19 +177,6 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)
     assert again.inducing == "spectrum" and dict(describe_card(again))["Spectral features"].startswith("6 ")
-
-
-def test_clones_are_the_same_model_and_seeds_make_it():
-    X, y = toy(30, 3)
-    model = classifier(3, max_epochs=3).fit(X, y)
-    start = clone(model).set_params(training__learn=()).fit(X, y)
-    scale = model.kernel_.lengthscale[:, None], start.kernel_.lengthscale[:, None]
-    np.testing.assert_allclose(model.frequencies_ * scale[0], start.frequencies_ * scale[1], rtol=1e-12)
-    twin, other = (m.fit(X, y) for m in (clone(model), clone(model).set_params(random_state=1)))
-    np.testing.assert_array_equal(twin.predict_proba(NEW), model.predict_proba(NEW))
-    assert np.abs(other.predict_proba(NEW) - model.predict_proba(NEW)).max() > 1e-4
-    points = model.set_params(inducing="auto").fit(X, y)
-    assert not hasattr(points, "frequencies_") and points.inducing_points_.shape == (3, 6, 2)
 
 
 @pytest.mark.parametrize(
@@ -227,14 +197,3 @@ def test_what_has_no_meaning_with_features_is_refused(model, words):
     X, y = toy(20, 2)
     with pytest.raises(BadOption, match=words):
         model.fit(X, y)
-
-
-def test_a_graph_of_features_is_refused_and_a_picture_shows_no_points(tmp_path):
-    figure, collections = (pytest.importorskip(f"matplotlib.{name}") for name in ("figure", "collections"))
-    X, y = toy(30, 2)
-    model = classifier(2, kernel=None, noise=0.1, max_epochs=3).fit(X, y)
-    ax = cavity.plots.decision_regions(model, X, y, figure.Figure().subplots(), grid=20)
-    marks = [c for c in ax.collections if isinstance(c, collections.PathCollection)]
-    assert sum(len(m.get_offsets()) for m in marks) == len(X)
-    with pytest.raises(BadOption, match="ONNX graph cannot express"):
-        cavity.export.onnx(model, tmp_path / "model.onnx")

@@ -1,13 +1,10 @@
 """Prediction from files and other sources: what the same rows in memory get, and never more than a block of them at a time."""
 
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
@@ -16,6 +13,7 @@ from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 N, BLOCK = 230, 50
 rng = np.random.default_rng(0)
@@ -26,22 +24,14 @@ W = rng.uniform(0.5, 2.0, N)
 
 def table(rows=slice(None)):
     """The columns of the training rows in another order, among others."""
-    columns = {
-        "label": Y[rows],
-        "c": X[rows, 2],
-        "a": X[rows, 0],
-        "note": Y[rows],
-        "w": W[rows],
-        "b": X[rows, 1],
-    }
+    columns = dict(label=Y[rows], c=X[rows, 2], a=X[rows, 0], note=Y[rows], w=W[rows], b=X[rows, 1])
     return pa.table(columns)
 
 
 @pytest.fixture(scope="module")
 def models():
     """The same model with and without names of columns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         options = dict(n_inducing=6, max_epochs=3, batch_size=60, random_state=0, method="sep")
         frame = table().select(["a", "b", "c"]).to_pandas()
         named = GPClassifier(**options).fit(frame, Y)
@@ -115,12 +105,6 @@ def test_no_more_rows_than_a_block_are_looked_at_together(case, monkeypatch):
         assert seen == [BLOCK] * 4 + [30]
 
 
-def test_blocks_change_nothing(models, monkeypatch):
-    by_block = models["plain"].predict_log_proba(X)
-    monkeypatch.setattr("cavity.prediction.blocks.BLOCK_BYTES", 1 << 30)
-    np.testing.assert_allclose(models["plain"].predict_log_proba(X), by_block, rtol=1e-12)
-
-
 def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
     plain, named = models["plain"], models["named"]
     found, weighted = (accuracy_score(Y, plain.predict(X), sample_weight=w) for w in (None, W))
@@ -149,8 +133,7 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
 def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alike(tmp_path):
     mixed = pa.table({"a": X[:, 0], "shade": np.where(X[:, 1] > 0, "light", "dark"), "label": Y})
     prepare = Preparation(target="label").fit(mixed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)
         model.fit(Arrow(mixed, prepare=prepare))
         expected = model.predict_proba(Prepared(prepare.transform(mixed)))
@@ -159,15 +142,6 @@ def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alik
     assert model.score(mixed) == np.mean(model.classes_[expected.argmax(1)] == Y)
     with pytest.raises(BadInput, match="no column 'shade', which the model was trained with"):
         model.predict(mixed.drop_columns(["shade"]))
-
-
-def test_uncertainty_too_is_found_block_by_block(models, tmp_path):
-    for part, expected in zip(
-        models["plain"].predict_uncertainty(npy(tmp_path)),
-        models["plain"].predict_uncertainty(X),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(part, expected)
 
 
 def bad_cell(folder):
@@ -203,9 +177,3 @@ def bad_cell(folder):
 def test_rows_that_cannot_be_predicted_say_why(models, kind, call, words, tmp_path):
     with pytest.raises((BadInput, BadOption), match=words):
         call(models[kind], tmp_path)
-
-
-@pytest.mark.parametrize("call", ["predict", "predict_proba", "score"])
-def test_a_model_that_is_not_fitted_says_so(call, tmp_path):
-    with pytest.raises(NotFittedError):
-        getattr(GPClassifier(), call)(npy(tmp_path))

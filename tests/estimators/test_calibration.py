@@ -1,7 +1,6 @@
 """Temperature, pool and `effort`: what they promise."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -13,14 +12,15 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import classification, leave_one_out, members
-from cavity.fitting.leave_one_out import choose_sample, most_rows
+from cavity.fitting import folds, leave_one_out, members
+from cavity.fitting.leave_one_out import choose_sample
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.rows.tables import Table
 from cavity.training import loop
+from support import without_warnings
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,15 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def calibrated(easy):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(*easy)
 
 
 @pytest.fixture
 def judged(monkeypatch):
     """What held-out rows the fits of a test were judged by."""
-    found, judge = [], classification.judge_rows
-    monkeypatch.setattr(classification, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r))
+    found, judge = [], folds.judge_rows
+    monkeypatch.setattr(folds, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r))
     return found
 
 
@@ -75,14 +74,6 @@ def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, easy, calibrat
     assert named.calibration_ == "leave-one-out"
 
 
-def test_the_weight_is_that_of_the_held_out_rows(easy, judged):
-    X, y = easy
-    fitted = model().fit(X, y)
-    (held,) = judged
-    assert len(held.y) == len(y) == fitted.estimate_.rows
-    assert 1 / fitted.temperature_ == pytest.approx(fit_temperature(held.logs[0], held.y, held.weight))
-
-
 def test_the_estimate_scores_rows_with_weights_that_did_not_see_them(easy, judged):
     fitted = model().fit(*easy)
     (held,) = judged
@@ -96,17 +87,10 @@ def test_the_estimate_scores_rows_with_weights_that_did_not_see_them(easy, judge
     assert fitted.estimate_.log_loss == pytest.approx(loss / len(held.y))
 
 
-def test_folds_leave_the_model_of_all_rows_alone(table):
-    X, y, new, _ = table
-    alone, fitted = model(calibration=None, max_epochs=3).fit(X, y), model(max_epochs=3).fit(X, y)
-    np.testing.assert_array_equal(fitted.inducing_points_, alone.inducing_points_)
-    np.testing.assert_array_equal(fitted.predict(new), alone.predict(new))
-
-
 @pytest.mark.parametrize(("failing", "how"), [({1}, "2 of 3 folds"), ({1, 2, 3}, "leave-one-out")])
 def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
     X, y, new, _ = table
-    fit_fold, fits = classification.fit_fold, []
+    fit_fold, fits = folds.fit_fold, []
 
     def fail(*given):
         fits.append(given)
@@ -114,7 +98,7 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
             raise NotPositiveDefinite("no factor")
         return fit_fold(*given)
 
-    monkeypatch.setattr(classification, "fit_fold", fail)
+    monkeypatch.setattr(folds, "fit_fold", fail)
     with pytest.warns(UserWarning, match="could not be factorised"):
         fitted = model().fit(X, y)
     assert fitted.calibration_ == how and len(fits) == 3
@@ -134,13 +118,6 @@ def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(monkeypatch, eas
     log_p = w * other.predict_log_proba(X)
     log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
     np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), np.exp(log_p), atol=0.02)
-
-
-def test_rows_sorted_by_class_are_held_out_from_every_class(monkeypatch, judged):
-    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) // 100
-    hold_out(monkeypatch, 10)
-    model(max_epochs=1).fit(X, y)
-    assert 27 <= len(judged[0].y) <= 33 and set(judged[0].y) == {0, 1, 2}
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -216,8 +193,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
 
 @pytest.fixture(scope="module")
 def pooled(table):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model(ensemble="trees", max_epochs=None).fit(*table[:2])
 
 
@@ -283,22 +259,6 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
     assert many.loo_log_proba_.shape == (200, 31)
 
 
-def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
-    X, y = crowd
-    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
-    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
-    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
-    late.fit(X, y)
-    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
-    with pytest.raises(AttributeError, match="time was up"):
-        _ = late.loo_log_proba_
-
-
-def test_rows_of_a_temperature_fall_with_the_classes():
-    found = [most_rows(C) for C in (2, 500, 1000, 10_000)]
-    assert found == sorted(found, reverse=True) and found[-1] == 1000
-
-
 def test_random_rows_are_distinct_and_ascending():
     assert choose_sample(50, 50) is None
     chosen = choose_sample(10**9, 4000)
@@ -313,7 +273,7 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
         for rows in (200, 3000, 50_000, 10**6):
             size = TableSize(rows, columns, max(classes, 2), classes, rows)
             M, seen = policy.count_points(config, size), policy.count_seen(config, size)
-            plan = policy.complete(config, size._replace(rows=seen), M).plan
+            plan = policy.plan_training(config, size._replace(rows=seen), M)
             wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
             passes = policy.LBFGS_EPOCHS[effort] if plan.optimizer == "lbfgs" else plan.max_epochs
             visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size
@@ -322,24 +282,19 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
             assert plan.optimizer in ("lbfgs", "adam")
 
 
-def test_points_that_are_given_are_taken():
-    points = lambda **o: policy.count_points(GPClassifier(**o)._config(), TableSize(10**6, 5, 3, 3, 10**6))
-    assert points(n_inducing=17) == 17 and points(method="ep") == 100
-
-
-def test_onnx_has_the_temperature(table, calibrated):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    new, fitted = table[2], calibrated
-    from cavity import export
-
-    made = export.onnx_model(fitted)
-    session = onnxruntime.InferenceSession(made.SerializeToString())
-    found = session.run(["probabilities"], {"X": new})[0]
-    np.testing.assert_allclose(found, fitted.predict_proba(new), atol=1e-6)
-
-
 def test_partial_fit_keeps_the_temperature(easy):
     X, y = easy
     fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
     before = fitted.temperature_
     assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before
+
+
+def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
+    X, y = crowd
+    monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
+    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
+    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
+    late.fit(X, y)
+    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
+    with pytest.raises(AttributeError, match="time was up"):
+        _ = late.loo_log_proba_

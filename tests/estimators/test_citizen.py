@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_validate
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.model_selection import StratifiedKFold, cross_validate
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
-from cavity.kernels import RBF, Linear, Matern52
+from cavity.kernels import RBF
 from cavity.options import nest
 
 NAMES = ["height", "weight", "age"]
@@ -25,36 +25,6 @@ def model(method="ep", **options):
 
 
 # ---------------------------------------------------------------- machinery
-
-
-def test_a_pipeline_is_its_steps(three):
-    X, y, new = three
-    pipe = Pipeline([("scale", StandardScaler()), ("gp", model())]).fit(X, y)
-    scale = StandardScaler().fit(X)
-    alone = model().fit(scale.transform(X), y)
-    np.testing.assert_array_equal(pipe.predict_proba(new), alone.predict_proba(scale.transform(new)))
-    assert pipe.score(X, y) == alone.score(scale.transform(X), y)
-
-
-@pytest.mark.slow
-def test_a_grid_search_in_two_processes(three):
-    X, y, new = three
-    grid = {"n_inducing": [4, 0.2], "kernel__lengthscale": [0.01, None]}
-    search = GridSearchCV(model(kernel=RBF()), grid, n_jobs=2, cv=3, scoring="neg_log_loss").fit(X, y)
-    assert len(search.cv_results_["params"]) == 4 and np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_params_["kernel__lengthscale"] is None  # 0.01 sees no neighbours
-    best = model(kernel=RBF(), n_inducing=search.best_params_["n_inducing"]).fit(X, y)
-    np.testing.assert_array_equal(search.predict_proba(new), best.predict_proba(new))
-
-
-def test_cross_val_predict_is_fits_on_the_folds(three):
-    X, y, _ = three
-    cv = StratifiedKFold(3)
-    p = cross_val_predict(model(), X, y, cv=cv, method="predict_proba")
-    for train, test in cv.split(X, y):
-        np.testing.assert_array_equal(p[test], model().fit(X[train], y[train]).predict_proba(X[test]))
-
-
 @pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.8"),
     reason="older cross_validate does not route weights to the score of a pipeline",
@@ -87,27 +57,6 @@ def test_set_output_hands_frames_to_the_classifier(three):
     )  # the scaler sums frames in another order
 
 
-def test_clone_has_the_parameters_and_not_the_fit(three):
-    X, y, _ = three
-    kernel = RBF(lengthscale=[1.0, 2.0, 3.0]) + Linear() * Matern52(variance=2.0)
-    fitted = model("sep", kernel=kernel, share="both").fit(X, y)
-    copy = clone(fitted)
-    assert not hasattr(copy, "classes_") and not hasattr(copy, "_fitted")
-    assert copy.kernel is not kernel and repr(copy) == repr(fitted)
-    np.testing.assert_array_equal(copy.fit(X, y).predict_proba(X), fitted.predict_proba(X))
-
-
-def test_parameters_are_got_and_set_down_to_the_kernel():
-    gp = GPClassifier(kernel=RBF() + Linear())
-    assert gp.get_params()["kernel__k1__lengthscale"] is None
-    gp.set_params(kernel__k1__lengthscale=2.0, kernel__k2__variance=3.0, n_inducing=7)
-    assert (gp.kernel.k1.lengthscale, gp.kernel.k2.variance, gp.n_inducing) == (2.0, 3.0, 7)
-    with pytest.raises(ValueError, match=r"no parameter 'length'.*lengthscale"):
-        gp.set_params(kernel__k1__length=1.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'n_induced'"):
-        gp.set_params(n_induced=3)
-
-
 def test_fit_leaves_its_arguments_alone(three):
     X, y, _ = three
     kernel, Z, w = RBF(), X[:5].copy(), np.ones(len(y))
@@ -136,8 +85,6 @@ def test_a_learnt_kernel_starts_another_model(three):
 
 
 # ---------------------------------------------------------------- frames
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_frames_are_arrays_with_names(three, frame):
     X, y, new = three
@@ -162,7 +109,6 @@ def test_kinds_of_numbers_and_layouts_are_one(three):
 
 
 # ---------------------------------------------------------------- labels
-
 WORDS = np.array(["maple", "ash", "oak"])
 LABELS = {
     "strings": WORDS.__getitem__,
@@ -208,13 +154,3 @@ def test_options_of_an_object_that_is_not_given_are_refused_with_what_to_give(es
         estimator.set_params(method__tol=1.0)
     assert "'method__tol'" in str(error.value) and "method=cavity.methods." in str(error.value)
     assert clone(estimator).set_params(kernel=RBF(), kernel__lengthscale=2.0).kernel.lengthscale == 2.0
-
-
-def test_a_class_of_one_percent_is_found_and_not_overstated(method):
-    rng = np.random.default_rng(0)
-    y = (np.arange(1000) % 100 == 0).astype(int)
-    X = rng.normal(size=(1000, 2)) + 4.0 * y[:, None]
-    fitted = model(method, n_inducing=20, max_epochs=50).fit(X, y)
-    p = fitted.predict_proba(X)[:, 1]
-    assert (fitted.predict(X)[y == 1] == 1).mean() >= 0.8
-    assert p.mean() == pytest.approx(0.01, abs=0.004)

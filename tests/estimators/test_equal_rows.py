@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
-from cavity.fitting import classification
+from cavity.fitting import begin, classification
 from cavity.rows.tables import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -41,7 +41,7 @@ def unmerged(monkeypatch):
     def fit_every_row(*args, **options):
         with monkeypatch.context() as patch:
             patch.setattr(classification, "find_cases", lambda session, table: table)
-            patch.setattr(classification, "merge_rows", lambda session, table: table)
+            patch.setattr(begin, "merge_rows", lambda session, table: table)
             return fit(*args, **options)
 
     return fit_every_row
@@ -72,15 +72,6 @@ def test_a_table_repeated_k_times_is_the_table_with_k_times_the_weights(k, weigh
     assert repeated.temperature_ == pytest.approx(weighted.temperature_, rel=1e-6)
 
 
-def test_rows_of_weights_of_their_own_are_summed_where_these_are_equal(unmerged):
-    X, y = cells(200, 2)
-    weight = 1.0 + np.arange(200) % 3
-    merged, every = fit(X, y, weight), unmerged(X, y, weight)
-    assert merged.plan_.training.distinct < 100
-    np.testing.assert_allclose(merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6)
-    np.testing.assert_allclose(merged.loo_log_proba_, every.loo_log_proba_, atol=1e-6)
-
-
 def test_training_works_on_distinct_rows_and_says_how_many_were_given():
     X, y = cells(3000, 2)
     clf = fit(X, y, warm_start=True)
@@ -89,11 +80,6 @@ def test_training_works_on_distinct_rows_and_says_how_many_were_given():
     assert clf.plan_.training.optimizer == "lbfgs" and clf.plan_.training.batch_size is None
     assert str(clf.plan_).startswith(f"Plan for 3,000 rows ({distinct} distinct), 2 columns")
     assert clf.estimate_.rows == 600 and len(clf.loo_log_proba_) == 3000
-
-
-def test_rows_stay_as_given_for_methods_of_the_papers():
-    X, y = twins(60, 2)
-    assert fit(X, y, method="ep", n_inducing=8, max_epochs=3).plan_.training.distinct is None
 
 
 def test_merged_rows_give_back_the_table():

@@ -145,16 +145,6 @@ def test_copies_lose_nothing_alone_and_keep_what_they_tell_as_a_group():
     assert auto.importance[0] > 0.2 and abs(auto.importance[1]) < 0.03
 
 
-def test_conditional_importance_counts_equal_rows_as_one(fitted):
-    clf, table, labels = fitted
-    twice = pd.concat([table[:150], table[:150]])
-    once, both = (
-        clf.explain(t, y, conditional=True)
-        for t, y in [(table[:150], labels[:150]), (twice, np.tile(labels[:150], 2))]
-    )
-    np.testing.assert_allclose(both.importance, once.importance, atol=1e-12)
-
-
 def test_wrong_groups_say_what_is_wrong(fitted):
     clf, table, labels = fitted
     for groups, kind, words in (

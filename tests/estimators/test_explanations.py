@@ -1,22 +1,20 @@
 """Partial dependence, contributions to single rows, and the importance of columns: laws, and references on raw frames."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import logsumexp
 
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, load
 from cavity.explain.contributions import compute_importance
 from cavity.explain.raw_rows import choose_rows
-from cavity.methods import VI, Laplace
 from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import Features
-from support import toy
+from support import without_warnings
 
 N = 240
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,16 +44,14 @@ def make_table(seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     table, labels, _ = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(table, labels), table, labels
 
 
 @pytest.fixture(scope="module")
 def regressor():
     table, _, values = make_table()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return (
             GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(table, values),
             table,
@@ -64,8 +60,6 @@ def regressor():
 
 
 # ---------------------------------------------------------------- partial dependence
-
-
 @pytest.mark.parametrize("column", ["signal", "place", "date", "number"])
 def test_it_is_the_mean_over_raw_rows_with_one_value(fitted, column):
     clf, table, _ = fitted
@@ -154,8 +148,6 @@ def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
 
 
 # ---------------------------------------------------------------- single rows
-
-
 def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         rows, background = table[:3], table[100:110]
@@ -210,15 +202,7 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
     assert found.shape == (8,) and (found > 0).all()
 
 
-def test_print_names_the_cells_that_matter(fitted):
-    clf, table, _ = fitted
-    text = str(clf.explain_rows(table[:7], table))
-    assert "row 0: " in text and "and 2 more rows" in text and "signal = " in text and "key" not in text
-
-
 # ---------------------------------------------------------------- importance of columns
-
-
 def test_noise_of_every_kind_is_near_zero(fitted, regressor):
     for model, table, _ in (fitted, regressor):
         found = dict(zip(table, model.feature_importance_, strict=True))
@@ -227,41 +211,6 @@ def test_noise_of_every_kind_is_near_zero(fitted, regressor):
         for name in ("number", "coin", "levels", "date"):
             assert found[name] < 0.1 * least, found
         assert found["key"] == found["same"] == 0
-
-
-def test_two_columns_of_a_coin_beside_a_true_column():
-    """Lengthscales give the two one-hot columns of the coin more weight together than the true column."""
-    rng = np.random.default_rng(0)
-    x, coin = rng.normal(size=300), rng.integers(0, 2, 300)
-    y = x + 0.5 * rng.normal(size=300) > 0
-    clf = GPClassifier(n_inducing=20, effort="fast", random_state=0).fit(
-        np.column_stack([x, coin, 1 - coin]), y
-    )
-    assert clf.feature_importance_[1:].max() < 0.02 < 0.3 < clf.feature_importance_[0]
-
-
-def test_copies_share():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
-    y = x + 0.3 * rng.normal(size=200) > 0
-    options = {"n_inducing": 20, "effort": "fast", "random_state": 0}
-    alone = GPClassifier(**nest(**options)).fit(x[:, None], y).feature_importance_[0]
-    both = GPClassifier(**nest(**options)).fit(np.column_stack([x, x]), y).feature_importance_
-    assert 0.7 < both[0] / both[1] < 1 / 0.7 and both.max() < 0.7 * alone
-
-
-def test_kernels_can_be_compared_and_the_labels_agree():
-    """In nats, every kernel says the same, and columns rank as they do when they are shuffled."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 3))
-    y = (X[:, 0] + 0.5 * X[:, 1] + 0.3 * rng.normal(size=600) > 0).astype(int)
-    found = []
-    for kernel in (kernels.RBF(), kernels.Matern52(), kernels.RBF() + kernels.Linear()):
-        clf = GPClassifier(kernel=kernel, n_inducing=30, effort="fast", random_state=0).fit(X[:300], y[:300])
-        found.append(clf.feature_importance_)
-        explained = clf.explain(X[300:], y[300:])
-        assert np.argsort(explained.importance).tolist() == np.argsort(found[-1]).tolist() == [2, 1, 0]
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, atol=0.1 * found[0].max())
 
 
 def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_path):
@@ -275,13 +224,3 @@ def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_pa
     grown = GPClassifier("sep", n_inducing=5).partial_fit(X, X[:, 0] > 0)
     with pytest.raises(AttributeError, match="explain"):
         grown.feature_importance_
-
-
-@pytest.mark.parametrize(("method", "most"), [(Laplace(), 700), (VI(likelihood="softmax"), 6000)])
-def test_importance_takes_fewer_rows_where_probabilities_are_slow(method, most, monkeypatch):
-    """Pickles and files have it: without a limit, saving this model of 60 rows took a minute."""
-    X, y = toy(60, 3, 4)
-    clf = GPClassifier(method, n_inducing=5, max_epochs=2, random_state=0).fit(X, y)
-    rows, predict = [], clf._predict_outcome
-    monkeypatch.setattr(clf, "_predict_outcome", lambda X: (rows.append(len(X)), predict(X))[1])
-    assert clf.feature_importance_.shape == (4,) and sum(rows) < most

@@ -11,14 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.datasets import load_iris
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 RNG = np.random.default_rng(0)
 N = 80
@@ -43,8 +42,7 @@ def model(**options):
 
 @pytest.fixture(scope="module")
 def fitted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return model().fit(FRAME, Y)
 
 
@@ -56,16 +54,6 @@ def test_a_fit_is_that_of_the_prepared_rows(fitted):
     piped = make_pipeline(Preparation(), model()).fit(FRAME, Y)
     np.testing.assert_array_equal(piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X))
     assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
-
-
-@pytest.mark.parametrize(
-    "table", [pl.from_pandas(FRAME), pa.Table.from_pandas(FRAME)], ids=["polars", "arrow"]
-)
-def test_every_kind_of_frame_gives_the_same_model(fitted, table):
-    expected = fitted.predict_proba(FRAME)
-    np.testing.assert_array_equal(fitted.predict_proba(table), expected)
-    np.testing.assert_array_equal(model().fit(table, Y).predict_proba(table), expected)
-    assert fitted.score(table, Y) == fitted.score(FRAME, Y)
 
 
 def test_frames_of_numbers_are_not_prepared():
@@ -161,30 +149,6 @@ def test_columns_of_no_kind_are_named_in_new_rows_too(fitted):
         fitted.predict(pd.concat([FRAME, FRAME[["size"]]], axis=1))
 
 
-def test_columns_may_have_the_names_of_attributes():
-    frame = pd.DataFrame({"column_names": SIZE, "columns": SIZE**2, "id": RNG.permutation(N)})
-    with pytest.warns(UserWarning, match="'id'"):
-        assert model().fit(frame, Y).preparation_.names == ("column_names", "columns")
-
-
-def test_numbers_with_gaps_are_not_row_numbers():
-    frame = pd.DataFrame({"id": pd.array([None, *range(1, N)], dtype="Int64"), "a": SIZE})
-    assert "id" in model().fit(frame, Y).preparation_.names
-
-
-def test_row_numbers_are_a_feature_if_there_is_no_other():
-    assert model().fit(pd.DataFrame({"index": np.arange(N)}), Y).n_features_in_ == 1
-
-
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
-def test_a_missing_cell_is_the_mean_of_a_column_that_had_none(frame):
-    clf = model().fit(frame({"a": SIZE, "b": SIZE**2}), Y)
-    with pytest.warns(UserWarning, match=r"column 'a' has missing cells.*the mean is used \(1 cells\)"):
-        found = clf.predict_proba(frame({"a": [None, 1.0], "b": [0.5, 0.5]}))
-    mean = clf.predict_proba(frame({"a": [SIZE.mean(), 1.0], "b": [0.5, 0.5]}))
-    np.testing.assert_allclose(found, mean, rtol=1e-9)
-
-
 def test_columns_are_found_by_name_and_what_is_new_is_said_in_one_warning(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -209,14 +173,6 @@ def test_an_array_has_the_raw_columns(fitted):
     np.testing.assert_array_equal(P, fitted.predict_proba(FRAME))
     with pytest.raises(BadInput, match=r"X has 6 features.*Expecting 4 features.*not prepared"):
         fitted.predict(fitted.preparation_.transform(FRAME))
-
-
-def test_a_file_holds_the_preparation(fitted, tmp_path):
-    fitted.save(tmp_path / "m.cavity")
-    loaded = cavity.load(tmp_path / "m.cavity")
-    np.testing.assert_array_equal(loaded.predict_proba(FRAME), fitted.predict_proba(FRAME))
-    assert loaded.feature_names_in_.tolist() == list(FRAME) and loaded.n_features_in_ == 4
-    assert loaded.preparation_.to_json() == fitted.preparation_.to_json()
 
 
 def test_more_rows_more_ways(fitted):
@@ -246,31 +202,6 @@ def test_files_with_mixed_columns_are_prepared_out_of_core(tmp_path, fitted):
     assert read.score(tmp_path / "t.parquet", target="y") == read.score(FRAME, Y)
     gaps = pa.table({"a": [None, *SIZE[1:]], "y": Y})
     assert model().fit(gaps, target="y").preparation_.names == ("a", "a missing")
-
-
-def test_masked_and_infinite_cells_are_refused(fitted):
-    with pytest.raises(BadInput, match="'size' has an infinite"):
-        fitted.predict(FRAME.assign(size=np.inf))
-    with pytest.raises(BadInput, match="0 sample"):
-        fitted.predict(FRAME[:0])
-
-
-@pytest.mark.slow
-def test_missing_cells_that_are_learnt_from_beat_dropping_their_rows():
-    """A fifth of the cells is removed at random, from new rows, too; the mean of three splits."""
-    learnt, dropped = [], []
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X, y = load_iris(return_X_y=True, as_frame=True)
-        X = X.mask(rng.random(X.shape) < 0.2)
-        train = rng.permutation(len(X)) < 100
-        for found, rows in ((learnt, train), (dropped, train & X.notna().all(axis=1).to_numpy())):
-            clf = GPClassifier(random_state=0).fit(X[rows], y[rows])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of missing cells
-                log_p = clf.predict_log_proba(X[~train])
-            found.append(-log_p[np.arange((~train).sum()), y[~train]].mean())
-    assert np.mean(learnt) < 0.8 * np.mean(dropped)
 
 
 SIDE = enum.Enum("SIDE", "left right")

@@ -10,9 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
-from cavity.common.scoring import average
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import classification, monitoring
+from cavity.fitting import folds, monitoring
 from cavity.methods import GFITC
 from cavity.options import nest
 from cavity.report.baselines import logistic_log_loss
@@ -39,14 +38,14 @@ def make_table(X, y, group=None):
 @pytest.fixture
 def splits(monkeypatch):
     """The groups of the rows that are fitted to and held out, whenever a table is split in two."""
-    found, judged = [], classification.predict_rows
+    found, judged = [], folds.predict_rows
 
     def predict_rows(model, members, held, unit, part=None):
         np.testing.assert_array_equal(unit, held.group)
         found.append(set(held.group))
         return judged(model, members, held, unit, part)
 
-    monkeypatch.setattr(classification, "predict_rows", predict_rows)
+    monkeypatch.setattr(folds, "predict_rows", predict_rows)
     return found
 
 
@@ -102,7 +101,7 @@ def test_no_split_cuts_a_group(seed):
     rng = np.random.default_rng(seed)
     X, y, group = rng.normal(size=(200, 2)), rng.integers(3, size=200), rng.integers(30, size=200) * 7
     fold, held = choose_folds(X, y, 3, seed, group=group), hold_out(X, y, 0.3, seed, group=group)
-    rest, out = monitoring.hold_out(make_table(X, y, group), 0.3, rng)
+    rest, out = monitoring.hold_out_rows(make_table(X, y, group), 0.3, rng)
     for i in np.unique(group):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
     assert set(fold) == {0, 1, 2} and held.any() and not held.all()
@@ -141,21 +140,6 @@ def test_a_group_leaves_as_a_table_without_it_says(method):
     exact, seen = (model.predict_log_proba(X[:1])[0, y[0]] for model in (without, clf))
     assert abs(clf.loo_log_proba_[0, y[0]] - exact) < 0.25 * abs(seen - exact)
     np.testing.assert_allclose(clf.loo_log_proba_[kept], alone.loo_log_proba_[kept], rtol=1e-6)
-
-
-def test_the_standard_error_counts_groups():
-    """Ten rows per group with one label: as wide as one row per group, not √10 times narrower."""
-    X, y, groups = make_groups()
-    options = {"effort": "fast", "n_inducing": 10, "random_state": 0}
-    many = GPClassifier(**options).fit(X, y, groups=groups).estimate_
-    one = GPClassifier(**options).fit(X[::10], y[::10]).estimate_
-    assert 0.6 < many.standard_error / one.standard_error < 1.6
-    clf = GPClassifier("ep", calibration="temperature", max_epochs=20, **options).fit(X, y, groups=groups)
-    left_out = -clf.loo_log_proba_[np.arange(400), y]
-    assert clf.estimate_.seen and clf.estimate_.log_loss == pytest.approx(left_out.mean())
-    assert clf.estimate_.standard_error == pytest.approx(2 * average(left_out, unit=groups).error)
-    loss = np.random.default_rng(0).normal(size=40)
-    assert average(loss.repeat(10), unit=groups).error == pytest.approx(average(loss).error)
 
 
 @pytest.mark.usefixtures("few_trees")

@@ -43,36 +43,12 @@ def test_the_temperature_comes_from_eval_set(table, effort):
     np.testing.assert_array_equal(same.predict_proba(X_val), fitted.predict_proba(X_val))
 
 
-def test_the_best_state_on_eval_set_is_kept(table):
-    """With labels that contradict the training rows, the validation loss rises from the first epochs on."""
-    X, y, _, _ = table
-    fitted = model(method="ep", patience=3, max_epochs=60).fit(X, y, eval_set=(X, (y + 1) % 3))
-    losses = [row["validation_nll"] for row in fitted.history_]
-    assert len(losses) < 60 and int(np.argmin(losses)) == len(losses) - 4
-    found = log_loss((y + 1) % 3, fitted.predict_proba(X))
-    assert abs(found - min(losses)) < abs(found - losses[-1])
-
-
-@pytest.mark.usefixtures("few_trees")
-def test_a_pool_takes_its_weights_from_eval_set(table):
-    X, y, X_val, y_val = table
-    fitted = model().fit(X, y, eval_set=(X_val, y_val))
-    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) > 1
-
-
 def test_eval_set_may_be_a_frame_with_categories(table):
     X, y, X_val, y_val = table
     frames = [pd.DataFrame({"a": F[:, 0], "b": np.where(F[:, 1] > 0, "high", "low")}) for F in (X, X_val)]
     fitted = model().fit(frames[0], y, eval_set=(frames[1], y_val))
     expected = -np.log(fitted.predict_proba(frames[1])[np.arange(len(y_val)), y_val]).mean()
     assert fitted.estimate_.log_loss == pytest.approx(expected, rel=0.05)
-
-
-def test_a_source_takes_an_eval_set(table, tmp_path):
-    X, y, X_val, y_val = table
-    np.save(tmp_path / "X.npy", X)
-    fitted = model().fit(str(tmp_path / "X.npy"), y, eval_set=(X_val, y_val))
-    assert fitted.calibration_ == "110 rows of eval_set"
 
 
 @pytest.mark.parametrize("method", ["exact", "fitc", "vi", "nystrom", "bcm"])
@@ -175,16 +151,3 @@ def test_arguments_of_the_default_kernel_are_those_of_an_rbf(estimator):
     made = clone(estimator).set_params(kernel__lengthscale=2.0)
     assert type(made.kernel).__name__ == "RBF" and made.kernel.lengthscale == 2.0
     assert estimator.kernel is None
-
-
-def test_notebooks_show_the_arguments_that_differ_from_the_defaults():
-    html = GPClassifier(effort="fast")._repr_html_()
-    assert "GPClassifier" in html and "effort" in html
-    assert repr(GPClassifier(effort="fast")) == "GPClassifier(effort='fast')"
-
-
-def test_a_fitted_model_in_a_notebook_says_so_and_latents_have_scikit_learns_name_too(table):
-    fitted = model(effort="fast", max_epochs=1).fit(*table[:2])
-    assert "Fitted" in fitted._repr_html_() and "sample_weight" in str(fitted.get_metadata_routing())
-    for a, b in zip(fitted.latent_mean_and_variance(table[2]), fitted.predict_latent(table[2]), strict=True):
-        np.testing.assert_array_equal(a, b)

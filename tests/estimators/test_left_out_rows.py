@@ -83,15 +83,6 @@ def test_a_row_and_its_twins_leave_as_a_table_without_them_says(method):
     assert abs(clf.loo_log_proba_[0, y[0]] - exact) < 0.25 * abs(seen - exact)
 
 
-def test_weights_and_repetitions_have_the_same_estimate_and_temperature():
-    X, y = blobs(90, 5)
-    times = np.arange(90) % 3 + 1
-    weighted = GPClassifier(effort="fast", random_state=0).fit(X, y, sample_weight=times)
-    repeated = GPClassifier(effort="fast", random_state=0).fit(X.repeat(times, 0), y.repeat(times))
-    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-6)
-    assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss, rel=1e-6)
-
-
 def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trusted():
     """Twice the weight is not twice the evidence for a temperature: the rows are as many as before."""
     X, y = blobs(60, 6)
@@ -121,19 +112,6 @@ def test_rows_of_cells_with_one_label_each_leave_alone(effort, columns):
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
     assert clf.estimate_.log_loss < 0.05 and not clf.fit_warnings_
     assert len(clf.suspect_labels()) == 100 and (np.exp(clf.loo_log_proba_.max(1)) > 0.9).all()
-
-
-def test_suspect_labels_are_found_with_class_weights():
-    X, y = toy(300, 3, seed=2)
-    flipped = np.array([7, 60, 200])
-    wrong = y.copy()
-    wrong[flipped] = (y[flipped] + 1) % 3
-    clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0)
-    plain = clf.fit(X, wrong).suspect_labels().rows.tolist()
-    clf.set_params(class_weight={0: 1.0, 1: 12.0, 2: 5.0})
-    weighted = clf.fit(X, wrong).suspect_labels().rows.tolist()
-    ranks = [max(order.index(row) for row in flipped) for order in (plain, weighted)]
-    assert ranks[1] <= ranks[0] + 6
 
 
 def test_suspect_labels_are_row_numbers_of_the_given_table():

@@ -6,12 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier, Training
 from cavity.kernels import RBF
 from cavity.likelihoods import RobustMax
-from cavity.methods import EP, PowerEP
+from cavity.methods import EP
 from cavity.options import nest
 from cavity.options.library import method_names
 from support import classifier, slow
@@ -81,8 +80,6 @@ def assert_same(one, other, new, tol):
 
 
 # ---------------------------------------------------------------- what a fit is
-
-
 @each_count
 @every
 def test_probabilities_are_probabilities(name, C):
@@ -100,17 +97,6 @@ def test_probabilities_are_probabilities(name, C):
 
 @each_count
 @every
-def test_random_labels_bound_the_probabilities(name, C):
-    """Where a share ε of the labels is random, no class is less likely than ε/C, however far away."""
-    gp = fitted(name, C)
-    far = gp.predict_proba(table(C)[0] * 3)
-    assert (far > 0).all()
-    if hasattr(gp, "epsilon_"):
-        assert far.min() >= gp.epsilon_ / C * (1 - 1e-12)
-
-
-@each_count
-@every
 def test_attributes_are_where_they_belong(name, C):
     gp = fitted(name, C)
     method, options = METHODS[name]
@@ -124,16 +110,6 @@ def test_attributes_are_where_they_belong(name, C):
         assert gp.epsilon_ == 1e-3
     assert type(gp.log_marginal_likelihood_) is float and gp.log_marginal_likelihood_ < 0
     assert gp.n_epochs_ == len(gp.history_) <= 2
-
-
-def test_a_refit_by_another_method_drops_what_is_not_its_own():
-    X, y, _ = table(3)
-    gp = model("vi natural").fit(X, y)
-    assert hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="rep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and hasattr(gp, "epsilon_")
-    gp.set_params(method="ep").fit(X, y)
-    assert not hasattr(gp, "elbo_") and not hasattr(gp, "epsilon_")
 
 
 def test_a_share_of_wrong_labels_is_found():
@@ -206,8 +182,6 @@ def test_a_warm_start_may_change_the_method(C):
 
 
 # ---------------------------------------------------------------- what must not matter
-
-
 @each_count
 @widen(METHODS)
 def test_the_order_of_rows_does_not_matter(name, C):
@@ -285,8 +259,6 @@ def test_mini_batches_fit(name, C):
 
 
 # ---------------------------------------------------------------- weights
-
-
 @each_count
 @widen(FIXED)
 def test_whole_weights_are_repetitions(name, C):
@@ -308,17 +280,6 @@ def test_weight_zero_is_absence(name, C):
     np.testing.assert_array_equal(gp.predict_log_proba(new), fitted(name, C).predict_log_proba(new))
 
 
-@each_count
-@widen(FIXED)
-def test_a_feather_of_a_row_hardly_matters(name, C):
-    X, y, new = table(C)
-    options = {"learn": (), "inducing": X[:4], "max_epochs": 3, "tol": 0}
-    more = np.r_[X, X[:1]], np.r_[y, (y[0] + 1) % C]
-    light = model(name, **options).fit(*more, sample_weight=np.r_[np.ones(len(y)), 1e-4])
-    base = model(name, **options).fit(X, y)
-    np.testing.assert_allclose(light.predict_proba(new), base.predict_proba(new), rtol=0, atol=1e-3)
-
-
 SPANS = [(2, (1e-4, 1e-4)), (2, (1e3, 1e3)), (3, (1e-4, 1e3))]
 
 
@@ -335,16 +296,6 @@ def test_weights_from_tiny_to_huge_fit(name, C, span):
 
 
 # ---------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    "option", ["epsilon", "sites", "power", "q_update", "likelihood", "bound", "predictive"]
-)
-def test_options_of_a_method_are_not_arguments_of_the_estimator(option):
-    with pytest.raises(TypeError, match=option):
-        GPClassifier(**nest(**{option: 0.1}))
-
-
 @pytest.mark.parametrize(
     "kind", [*method_names("classification").values(), *method_names("regression").values()]
 )
@@ -364,39 +315,6 @@ def test_epsilon_is_learnt_only_by_methods_that_have_one(method, learn):
         GPClassifier(method, training=Training(learn=learn)).fit(X, y)
 
 
-class Unread:
-    """A source that must not be read."""
-
-    names, numbered = None, True
-
-    def pieces(self, size):
-        raise AssertionError("a row was read")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"method": "epp"},
-        {"method": PowerEP(power=2)},
-        {"method": "laplace"},
-        {"schedule": "inner-exact"},
-        {"inducing": "grid"},
-        {"n_inducing": 0},
-        {"batch_size": "big"},
-        {"max_epochs": 0},
-        {"class_weight": "even"},
-        {"share": "all"},
-        {"kernel": "rbf"},
-        {"noise": -1},
-        {"learn": ("lengthscale",)},
-    ],
-    ids=str,
-)
-def test_a_wrong_option_is_refused_before_a_row_is_read(wrong):
-    with pytest.raises(BadOption, match=r"use|must|Give"):
-        GPClassifier(**nest(**wrong)).fit(Unread())
-
-
 @pytest.mark.parametrize("kind", method_names("classification").values())
 def test_methods_are_cloned_and_searched_like_kernels(kind):
     gp = clone(GPClassifier(kind()))
@@ -404,17 +322,6 @@ def test_methods_are_cloned_and_searched_like_kernels(kind):
     for name, value in kind().get_params().items():
         gp.set_params(**{f"method__{name}": value})
         assert gp.get_params()[f"method__{name}"] == value
-
-
-def test_a_grid_search_goes_over_the_options_of_a_method():
-    X, y, _ = table(2, rows=40)
-    search = GridSearchCV(
-        GPClassifier(PowerEP(), n_inducing=4, max_epochs=2, training=Training(tol=0.1)),
-        {"method__power": [0.3, 1.0]},
-        cv=2,
-    ).fit(X, y)
-    assert search.best_params_["method__power"] in (0.3, 1.0)
-    assert search.best_estimator_.method.power == search.best_params_["method__power"]
 
 
 @each_count

@@ -1,7 +1,5 @@
 """Missing cells: an indicator beside the mean, learnt, predicts better than a model of the complete rows alone."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +8,7 @@ from scipy.stats import ttest_1samp
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
 from cavity import GPClassifier, GPRegressor, load
+from support import without_warnings
 
 SHARE = 0.2  # of the cells are removed
 SEEDS = range(4)
@@ -32,8 +31,7 @@ def make_split(name, seed):
 
 
 def nll(X, y, new, labels):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model = GPClassifier(effort="fast", random_state=0, device="cpu").fit(X, y)
         P = model.predict_proba(new)
     assert len(model.classes_) == len(set(labels))
@@ -77,7 +75,7 @@ def gaps(seed=0, n=120):
     return np.where(rng.random(X.shape) < 0.15, np.nan, X), y
 
 
-FAST = {"effort": "fast", "n_inducing": 10, "max_epochs": 3, "random_state": 0}
+FAST = {"calibration": None, "n_inducing": 10, "max_epochs": 3, "random_state": 0}
 
 
 @pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")

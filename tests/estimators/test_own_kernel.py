@@ -1,7 +1,6 @@
 """A torch module of the user's as a kernel: its weights learn in a copy, the module stays as it was."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from torch import nn
 
 from cavity import GPClassifier
 from cavity.options import nest
+from support import without_warnings
 
 
 class Deep(nn.Module):
@@ -46,8 +46,7 @@ def rings(request):
 
 def fit(kernel, X, y, **options):
     usual = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return GPClassifier(**nest(kernel=kernel, **usual | options)).fit(X, y)
 
 
@@ -64,16 +63,8 @@ def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
         assert name == "net.2.bias" or (learnt - p).abs().max() > 1e-3  # distances do not see the last bias
     assert fitted.kernel is kernel and len({id(k) for k in (kernel, fitted.kernel_, fixed.kernel_)}) == 3
     assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
+    assert f"{fitted.noise_[0]:.4g}" in str(fitted.summary())
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
-
-
-@pytest.mark.parametrize(
-    "options", [{"method": "sep"}, {"batch_size": 30}, {"dtype": "float32"}, {"share": "both"}], ids=str
-)
-def test_it_learns_on_every_road(rings, options):
-    fitted = fit(Deep(), *rings, **options | {"max_epochs": 15})
-    assert fitted.score(*rings) > 0.6
-    np.testing.assert_allclose(fitted.predict_proba(rings[0]).sum(1), 1.0, atol=1e-12)
 
 
 def test_it_is_cloned_and_pickled(rings):

@@ -1,8 +1,5 @@
 """partial_fit: every call's rows are new, and their sites are added to the sums."""
 
-import pickle
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,20 +10,13 @@ from reference.brute_ep import build_model, probit_factors
 from reference.gaussian import moments
 from reference.kernels import rbf
 from reference.solver import count_factors, gather, new_sites, shared_cavity, site_sums
-from support import classifier, toy
+from support import classifier, toy, without_warnings
 
 NOISE, JITTER, SCALE = 0.3, 1e-6, 1.3
 
 
 def growing(**options):
-    given = {
-        "method": "sep",
-        "learn": (),
-        "noise": NOISE,
-        "jitter": JITTER,
-        "kernel": RBF(SCALE),
-        "random_state": 0,
-    }
+    given = dict(method="sep", learn=(), noise=NOISE, jitter=JITTER, kernel=RBF(SCALE), random_state=0)
     return classifier(**(given | options))
 
 
@@ -107,38 +97,9 @@ def test_one_pass_in_chunks_is_close_to_many_passes(C):
     for start in range(0, 1000, 250):
         rows = slice(start, start + 250)
         model.partial_fit(X[rows], y[rows], classes=range(C))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         full = growing(inducing=X[:20], max_epochs=100).fit(X[train], y[train])
     assert abs(nll(model, X[test], y[test]) - nll(full, X[test], y[test])) < 0.02
-
-
-def test_hyper_parameters_take_one_step_a_call():
-    X, y = toy(400, 3)
-    model = growing(learn=("kernel", "noise", "inducing"), n_inducing=15, kernel=None)
-    lengthscales, scores = [], []
-    for start in range(0, 400, 100):
-        model.partial_fit(X[start : start + 100], y[start : start + 100], classes=range(3))
-        lengthscales.append(model.kernel_.lengthscale.copy())
-        scores.append(model.score(X, y))
-    steps = np.abs(np.diff(np.log(lengthscales), axis=0))
-    assert steps.min() > 0 and steps.max() < 0.1  # Adam's steps are of the size of the rate, 0.03
-    assert scores[-1] > 0.6 and model.history_[-1]["learning_rate"] == 0.03
-
-
-def test_rows_of_a_fit_are_added_to():
-    X, y = toy(300, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = growing(inducing=X[:10], max_epochs=20).fit(X[:200], y[:200])
-        before = model.predict_proba(X)
-        model.partial_fit(X[200:], y[200:])
-        assert not np.allclose(before, model.predict_proba(X))
-        assert float(model._result.growing.engine.total) == 300
-        fresh = model.fit(X[:200], y[:200]).predict_proba(X)  # fit forgets
-        learnt = growing(learn=("kernel",), n_inducing=5, max_epochs=2).fit(X, y)
-    np.testing.assert_array_equal(fresh, before)
-    assert learnt.partial_fit(X[:50], y[:50]).score(X, y) > 0.5
 
 
 def test_a_class_may_come_later():
@@ -150,36 +111,6 @@ def test_a_class_may_come_later():
     assert model.partial_fit(X[late[60:]], y[late[60:]]).score(X, y) > 0.5
 
 
-def test_robust_sites_that_are_tied_grow_too():
-    X, y = toy(100, 3)
-    model = growing(method="rep", sites="tied", inducing=X[:8])
-    assert model.partial_fit(X[:60], y[:60]).partial_fit(X[60:], y[60:]).score(X, y) > 0.5
-
-
-def test_the_calls_decide_the_result_and_pickling_does_not_disturb():
-    X, y = toy(200, 3)
-    first, second = growing(n_inducing=10), growing(n_inducing=10)
-    for model in (first, second):
-        model.partial_fit(X[:100], y[:100])
-    first = pickle.loads(pickle.dumps(first))
-    for model in (first, second):
-        model.partial_fit(X[100:], y[100:])
-    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-    assert not hasattr(clone(first), "_growing")
-
-
-@pytest.mark.parametrize("method", ["auto", "sep"])
-def test_what_is_kept_for_more_rows_holds_none(method):
-    sizes = []
-    for rows in (100, 1000):
-        X, y = toy(rows, 3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = growing(method=method, n_inducing=5, max_epochs=1, batch_size=None).fit(X, y)
-        sizes += [len(pickle.dumps(model)), len(pickle.dumps(growing(n_inducing=5).partial_fit(X, y)))]
-    assert abs(sizes[2] - sizes[0]) < 200 and abs(sizes[3] - sizes[1]) < 200
-
-
 @pytest.mark.parametrize("method", ["ep", "rep", "pep", "gfitc", "vi"])
 def test_methods_without_tied_sites_are_refused(method):
     X, y = toy(30, 3)
@@ -189,8 +120,7 @@ def test_methods_without_tied_sites_are_refused(method):
 
 def test_a_model_of_another_method_cannot_grow():
     X, y = toy(30, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model = classifier("ep", max_epochs=1, n_inducing=5).fit(X, y)
     with pytest.raises(BadOption, match="fitted with another method"):
         model.set_params(method="sep").partial_fit(X, y)
@@ -200,8 +130,7 @@ def test_a_model_of_another_method_cannot_grow():
 def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(method):
     X, y = toy(100, 3)
     seen, new = range(70), range(70, 100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model = growing(method=method, inducing=X[:8], max_epochs=10, batch_size=None).fit(X[seen], y[seen])
     old = tuple(t.numpy().copy() for t in model._result.growing.state.sums)
     assert len(model._result.growing.state.sites.tau) == 0

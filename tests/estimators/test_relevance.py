@@ -37,15 +37,6 @@ def test_one_number_per_column_and_the_category_that_decides_comes_first(table, 
     assert relevance["signal"] > 2 * max(v for name, v in relevance.items() if name != "signal")
 
 
-def test_the_levels_of_a_category_share_one_lengthscale(table):
-    X, y = table
-    clf = GPClassifier("ep", kernel=RBF(), n_inducing=10, max_epochs=5, random_state=0).fit(X, y)
-    lengthscale = np.atleast_2d(clf.kernel_.lengthscale)
-    first = clf.preparation_.names.index("signal=a")
-    block = lengthscale[:, first : first + len(LEVELS)]
-    np.testing.assert_allclose(block, np.broadcast_to(block[:, :1], block.shape), rtol=1e-12)
-
-
 def test_the_order_of_levels_and_columns_does_not_matter(table):
     X, _ = table
     y = X["number"].to_numpy() + (X["signal"] == "a")

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from sklearn.datasets import load_iris
 
-from cavity import GPClassifier, GPRegressor
+from cavity import GPClassifier
 from cavity.kernels import RBF, Linear
 
 X, Y = load_iris(return_X_y=True)
@@ -48,26 +47,3 @@ def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
     for value in (clf.log_marginal_likelihood_, rbf.variance[0], clf.noise_[2]):
         assert f"{value:.4g}" in said
     assert f"{rbf.variance[0]:.4g}" in repr(clf.kernel_)
-
-
-class Cosine(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_variance = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
-
-    def full(self, Z):
-        return self.cross(Z, Z)
-
-    def cross(self, Z, X):
-        unit = torch.nn.functional.normalize
-        return self.log_variance.exp() * unit(Z, dim=-1) @ unit(X, dim=-1).mT
-
-    def diag(self, X):
-        return self.log_variance.exp().expand(1, len(X))
-
-
-def test_every_model_has_a_summary() -> None:
-    own = fitted(kernel=Cosine())
-    assert f"{own.kernel_.log_variance.item():.4g}" in str(own.summary())
-    gp = GPRegressor("vi", inducing="spectrum", n_inducing=10, max_epochs=2, random_state=0).fit(X, X[:, 0])
-    assert gp.summary().functions == ("f",) and f"{gp.noise_:.4g}" in str(gp.summary())

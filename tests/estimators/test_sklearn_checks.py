@@ -37,9 +37,9 @@ def expect_failures(estimator):
 @pytest.mark.usefixtures("few_trees")
 @parametrize_with_checks([classifier(**SHORTEST)])
 def test_checks_of_the_default(estimator, check):
-    """Rows and weights are read before a pool sees them: these checks fit without one, and slow tests with it."""
-    if any(word in check.func.__name__ for word in ("sparse", "sample_weight", "class_weight")):
-        estimator.set_params(effort="fast")
+    """With a pool where predictions of a model are checked; elsewhere without one, and in slow tests always with it."""
+    if check.func.__name__ not in ("check_classifiers_train", "check_methods_sample_order_invariance"):
+        estimator.set_params(effort="fast", ensemble=None)
     check(estimator)
 
 

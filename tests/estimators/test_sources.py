@@ -1,7 +1,5 @@
 """fit on sources: the model of the same table in memory, whatever holds the rows and in whatever order they lie."""
 
-import warnings
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +13,7 @@ from cavity.rows import tables
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.sources import read_source
-from support import classifier, slow
+from support import classifier, slow, without_warnings
 
 
 def draw(N, seed=0):
@@ -32,8 +30,7 @@ def as_table(X, y, **more):
 
 def fit(*data, **options):
     given = {k: options.pop(k) for k in ("target", "weight", "sample_weight") if k in options}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         options = {"n_inducing": 10, "max_epochs": 2, "random_state": 0} | options
         return classifier(**options).fit(*data, **given)
 
@@ -156,15 +153,6 @@ def test_batches_without_row_numbers_are_for_methods_without_sites_a_row():
             fit(chunks(X, y), method=kind)
 
 
-def test_a_torch_loader_is_a_source():
-    X, y = draw(300)
-    codes = torch.tensor(np.unique(y, return_inverse=True)[1])
-    loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.tensor(X), codes), batch_size=50
-    )
-    assert fit(loader, learn=()).score(X, codes.numpy()) > 0.5
-
-
 class Counting(Arrays):
     """Says how many rows the largest piece had, and how many were asked for."""
 
@@ -182,42 +170,6 @@ def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     source = Counting(X, y)
     fit(source, method="sep", batch_size=100, max_epochs=1)
     assert source.largest == 128 and source.total > 3 * 2000
-
-
-def test_tied_sites_keep_nothing_of_the_rows():
-    X, y = draw(600)
-    few, many = (fit(Arrays(X[:n], y[:n]), method="sep", warm_start=True) for n in (300, 600))
-    assert (
-        len(few._result.continuation.state.sites.tau) == len(many._result.continuation.state.sites.tau) == 0
-    )
-    assert [t.shape for t in few._result.continuation.state.sums] == [
-        t.shape for t in many._result.continuation.state.sums
-    ]
-
-
-def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 500)
-    X, y = draw(3000)
-    X[:, 0] += 5
-    model = fit(Arrays(X, y), learn=(), method="sep", n_inducing=50, max_epochs=1, batch_size=None)
-    Z = model.inducing_points_.reshape(-1, 3)
-    rows = {tuple(x) for x in X}
-    assert all(tuple(z) in rows for z in Z)
-    prior = model._fitted.prior
-    np.testing.assert_allclose(prior.center.numpy(), X.mean(0), rtol=1e-12, atol=1e-12)
-    spread = np.maximum(X.std(0), np.ptp(X, axis=0) / 4)
-    np.testing.assert_allclose(prior.spread.numpy(), spread, rtol=1e-12)
-
-
-def test_a_fit_on_a_source_can_be_continued(tmp_path):
-    X, y = draw(500)
-    source = Arrow(as_table(X, y), "label")
-    model = classifier("sep", n_inducing=10, max_epochs=2, batch_size=100, random_state=0, warm_start=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = model.fit(source).log_marginal_likelihood_
-        second = model.fit(source).log_marginal_likelihood_
-    assert second > first
 
 
 @pytest.mark.parametrize(

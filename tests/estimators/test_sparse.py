@@ -1,7 +1,6 @@
 """Sparse rows of SciPy: the model of the same rows as a dense array, and no table that is dense as a whole above the limit."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
@@ -13,7 +12,6 @@ from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
 from cavity.rows import arrow_tables
 from cavity.rows.batches import source_survey, stream
-from cavity.rows.batches.array_sources import Arrays
 from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
@@ -80,15 +78,6 @@ def test_a_regressor_takes_sparse_rows(make):
     assert model.score(make(X), f) == pytest.approx(dense.score(X, f), abs=1e-9)
 
 
-def test_partial_fit_takes_sparse_rows():
-    X, y, _ = draw(120)
-    models = [classifier("sep", **SHORT) for _ in range(2)]
-    for part in (slice(0, 60), slice(60, 120)):
-        models[0].partial_fit(X[part], y[part], classes=["a", "b", "c"])
-        models[1].partial_fit(sp.csr_array(X[part]), y[part], classes=["a", "b", "c"])
-    assert np.abs(models[1].predict_proba(sp.csr_array(X)) - models[0].predict_proba(X)).max() < 1e-9
-
-
 @pytest.mark.parametrize("make", FORMATS)
 def test_a_large_sparse_table_is_never_dense_as_a_whole(make, method, few_dense_bytes):
     X, y, f = draw()
@@ -112,33 +101,6 @@ def test_a_large_sparse_table_gives_the_model_of_a_memory_map(tmp_path, few_dens
         known = getattr(model.fit(maps, target), predict)(X)
         found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
         assert np.abs(found - known).max() < 1e-9
-
-
-def test_the_sample_of_a_wide_source_has_a_limit_in_bytes(monkeypatch):
-    X, y, _ = draw()
-    monkeypatch.setattr(source_survey, "SAMPLE_BYTES", 8 * 8 * 90)
-    found = source_survey.survey(Arrays(sp.csc_array(X), y), 0)
-    assert found.n_rows == 300 and not found.complete
-    assert np.bincount(found.sample.y).tolist() == [30, 30, 30]
-    assert np.array_equal(found.sample.X, X[found.sample.index])
-
-
-def test_predictions_are_made_a_block_at_a_time(few_dense_bytes):
-    X, y, _ = draw()
-    model = classifier("sep", **SHORT).fit(X, y)
-    assert np.abs(model.predict_proba(sp.csr_matrix(X)) - model.predict_proba(X)).max() < 1e-9
-    assert len(few_dense_bytes) == 6 and max(few_dense_bytes) <= 400
-
-
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_a_model_of_a_frame_prepares_sparse_rows_as_it_does_arrays():
-    X, y, _ = draw(60)
-    frame = pd.DataFrame(X, columns=["tocsr", *"bcdefgh"])
-    frame.iloc[0, 1] = np.nan
-    model = classifier("sep", **SHORT).fit(frame, y)
-    assert np.array_equal(model.predict_proba(sp.csr_array(X)), model.predict_proba(X))
-    found, known = (model.partial_dependence(rows, 1, n_values=3).mean for rows in (sp.csr_array(X), X))
-    assert np.array_equal(found, known)
 
 
 def test_transformers_of_scikit_learn_may_give_sparse_rows():

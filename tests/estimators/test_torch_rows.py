@@ -76,7 +76,7 @@ FOLLOW = {
 
 def fit(kind, convert):
     X_, target, weight = (convert(a) for a in (X, y if kind is GPClassifier else X[:, 0] + X[:, 3], WEIGHT))
-    options = {"effort": "fast"} if kind is GPClassifier else {}
+    options = {"effort": "fast", "ensemble": None} if kind is GPClassifier else {}
     gp = kind(n_inducing=10, max_epochs=3, random_state=0, **options)
     held = X_[::3], target[::3]
     return gp.fit(X_, target, weight, eval_set=held), X_, target, weight
@@ -147,7 +147,8 @@ def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
 
 
 def test_a_report_reads_rows_of_another_library(tmp_path):
+    some = slice(None, None, 5)
     gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(X, y)
-    for name, rows in {"far": (Far(X), Far(y)), "near": (X, y)}.items():
+    for name, rows in {"far": (Far(X[some]), Far(y[some])), "near": (X[some], y[some])}.items():
         report.write_report(gp, tmp_path / name, *rows)
     assert (tmp_path / "far").read_bytes() == (tmp_path / "near").read_bytes()

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier, GPRegressor, Training, load
 from cavity.options import flatten, nest
@@ -15,13 +14,6 @@ from support import toy
 X, y = toy(40, 2)
 FEW = {"n_inducing": 4, "max_epochs": 2, "random_state": 0, "device": "cpu"}
 OTHER = {"tol": 0.5, "learn": ["kernel"], "noise": np.array([0.2]), "dtype": "float32", "share": None}
-
-
-def test_a_grid_search_reaches_the_arguments_of_training() -> None:
-    search = GridSearchCV(GPClassifier("ep", **FEW), {"training__tol": [0.5, 1.0]}, cv=2).fit(X, y)
-    assert search.best_params_["training__tol"] in (0.5, 1.0)
-    assert search.best_estimator_.training == Training(tol=search.best_params_["training__tol"])
-    assert search.estimator.training is None
 
 
 @pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from cavity import BadInput, BadOption, GPClassifier
-from cavity.kernels import RBF
-from cavity.options import nest
 from cavity.prediction.ranked_rows import rank
 from reference.information import monte_carlo
 from support import classifier, toy
@@ -57,26 +55,6 @@ def test_the_epistemic_part_grows_away_from_the_data(C) -> None:
     assert (np.diff(rings) > -1e-3).all() and rings[-1] > 5 * rings[0]
 
 
-@pytest.mark.parametrize("C", [2, 4])
-def test_the_same_rows_get_the_same_numbers_however_they_are_batched(C) -> None:
-    clf, X = fitted("ep", C), new_rows(30)
-    whole = clf.predict_uncertainty(X)
-    for value, again, one in zip(
-        whole, clf.predict_uncertainty(X), clf.predict_uncertainty(X[7:8]), strict=True
-    ):
-        np.testing.assert_array_equal(value, again)
-        assert one[0] == pytest.approx(value[7], abs=1e-12)
-
-
-def test_single_precision_agrees_with_double() -> None:
-    X = new_rows(20)
-    single, double = (
-        fitted("ep", 3, dtype=d, jitter=1e-4).predict_uncertainty(X) for d in ("float32", "float64")
-    )
-    for a, b in zip(single, double, strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-3)
-
-
 def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
     clf, X = fitted("ep", 3), new_rows(25)
     order = clf.rank_for_labeling(X)
@@ -92,16 +70,6 @@ def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
 def test_rank_for_labeling_needs_a_whole_number(n) -> None:
     with pytest.raises(BadOption, match="n="):
         fitted("ep", 2).rank_for_labeling(new_rows(3), n)
-
-
-def test_130_contending_classes_have_finite_parts_and_are_ranked() -> None:
-    X = np.arange(130.0)[:, None]
-    fit = {"kernel": RBF(lengthscale=50.0), "inducing": X[:4], "noise": 10.0, "learn": (), "max_epochs": 3}
-    clf = GPClassifier("sep", **nest(**fit)).fit(X, np.arange(130))
-    got = clf.predict_uncertainty(X[[0, 64, 129]])
-    assert np.isfinite(got).all()
-    np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, rtol=0.02)
-    assert list(clf.rank_for_labeling(X[[0, 129]], 1)) == [got.epistemic[[0, 2]].argmax()]
 
 
 def test_rows_without_an_epistemic_part_are_not_ranked() -> None:

@@ -6,18 +6,9 @@ import torch
 
 from cavity import GPClassifier
 from cavity.inference.posterior import Normal
-from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQuadratic
+from cavity.kernels import Linear
 from cavity.likelihoods import ProbitPairs
 from cavity.options import nest
-
-KERNELS = {
-    "rbf": RBF(),
-    "matern12": Matern12(),
-    "matern32": Matern32(),
-    "matern52": Matern52(),
-    "rational": RationalQuadratic(),
-    "linear": Linear() + RBF(),
-}
 
 
 def model(method="ep", **options):
@@ -40,22 +31,6 @@ def test_a_column_times_a_power_of_two_changes_no_bit_in_mini_batches(table, met
     assert there.log_marginal_likelihood_ == here.log_marginal_likelihood_
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_no_kernel_sees_a_power_of_two(make_table, kernel):
-    X, y, new = make_table(3)
-    unit = np.array([2.0**-7, 1024.0, 1.0])
-    here, there = (model(kernel=KERNELS[kernel], max_epochs=3).fit(X * u, y) for u in (1.0, unit))
-    np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
-
-
-@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
-def test_no_choice_of_inducing_points_sees_a_power_of_two(make_table, inducing):
-    X, y, new = make_table(3)
-    unit = np.array([2.0**-7, 1024.0, 1.0])
-    here, there = (model(inducing=inducing, max_epochs=3).fit(X * u, y) for u in (1.0, unit))
-    np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
-
-
 @pytest.mark.parametrize("unit", [1000.0, np.array([1000.0, 1.0, 1e-3]), 3.7])
 def test_any_other_unit_changes_nothing_but_rounding(table, method, unit):
     X, y, new = table
@@ -73,32 +48,6 @@ def test_an_offset_changes_little(table, method):
     np.testing.assert_allclose(there.predict_proba(new + offset), here.predict_proba(new), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
-def test_the_order_of_rows_does_not_matter(make_table, method, inducing):
-    X, y, new = make_table(3)
-    order = np.random.default_rng(1).permutation(len(X))
-    here = model(method, inducing=inducing).fit(X, y)
-    there = model(method, inducing=inducing).fit(X[order], y[order])
-    np.testing.assert_allclose(there.predict_proba(new), here.predict_proba(new), atol=1e-9, rtol=0)
-
-
-def in_pieces(call, rows, size):
-    return np.concatenate([call(rows[i : i + size]) for i in range(0, len(rows), size)], axis=-2)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7, 20])
-def test_batching_rows_at_predict_changes_nothing(make_table, classes):
-    """Also when the rows of a batch are as many as the classes."""
-    X, y, new = make_table(classes, rows=2 * classes + 30, new=3)
-    rows = np.concatenate([X[:classes], new, 100 * new])  # near, far, and very far
-    fitted = model().fit(X, y)
-    np.testing.assert_allclose(fitted.predict_proba(rows).sum(1), 1, atol=1e-12)
-    for call in (fitted.predict_proba, fitted.predict_log_proba, lambda x: latent(fitted, x)):
-        whole = call(rows)
-        for size in (1, classes):
-            np.testing.assert_allclose(in_pieces(call, rows, size), whole, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("classes", [5, 16, 17, 40])
 def test_rows_with_few_rivals_do_not_notice_rows_with_many(classes):
     """Beyond 16 classes only those that can win are integrated: which ones must be each row's own affair."""
@@ -114,15 +63,6 @@ def test_rows_with_few_rivals_do_not_notice_rows_with_many(classes):
     each = torch.cat([predict(m[None], v[None]) for m, v in zip(*f, strict=True)])
     torch.testing.assert_close(each.exp(), whole.exp(), rtol=0, atol=1e-10)
     torch.testing.assert_close(each, whole, rtol=1e-10, atol=1e-10)
-
-
-def test_a_row_predicts_the_same_among_any_others(make_table):
-    X, y, new = make_table(5)
-    fitted = model().fit(X, y)
-    order = np.random.default_rng(2).permutation(len(new))
-    np.testing.assert_allclose(
-        fitted.predict_proba(new[order]), fitted.predict_proba(new)[order], atol=1e-12, rtol=0
-    )
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier, GPRegressor
-from cavity.kernels import RBF, Matern52
+from cavity.kernels import Matern52
 from cavity.options import nest
 from support import toy
 
@@ -29,19 +29,6 @@ def same(one, other, new, tol):
     np.testing.assert_allclose(one.noise_, other.noise_, rtol=tol)
 
 
-@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
-@pytest.mark.parametrize("n_inducing", [7, 0.2])
-def test_weights_are_repetitions_for_every_choice_of_inducing_points(
-    make_table, method, inducing, n_inducing
-):
-    X, y, new = make_table(3)
-    w = counts(len(y))
-    options = {"inducing": inducing, "n_inducing": n_inducing}
-    weighted = model(method, **options).fit(X, y, sample_weight=w)
-    repeated = model(method, **options).fit(X.repeat(w, axis=0), y.repeat(w))
-    same(weighted, repeated, new, 1e-10)
-
-
 @pytest.mark.parametrize("schedule", ["inner-exact", "outer"])
 def test_weights_are_repetitions_on_every_schedule(make_table, schedule):
     X, y, new = make_table(3)
@@ -52,15 +39,6 @@ def test_weights_are_repetitions_on_every_schedule(make_table, schedule):
     same(weighted, repeated, new, 1e-9)
 
 
-def test_fractions_of_a_row_add_up(table, method):
-    """Repeating rows of fractional weight is adding their weights, where both stand for at least one row."""
-    X, y, new = table
-    w = np.random.default_rng(2).uniform(1.0, 3.0, size=len(y))
-    weighted = model(method).fit(X, y, sample_weight=2 * w)
-    repeated = model(method).fit(np.tile(X, (2, 1)), np.tile(y, 2), sample_weight=np.tile(w, 2))
-    same(weighted, repeated, new, 1e-10)
-
-
 def test_ones_and_none_are_the_same_bits(table, method):
     X, y, new = table
     none, ones = (model(method).fit(X, y, sample_weight=w) for w in (None, np.ones(len(y))))
@@ -68,33 +46,6 @@ def test_ones_and_none_are_the_same_bits(table, method):
     a, b = (model(method).fit(X, y, sample_weight=w) for w in (2, np.full(len(y), 2.0)))
     np.testing.assert_array_equal(a.predict_proba(new), b.predict_proba(new))
     assert not np.allclose(a.predict_proba(new), none.predict_proba(new))
-
-
-@pytest.mark.parametrize("batch_size", [None, 20], ids=["full", "mini-batches"])
-@pytest.mark.parametrize("span", [(1e-4, 1e-4), (1e3, 1e3), (1e-4, 1e3)], ids=str)
-def test_weights_from_tiny_to_huge_fit(table, method, span, batch_size):
-    X, y, new = table
-    w = np.geomspace(*span, len(y))
-    np.random.default_rng(0).shuffle(w)
-    fitted = model(method, batch_size=batch_size, max_epochs=10).fit(X, y, sample_weight=w)
-    p = fitted.predict_proba(new)
-    mean, var = fitted.predict_latent(new)
-    assert np.isfinite(mean).all() and (var > 0).all()
-    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
-    assert np.isfinite(fitted.log_marginal_likelihood_) and fitted.log_marginal_likelihood_ < 0
-    heaviest = w >= np.quantile(w, 0.5)
-    if span[1] >= 1:
-        assert np.average(fitted.predict(X) == y, weights=w) > 0.5
-        assert np.mean(fitted.predict(X[heaviest]) == y[heaviest]) > 0.4
-
-
-def test_a_heavy_row_rules(table, method):
-    X, y, _ = table
-    options = {"learn": (), "inducing": X[:20], "max_epochs": 40}
-    classes = len(np.unique(y))
-    other = np.r_[X, X[:1]], np.r_[y, (y[0] + 1) % classes]
-    heavy = model(method, **options).fit(*other, sample_weight=np.r_[np.ones(len(y)), 1e3])
-    assert heavy.predict_proba(X[:1])[0, (y[0] + 1) % classes] > 0.9
 
 
 def test_all_weights_tiny_is_hardly_any_evidence(table, method):
@@ -146,17 +97,6 @@ def test_class_weight_multiplies_sample_weight_and_keeps_names(make_table):
     here = model(class_weight={"a": 2.0}).fit(X, names, sample_weight=w)
     there = model().fit(X, names, sample_weight=w * np.where(names == "a", 2.0, 1.0))
     np.testing.assert_array_equal(here.predict_proba(new), there.predict_proba(new))
-
-
-def test_balancing_helps_a_rare_class(make_table):
-    rng = np.random.default_rng(0)
-    X = np.r_[rng.normal(size=(190, 2)), rng.normal(loc=1.5, size=(10, 2))]
-    y = np.r_[np.zeros(190), np.ones(10)]
-    plain, balanced = (
-        model(class_weight=how, kernel=RBF(), max_epochs=15).fit(X, y) for how in (None, "balanced")
-    )
-    rare = y == 1
-    assert balanced.score(X[rare], y[rare]) > 0.7 > plain.score(X[rare], y[rare])
 
 
 @pytest.mark.parametrize(

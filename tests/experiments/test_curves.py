@@ -1,7 +1,5 @@
 """Test scores during a run."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -31,26 +29,3 @@ def test_moments_are_updates_and_passes_follow(data: Split) -> None:
     assert moments == sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
     assert [row["passes"] for row in curve.rows] == pytest.approx([m / 3 for m in moments])
     assert [row["seconds"] for row in curve.rows] == sorted(row["seconds"] for row in curve.rows)
-
-
-def test_on_full_batches_an_update_is_a_pass(data: Split) -> None:
-    curve = record(data, None, 9)
-    assert [row["passes"] for row in curve.rows] == [row["moment"] for row in curve.rows]
-    assert curve.rows[-1]["moment"] == 9
-
-
-def test_a_state_that_the_next_step_rejects_is_scored_one_step_later(
-    data: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true, calls = curves.score_predictions, []
-
-    def scores(*args: object) -> dict[str, float]:
-        calls.append(args)
-        found = true(*args)
-        return found | {"nll": math.nan} if len(calls) == 2 else found
-
-    monkeypatch.setattr(curves, "score_predictions", scores)
-    curve = record(data, 30, 8)
-    wanted = sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
-    assert [row["moment"] for row in curve.rows] == [wanted[0], wanted[1] + 1, *wanted[2:]]
-    assert all(math.isfinite(row["nll"]) for row in curve.rows)

@@ -54,11 +54,6 @@ def test_a_variational_curve_lies_below_its_log_probability() -> None:
     assert seconds == sorted(seconds) and seconds[0] > 0
 
 
-def test_the_history_of_a_schedule_has_one_row_per_update() -> None:
-    rows = fits.run_job(Job("history", "toy", 0, "inner-exact", "4", options=BATCH), Context())
-    assert [r["moment"] for r in rows] == [1, 2, 3] and rows[-1]["last"] == 1 and rows[-1]["nll"] > 0
-
-
 def test_the_toy_keeps_its_points_and_regions_and_learns_nothing_else() -> None:
     options = BATCH | {"learn": ("inducing",), "noise": 0.01}
     (row,) = fits.run_job(Job("points", "toy", 0, "ep", "5", options=options), Context())
@@ -69,20 +64,18 @@ def test_the_toy_keeps_its_points_and_regions_and_learns_nothing_else() -> None:
     assert 0 <= near <= 1 and far >= 0 and 0 <= out <= 1
 
 
-def test_coinciding_points_overlap_and_points_of_a_grid_do_not() -> None:
+def test_points_that_coincide_overlap_and_a_straight_boundary_is_as_far_as_the_coordinate() -> None:
     grid = np.stack(np.meshgrid(np.arange(3.0), np.arange(3.0)), -1).reshape(1, 9, 2).astype(np.float32)
     assert toy.overlap(grid) == 0
     assert toy.overlap(np.concatenate([grid, grid], 1)) == 1
-
-
-def test_the_distance_to_a_straight_boundary_is_that_of_the_coordinate() -> None:
     regions = (toy.make_grid()[:, 0] > 0).astype(np.uint8).reshape(toy.GRID, toy.GRID)
     Z = np.array([[[1.0, 0.3], [-1.0, -2.0], [1.0, 1.0]]], dtype=np.float32)
     assert toy.boundary_distance(Z, toy.find_boundary(regions)) == pytest.approx(1, abs=0.1)
 
 
-def test_labels_of_the_toy_belong_to_smooth_functions_in_its_box() -> None:
-    data, other = sets.make_toy(1000, 0), sets.make_toy(1000, 1)
-    nearest = ((data.X_test[:, None] - data.X[None]) ** 2).sum(-1).argmin(1)
-    assert (data.y[nearest] == data.y_test).mean() > 0.9 and (data.X != other.X).any()
-    assert (np.abs(data.X) <= sets.BOX).all() and set(data.y) == {0, 1, 2}
+def test_folds_of_a_shuffle_are_disjoint_and_cover_the_rows() -> None:
+    X, y = np.arange(40.0)[:, None], np.repeat([0, 1], 20)
+    folds = [sets._fold(X, y, number) for number in range(10, 20)]
+    assert sorted(np.concatenate([f.X_test[:, 0] for f in folds])) == list(range(40))
+    assert all((f.y_test == 0).sum() == 2 and len(f.y) == 36 for f in folds)
+    assert (sets._fold(X, y, 0).X_test != folds[0].X_test).any()

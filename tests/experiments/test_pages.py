@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import page, runner, tables, wide
+from experiments import page, runner, tables
 from experiments.jobs import ResultFile
 from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
 from experiments.sets import UCI
@@ -79,10 +79,3 @@ def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_other
     assert not runner.find_disagreement(old, other | {"nll": 0.55}, 0.1)
     assert "nll" in runner.find_disagreement(old, other | {"nll": 0.61}, 0.1)
     assert "nll" in runner.find_disagreement(old, other | {"nll": math.nan}, 0.1)
-
-
-def test_the_critical_difference_is_nemenyis() -> None:
-    assert wide.critical_difference(14, 25) == pytest.approx(3.97, abs=0.005)
-    assert wide.critical_difference(2, 1) == pytest.approx(
-        1.96, abs=0.005
-    )  # q / √2 of two means is the normal's

@@ -13,7 +13,7 @@ JOB = Job("score", "wine", 0, "ep", "10%", options={"max_epochs": 250})
 
 def row(job: Job, **values: float) -> Row:
     blank = {"dataset": job.dataset, "split": job.split, "method": job.method, "inducing": job.inducing}
-    return blank | {"flip": job.flip, "settings": job.settings, "nll": 0.1, "note": "a, b"} | values
+    return blank | {"flip": job.flip, "settings": job.settings, "nll": 0.1} | values
 
 
 def test_what_is_added_is_read_back(tmp_path: Path) -> None:
@@ -38,12 +38,15 @@ def test_a_file_cut_at_any_byte_loses_only_what_was_cut(tmp_path: Path) -> None:
         assert file.finished() == {JOB.key, second.key}
 
 
-def test_a_file_cut_within_its_head_is_begun_again(tmp_path: Path) -> None:
+def test_a_broken_head_is_begun_again_and_unknown_columns_are_refused(tmp_path) -> None:
     file = ResultFile(tmp_path / "rows.csv")
     file.path.write_text("dataset,spl")
     file.repair()
     file.append([row(JOB)])
     assert file.finished() == {JOB.key}
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(BadFile, match="unknown columns"):
+        ResultFile(tmp_path / "rows.csv", COLUMNS).read()
 
 
 def test_a_curve_without_its_end_is_not_finished_and_is_dropped(tmp_path: Path) -> None:
@@ -55,21 +58,6 @@ def test_a_curve_without_its_end_is_not_finished_and_is_dropped(tmp_path: Path) 
     file.append([row(JOB, moment=1, last=0), row(JOB, moment=2, last=1)])
     file.repair()
     assert len(file.read()) == 2 and file.finished() == {JOB.key}
-
-
-def test_rows_are_sorted_by_what_they_are(tmp_path: Path) -> None:
-    file = ResultFile(tmp_path / "rows.csv")
-    file.append([row(replace(JOB, inducing=m, split=s)) for m in ("20%", "5%", "10%") for s in (10, 9)])
-    file.sort()
-    assert [(r["inducing"], r["split"]) for r in file.read()] == [
-        (m, s) for m in ("5%", "10%", "20%") for s in (9, 10)
-    ]
-
-
-def test_a_file_with_unknown_columns_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadFile, match="unknown columns"):
-        ResultFile(tmp_path / "rows.csv", COLUMNS).read()
 
 
 def test_the_fingerprint_is_of_the_settings_and_not_of_the_split() -> None:

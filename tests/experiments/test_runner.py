@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cavity.errors import BadOption
-from experiments import runner, workers
+from experiments import workers
 from experiments.jobs import Job
 from experiments.runner import RunOptions, plan, run_target
-from experiments.targets import TARGETS, Selection, Target, find_target
+from experiments.targets import TARGETS, Selection, Target
 
 
 @pytest.mark.slow
@@ -64,29 +64,12 @@ def test_with_a_budget_first_splits_come_first_and_without_one_long_fits(tmp_pat
     assert [seconds[j] for j in free] == sorted(seconds.values(), reverse=True)
 
 
-def test_the_time_of_a_fit_is_learnt_from_its_other_splits() -> None:
-    job, other = (Job("score", "wine", s, "ep", "10%", options={"max_epochs": 250}) for s in range(2))
-    row = {"settings": other.settings, "dataset": "wine", "seconds": 42.0}
-    assert runner.expected_seconds([job], [row])[job] == 42.0
-    assert runner.expected_seconds([job], [])[job] == runner.seconds_from_size(job) > 0
-
-
 @pytest.mark.parametrize(
     "selection", [Selection(sets=("nowhere",)), Selection(methods=("nothing",)), Selection(inducing=("7%",))]
 )
 def test_what_a_target_does_not_have_is_refused(selection: Selection) -> None:
     with pytest.raises(BadOption, match="this target has"):
         selection.apply(TARGETS["table2"])
-
-
-def test_an_unknown_target_is_refused_with_those_there_are() -> None:
-    with pytest.raises(BadOption, match="fig5-mnist"):
-        find_target("fig9")
-
-
-def test_fewer_epochs_never_count_as_the_full_fit() -> None:
-    full = {job.key for job in TARGETS["table2"].jobs()}
-    assert not full & {job.key for job in Selection(epochs=5).apply(TARGETS["table2"])}
 
 
 def test_the_table_has_the_papers_cells() -> None:

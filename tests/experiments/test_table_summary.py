@@ -1,6 +1,5 @@
 """Tables and curve: every method has the same rows, and the arithmetic of the summaries is what their words say."""
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -14,15 +13,7 @@ from experiments.table_summary import Result
 
 
 def result(method: str, nll: float, table: str = "a", seed: int = 0, **more: object) -> Result:
-    facts = {
-        "collection": "raw",
-        "use": "report",
-        "rows": 80,
-        "columns": 3,
-        "classes": 2,
-        "tested": 20,
-        "error": 0.1,
-    }
+    facts = dict(collection="raw", use="report", rows=80, columns=3, classes=2, tested=20, error=0.1)
     facts |= {"se": 0.03, "fit": 1.0, "predict": 0.1, "machine": "x", "code": ""}
     return Result(**facts | {"method": method, "nll": nll, "table": table, "seed": seed} | more)
 
@@ -83,14 +74,6 @@ def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
     assert capsys.readouterr().out.count("1 fits to do") == 2
 
 
-def test_small_tables_take_every_seed_and_large_ones_the_first(folder) -> None:
-    index = {"small": {"rows": 1599, "use": "choose"}, "large": {"rows": 1600, "use": "choose"}}
-    (folder / "raw" / "index.json").write_text(json.dumps(index))
-    args = argparse.Namespace(collection="raw", use="choose", only=None, seeds="4,5", methods="a,b")
-    jobs = [(job["method"], job["table"], job["seed"]) for job in table_runs.make_jobs(args)]
-    assert jobs == [(m, *rest) for m in "ab" for rest in (("large", 4), ("small", 4), ("small", 5))]
-
-
 @pytest.mark.parametrize("member", table_fits.MEMBERS)
 def test_a_pool_without_a_member_has_all_others(member, monkeypatch) -> None:
     from cavity.fitting import classification, members
@@ -146,40 +129,11 @@ def test_a_law_is_broken_beyond_two_paired_errors() -> None:
     assert "logistic regression | 1 of 1 | a (+0.250 ± 0.000)" in table_summary.law_table(results)
 
 
-def test_errors_of_seeds_shrink_with_their_number() -> None:
-    results = [result("lr", 0.4, seed=s) for s in range(4)]
-    results += [result("default", 0.5, seed=s, se_lr=0.06) for s in range(4)]
-    (found,) = table_summary.find_excess(results, "default", "lr")
-    assert found.mean == pytest.approx(0.1) and found.se == pytest.approx(0.03)
-
-
 def test_an_estimate_covers_within_two_errors_of_its_own_and_the_test_rows() -> None:
     near, far = (
         result("default", 0.5, t, estimate=e, estimate_se=0.04) for t, e in (("a", 0.59), ("b", 0.61))
     )
     assert table_summary.find_coverage([near, far], "default") == (1, 2, pytest.approx(2.0))
-
-
-def test_fast_is_slow_above_half_of_the_default() -> None:
-    results = [
-        result(m, 0.5, t, fit=s)
-        for t, times in (("a", (4, 2)), ("b", (4, 3)))
-        for m, s in zip(("default", "fast"), times, strict=True)
-    ]
-    assert table_summary.find_slow(results) == {"b": pytest.approx(0.75)}
-
-
-def test_what_a_member_buys_is_the_ratio_without_it() -> None:
-    results = [result("default", 0.5), result("default-forest", 0.6, fit=0.5)]
-    assert "| forest | 1 | 1.2000 | 1 | 0.50 |" in table_summary.member_table(results)
-
-
-def test_results_survive_a_file(tmp_path) -> None:
-    results = table_summary.make_results([record("lr", [0.5, 1.5]), record("default", [0.5, 1.0])])
-    table_summary.write_results(tmp_path / "r.csv", results)
-    again = table_summary.read_results(tmp_path / "r.csv")
-    assert table_summary.law_table(again) == table_summary.law_table(results)
-    assert [r.key for r in again] == [r.key for r in results] and math.isnan(again[0].se_hgb)
 
 
 # ---------------------------------------------------------------- the curve
@@ -193,52 +147,11 @@ def points() -> list[Result]:
     ]
 
 
-def test_a_table_has_the_sizes_that_its_training_rows_allow(monkeypatch) -> None:
-    rows = {"numeric": {"letter": 20_000, "magic": 4000}, "large": {"storms": 1250}}
-    monkeypatch.setattr(
-        row_curve, "list_tables", lambda c: [table_data.Entry(c, n, k, "") for n, k in rows[c].items()]
-    )
-    args = argparse.Namespace(only="letter,magic,storms", sizes="300,1000,3000,10000,30000", methods="hgb")
-    found = [(job["train_rows"], job["table"]) for job in row_curve.make_jobs(args)]
-    assert found == [(n, t) for n in (300, 1000) for t in ("letter", "magic", "storms")] + [
-        (3000, "letter"),
-        (3000, "magic"),
-        (10_000, "letter"),
-    ]
-
-
-def test_ratios_of_a_size_are_over_its_tables() -> None:
-    lines = row_curve.size_table(points()).splitlines()[2:]
-    assert [line.split(" | ")[:2] for line in lines] == [["| 300", "2"], ["| 3,000", "1"]]
-    assert "6.32" in lines[0] and "15.00" in lines[1] and "0.750" in lines[1]  # √(10 · 4), 30 / 2
-
-
-def test_fits_below_a_second_need_no_ratio() -> None:
-    said = row_curve.goal_sentence(points())
-    assert "at 1 of 3 points: a with 3,000 rows (15)" in said and "higher at none" in said
-
-
 def test_a_page_without_results_says_how_to_make_them_and_with_results_shows_all(tmp_path: Path) -> None:
     assert "python -m experiments curve" in row_curve.write_block(tmp_path)
     table_summary.write_results(tmp_path / row_curve.FILE, points())
     text = row_curve.write_block(tmp_path)
     assert "| a | 3,000 | 30 s, 0.300 | 2 s, 0.400 |" in text
-
-
-def test_the_picture_carries_the_digest_of_what_it_shows(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    table_summary.write_results(tmp_path / row_curve.FILE, points())
-    row_curve.draw(tmp_path, tmp_path / "curve.png")
-    assert row_curve.digest(tmp_path).encode() in (tmp_path / "curve.png").read_bytes()
-
-
-def test_ranks_take_the_seeds_that_all_methods_have() -> None:
-    results = [result("p", 0.2), result("p", 0.9, seed=1), result("q", 0.3)]
-    assert {m: c.mean for m, c in table_summary.find_ranks(results, ["p", "q"]).items()} == {
-        "p": 1.0,
-        "q": 2.0,
-    }
-    assert table_summary.find_ranks([result("p", 0.2), result("q", 0.3, "b")], ["p", "q"]) == {}
 
 
 def test_the_curve_shows_seconds_of_one_machine_and_marks_others() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from cavity import GPClassifier, GPRegressor
-from cavity.fitting import classification
+from cavity.fitting import folds
 from support import toy
 
 QUICK = {"n_inducing": 6, "max_epochs": 4, "random_state": 0}
@@ -77,7 +77,7 @@ def limits(monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_the_model_uses_the_given_validation_rows_and_makes_no_folds(wrappers, limits, monkeypatch):
     """It made folds of its own, took 80 % of the time for training and pooled with trees."""
-    monkeypatch.setattr(classification, "fit_fold", pytest.fail)
+    monkeypatch.setattr(folds, "fit_fold", pytest.fail)
     member = wrappers[0].CavityModel("multiclass", QUICK)
     other = pd.concat([LABELS[60:89], pd.Series(["unseen"])])
     member._fit(FRAME[:60], LABELS[:60], X_val=FRAME[60:], y_val=other, time_limit=100.0)

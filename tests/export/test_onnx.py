@@ -21,7 +21,7 @@ METHODS += [{"method": "rep", "epsilon": 0.1}, {"method": "vi", "likelihood": "s
 
 def fitted(C: int = 3, **options) -> GPClassifier:
     X, y = toy(50, C, 3)
-    settings = {"n_inducing": 6, "max_epochs": 3, "effort": "fast", "random_state": 0}
+    settings = {"n_inducing": 6, "max_epochs": 3, "calibration": None, "random_state": 0}
     return classifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
 
 
@@ -106,21 +106,6 @@ def test_single_precision_of_the_model_or_of_the_rows(model, rows) -> None:
     assert session(clf, dtype=rows).run(["probabilities"], {"X": X})[0].dtype == rows
 
 
-def test_any_number_of_rows() -> None:
-    run, X = session(fitted()), new_rows()
-    whole = run.run(["probabilities"], {"X": X})[0]
-    for n in (1, 7):
-        np.testing.assert_allclose(run.run(["probabilities"], {"X": X[:n]})[0], whole[:n], atol=1e-12)
-    assert run.run(["probabilities"], {"X": X[:0]})[0].shape == (0, 3)
-
-
-@pytest.mark.parametrize("C", [2, 3, 20])
-def test_far_rows_and_sure_ones_have_finite_probabilities(C) -> None:
-    clf = fitted(C, kernel=kernels.Linear(variance=1e4), noise=1e-4, learn=())
-    X = new_rows(6) * 1e3
-    assert_same(clf, X, 1e-6)
-
-
 @pytest.mark.parametrize(
     "names", [["no", "yes", "<b>ü"], [-3, 5, 1000], [1.0, 2.0, 4.0], [True, False]], ids=str
 )
@@ -182,6 +167,7 @@ def fit_numbers(method: str) -> GPRegressor:
         (lambda: fitted(kernel=kernels.RBF() + Bent()), "Bent", {}),
         (fitted, "int8", {"dtype": "int8"}),
         (lambda: fitted(3, method="laplace"), "couples", {}),
+        (lambda: fitted(2, inducing="spectrum"), "ONNX", {}),
         (lambda: fit_numbers("nystrom"), "training rows", {}),
         (lambda: fit_numbers("cg"), "training rows", {}),
         (lambda: fit_numbers("bcm"), "committee", {}),

@@ -1,7 +1,6 @@
 """An ONNX graph of a model of a frame takes raw columns, each with its name, and says what `predict_proba` says of the frame."""
 
 import json
-import warnings
 
 import numpy as np
 import onnxruntime
@@ -13,6 +12,7 @@ from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.rows.columns.dates import find_season, find_weekdays, find_years
 from cavity.rows.frames import Prepared
+from support import without_warnings
 
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}
 
@@ -87,8 +87,7 @@ def test_new_categories_and_missing_cells_count_as_in_python(fitted):
     new["eggs"] = new["eggs"].astype(float)
     new.loc[10:19, ["eggs", "v1"]] = np.nan
     model = export.onnx_model(clf)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         expected = clf.predict_proba(new)
     assert np.abs(expected[:10] - clf.predict_proba(table)[:10]).max() > 1e-3
     np.testing.assert_allclose(run(model, ["probabilities"], as_inputs(model, new))[0], expected, atol=1e-9)

@@ -61,8 +61,6 @@ REGRESSORS = {
     "sd-information": (SubsetOfData(selection="information"), {}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
     "vi-spectrum": ("vi", {"inducing": "spectrum"}),
-    "vi-newton": ("vi", {"optimizer": "newton", "learn": ("kernel", "noise"), "max_epochs": 1}),
-    "svi-sag": (SVGP(q_update="gradient"), {"optimizer": "sag", "batch_size": 40}),
 }
 # slower than two seconds each
 SLOW = {

@@ -23,9 +23,8 @@ from .factors import PanelProbit, Probit, Robust, pair_sides
 from .robust import largest_probabilities
 from .solver import EPResult, run
 
+
 # --- latents ---------------------------------------------------------------------------------------------
-
-
 class SparseModel(NamedTuple):
     """Values u_c at the inducing inputs; K = k(Z, Z) + jitter·mean(diag k(Z, Z))·I."""
 
@@ -84,8 +83,6 @@ def project(K, cross, var):
 
 
 # --- factors in their places -----------------------------------------------------------------------------
-
-
 def weighted_powers(weights, power):
     """ω copies of a row at power p: remove p·min(1, 1/ω) of their joint site, match Φ^(p·min(1, ω))."""
     removed = power * np.minimum(1, 1 / np.maximum(weights, 1))
@@ -121,8 +118,6 @@ def robust_factors(model: SparseModel, X, y, epsilon, adaptive=False):
 
 
 # --- methods ---------------------------------------------------------------------------------------------
-
-
 def sparse_ep(X, y, Z, kernels, noise=1.0, jitter=1e-6, weights=None, power=1.0, **options) -> EPResult:
     """EP with probit factors, or power EP; weights (N,)."""
     model = build_model(Z, kernels, noise, jitter)
@@ -162,8 +157,6 @@ def full_multiclass_ep(K, y, noise, **options) -> EPResult:
 
 
 # --- predictions -----------------------------------------------------------------------------------------
-
-
 def site_totals(result: EPResult):
     """T_nc, U_nc: the sites of point n on class c added up, each (N, C)."""
     f, shape = result.factor, (result.factor.rows.max() + 1, len(result.mean))

@@ -66,8 +66,6 @@ def logistic_elbo(mu, Sigma, gram_, nodes=60):
 
 
 # --- the evidence ------------------------------------------------------------------------------------------
-
-
 def test_5_the_determinant_of_laplace_is_that_of_one_plus_kw():
     """−½ log|B| completes log q(y) for a Gaussian likelihood, where Laplace is exact, with |B| = |I + KW|."""
     kernel = rbf(X, X, 1.1, 1.7)
@@ -114,8 +112,6 @@ def test_2_1_1_the_gradient_of_the_collapsed_bound_holds():
 
 
 # --- stochastic variational inference ----------------------------------------------------------------------
-
-
 def test_9_the_gradient_in_the_first_expectation_parameter_has_the_other_sign():
     beta2 = np.outer(MU, MU) + SIGMA
     true = slope(lambda b: elbo(b, beta2 - np.outer(b, b), K), MU)
@@ -162,8 +158,6 @@ def test_2_2_the_gradient_in_the_mean_subtracts_the_prior():
 
 
 # --- bounds of the logistic --------------------------------------------------------------------------------
-
-
 def test_2_3_1_the_derivative_of_b_holds_inside_a_trace_only():
     Lam = np.diag(bounds.jaakkola_lambda(np.abs(XI)))
     gaps = []

@@ -9,7 +9,6 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from . import kernels
 from .factors import power_moments
 from .probit import hazard, power_derivatives, probit_derivatives
 from .robust import (
@@ -24,31 +23,7 @@ from .robust import (
 from .tilted import bend
 
 # --- kernels ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52", "rational_quadratic", "linear"])
-def test_kernel_is_a_symmetric_positive_semidefinite_function(name):
-    X = np.random.default_rng(1).normal(size=(12, 3))
-    K = getattr(kernels, name)(X, X, variance=1.7)
-    np.testing.assert_allclose(K, K.T, atol=1e-14)
-    assert np.linalg.eigvalsh(K).min() > -1e-10
-    if name != "linear":
-        np.testing.assert_allclose(np.diag(K), 1.7)
-
-
-def test_rational_quadratic_with_large_alpha_is_rbf():
-    X = np.random.default_rng(2).normal(size=(6, 2))
-    close = kernels.rational_quadratic(X, X, 0.7, 2.0, alpha=1e7)
-    np.testing.assert_allclose(close, kernels.rbf(X, X, 0.7, 2.0), atol=1e-6)
-
-
-def test_matern12_with_one_scale_per_column_by_hand():
-    k = kernels.matern12(np.array([[0.0, 0.0]]), np.array([[3.0, 8.0]]), np.array([1.0, 2.0]), 2.0)
-    assert k[0, 0] == pytest.approx(2 * np.exp(-5))
-
-
 # --- one probit factor -----------------------------------------------------------------------------------
-
 CASES = [
     (0.3, 1.2, 0.5),
     (-4.0, 0.7, 0.2),
@@ -112,8 +87,6 @@ def test_power_one_is_the_closed_form(case):
 
 
 # --- P(f_y largest) --------------------------------------------------------------------------------------
-
-
 def wide(rng, C):
     """Means in ±50, variances in 1e-6…1e4."""
     return rng.uniform(-50, 50, C), 10 ** rng.uniform(-6, 4, C)
@@ -196,13 +169,6 @@ def test_derivatives_by_adaptive_quadrature_are_finite_differences():
 def test_derivatives_are_finite_differences_in_the_tail():
     mean, var = np.array([-20.0, 9.0, 14.0, -1.0]), np.array([0.5, 0.4, 0.7, 2.0])
     assert assert_finite_differences(0, mean, var, 0.0, atol=1e-8).log_s < -300
-
-
-def test_shifting_every_mean_changes_nothing():
-    rng = np.random.default_rng(7)
-    for C in (3, 8):
-        got = robust_moments(1, *everyday(rng, C), 0.05, adaptive=False)
-        assert got.d1.sum() == pytest.approx(0, abs=1e-12)
 
 
 def test_both_forms_of_the_second_derivative_agree():

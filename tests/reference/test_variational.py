@@ -37,7 +37,6 @@ from .variational import (
 )
 
 # --- variational bounds ----------------------------------------------------------------------------------
-
 EPSILON = 1e-3
 ROBUST = partial(expected_robust_max, epsilon=EPSILON)
 LIKELIHOODS = {
@@ -187,8 +186,6 @@ def test_pairwise_maximum_is_the_limit_of_power_ep():
 
 
 # --- the true evidence -----------------------------------------------------------------------------------
-
-
 def test_robust_likelihood_of_the_samples_is_the_quadrature():
     data, t = setting()[1], np.random.default_rng(0).normal(size=(3, 6, 3))
     got = robust_max_log_likelihood(data, t, 0.02)

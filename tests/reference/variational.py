@@ -93,8 +93,6 @@ def to_inducing(model, mean, cov):
 
 
 # --- the bounds at a given q -----------------------------------------------------------------------------
-
-
 def bound(data: Whitened, mean, cov, expected) -> float:
     """expected(data, m, v).value − KL, for any of the E log p below."""
     return expected(data, *marginals(data, mean, cov)).value - kl(mean, cov)
@@ -130,8 +128,6 @@ def softmax_bound_mc(data: Whitened, mean, cov, samples=100_000, seed=0) -> Esti
 
 
 # --- E log p with derivatives, and the maximum -----------------------------------------------------------
-
-
 def expected_robust_max(data: Whitened, m, v, epsilon, adaptive=False) -> Expected:
     """E = log(ε/C) + [log(1−ε+ε/C) − log(ε/C)]·S;  ∂S = S·∂log S.
 
@@ -239,13 +235,7 @@ def maximise(data: Whitened, expected, start=None, max_iterations=2000) -> VIRes
     """
     _, C, M = data.a.shape
     x = np.zeros(C * M + C * M * (M + 1) // 2) if start is None else start
-    options = {
-        "maxiter": max_iterations,
-        "maxfun": 10 * max_iterations,
-        "maxcor": 50,
-        "ftol": 0,
-        "gtol": 1e-9,
-    }
+    options = dict(maxiter=max_iterations, maxfun=10 * max_iterations, maxcor=50, ftol=0, gtol=1e-9)
     found = minimize(negative_bound, x, (data, expected), "L-BFGS-B", jac=True, options=options)
     mean, lower = unpack(found.x, C, M)
     cov = lower @ np.swapaxes(lower, 1, 2)

@@ -6,13 +6,13 @@ Needs chromium; `make test-browser` installs it. Nothing is installed here.
 import re
 import shutil
 import subprocess
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cavity import GPClassifier, report
+from support import without_warnings
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for found in map(shutil.which, NAMES) if found), None)
@@ -72,8 +72,7 @@ def written(tmp_path_factory) -> tuple[Path, Path, int]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))
     y = np.array(["<b>a</b>", "b", "c"])[(X[:, 0] + rng.normal(size=90) > 0).astype(int) + (X[:, 1] > 0.5)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         clf = GPClassifier(effort="fast", n_inducing=6, max_epochs=4, random_state=0).fit(X, y)
     folder = tmp_path_factory.mktemp("browser")
     path = report.write_report(clf, folder / "report.html", X, y)
@@ -112,6 +111,6 @@ def test_tables_filter_and_sort_marks_have_tooltips_and_a_phone_needs_no_scrolli
     up, down = ([int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";"))
     assert up == sorted(up) == down[::-1] and len(up) == int(total)
     assert re.search(r"rows: says \d+%, right \d+%", find(dom, "tip-text"))
-    assert int(find(dom, "folded")) == text.count("<details>") == 3
+    assert int(find(dom, "folded")) == text.count("<details>") == 4
     assert int(find(dom, "drawn")) == text.count("<svg") > 4
     assert int(find(dom, "wide")) <= 0

@@ -11,16 +11,14 @@ P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0
 Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
 
 
-def test_nll_is_the_mean_of_minus_log_p_of_the_true_class() -> None:
+def test_scores_by_hand() -> None:
     assert nll(P, Y) == pytest.approx(-np.log(0.7 * 0.8 * 0.25 * 0.15) / 4)
-
-
-def test_a_probability_that_underflowed_gives_a_finite_nll() -> None:
     assert 700 < nll([[1.0, 0.0]], [1]) < np.inf
-
-
-def test_error_counts_rows_whose_largest_probability_is_elsewhere() -> None:
     assert error(P, Y) == 0.5
+    assert expected_calibration_error(P, Y, bins=5) == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
+    assert expected_calibration_error(P, Y, bins=1) == pytest.approx(abs(P.max(1).mean() - 0.5))
+    certain = np.eye(3)[Y]
+    assert nll(certain, Y) == error(certain, Y) == expected_calibration_error(certain, Y) == 0
 
 
 def test_reliability_by_hand() -> None:
@@ -30,19 +28,6 @@ def test_reliability_by_hand() -> None:
     assert table.confidence[2:4] == pytest.approx([0.5, 0.75])
     assert table.accuracy[2:4] == pytest.approx([0, 2 / 3])
     assert np.isnan(table.confidence[[0, 1, 4]]).all() and np.isnan(table.accuracy[[0, 1, 4]]).all()
-
-
-def test_ece_by_hand() -> None:
-    assert expected_calibration_error(P, Y, bins=5) == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
-
-
-def test_one_bin_compares_mean_confidence_with_accuracy() -> None:
-    assert expected_calibration_error(P, Y, bins=1) == pytest.approx(abs(P.max(1).mean() - 0.5))
-
-
-def test_certain_and_right_is_perfect() -> None:
-    certain = np.eye(3)[Y]
-    assert nll(certain, Y) == error(certain, Y) == expected_calibration_error(certain, Y) == 0
 
 
 def test_every_row_is_in_one_bin() -> None:

@@ -37,11 +37,8 @@ def test_eight_classes_differ_for_every_reader(palette, vision):
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15
 
 
-def test_no_class_is_faint_on_white():
+def test_no_class_is_faint_and_sixteen_classes_differ():
     assert max(to_lab(colour, VISIONS["all"])[0] for colour in COLOURS) < 75  # lightness of white: 100
-
-
-def test_sixteen_classes_differ_and_then_colours_repeat():
     assert len(set(COLOURS)) == len(set(ON_DARK)) == 16
     assert choose_colours(20) == [*COLOURS, *COLOURS[:4]]
 

@@ -17,14 +17,7 @@ from support import slow
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
-LONG = {
-    "coming-from.md",
-    "deploy.md",
-    "methods.md",
-    "scale.md",
-    "tables.md",
-    "uncertainty.md",
-}  # seconds each
+LONG = "coming-from deploy explanations extend methods scale tables uncertainty".split()  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
@@ -46,7 +39,7 @@ def code(page: Path) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        slow(p) if p.name in LONG else p
+        slow(p) if p.stem in LONG else p
         for p in PAGES
         if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in ELSEWHERE
     ],
@@ -61,13 +54,12 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.C
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_readme_is_ten_lines_or_fewer() -> None:
+def test_the_readme_is_short() -> None:
     (block,) = BLOCK.findall(README)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
-
-
-def test_the_readme_has_at_most_120_lines() -> None:
     assert len(README.splitlines()) <= 120
+    (path,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert (ROOT / path).stat().st_size < 300_000
 
 
 def test_the_description_on_pypi_has_no_relative_link() -> None:
@@ -152,11 +144,6 @@ def test_links_lead_to_files_and_headings() -> None:
         assert lost == [], page
 
 
-def test_the_picture_of_the_readme_is_small() -> None:
-    (path,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
-    assert (ROOT / path).stat().st_size < 300_000
-
-
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_paths_in_the_text_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -183,7 +170,8 @@ def test_the_page_of_terms_has_the_table_of_the_library() -> None:
 
 def test_no_message_cites_a_decision() -> None:
     for path in ROOT.glob("src/cavity/**/*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text if re.search(r"decision \d", text) else "")
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = {
             id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, documented) and ast.get_docstring(n)

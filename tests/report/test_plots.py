@@ -62,18 +62,21 @@ def test_decision_regions_are_white_where_nothing_was_seen(ax) -> None:
     assert max(np.abs(path.vertices).max() for drawn in lines for path in drawn.get_paths()) < 6
 
 
-def test_decision_regions_of_any_classifier(ax) -> None:
+def test_decision_regions_of_any_classifier_and_of_two_classes(ax) -> None:
     assert decision_regions(LogisticRegression().fit(X, Y), X, Y, ax, grid=20) is ax
-
-
-def test_decision_regions_of_two_classes(ax) -> None:
     two = GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y == "a")
     assert decision_regions(two, X, Y == "a", ax, grid=20) is ax
 
 
-def test_decision_regions_need_two_columns(ax, clf) -> None:
+def test_figures_say_what_they_need(ax, clf) -> None:
     with pytest.raises(BadInput, match="two columns"):
         decision_regions(clf, np.zeros((3, 4)), Y[:3], ax)
+    with pytest.raises(BadInput, match="history_"):
+        learning_curve([], ax)
+    with pytest.raises(BadInput, match="no relevance"):
+        relevance_bars(None, ax)
+    with pytest.raises(BadInput, match="one of each"):
+        relevance_bars([0.5, 0.5], ax, names=["x"])
 
 
 def test_reliability_diagram(ax, clf) -> None:
@@ -92,20 +95,12 @@ def test_learning_curve(ax, clf, against) -> None:
     assert y * len(X) == pytest.approx([row["objective"] for row in clf.history_])
 
 
-def test_learning_curve_says_what_it_needs(ax) -> None:
-    with pytest.raises(BadInput, match="history_"):
-        learning_curve([], ax)
-
-
 def test_confusion_matrix_counts_pairs_of_classes(ax) -> None:
     assert confusion_matrix(["a", "a", "b", "c"], ["a", "b", "b", "b"], ax) is ax
     shown = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in ax.texts}
     assert shown == {(0, 0): "1", (0, 1): "1", (1, 1): "1", (2, 1): "1"}
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.5, 0.5, 0], [0, 1, 0], [0, 1, 0]])
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
-
-
-def test_confusion_matrix_with_labels_of_its_own(ax) -> None:
     confusion_matrix([1, 2], [2, 2], ax, labels=[3, 2, 1])
     np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
     with pytest.raises(BadInput, match="'1' is not in labels"):
@@ -123,13 +118,6 @@ def test_relevance_bars_are_sorted_and_named(ax) -> None:
     assert relevance_bars([0.2, 0.5, 0.3], ax, names=["x", "y", "z"], most=2) is ax
     assert [bar.get_width() for bar in ax.patches] == [0.3, 0.5]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["z", "y"]
-
-
-def test_relevance_bars_say_what_they_need(ax) -> None:
-    with pytest.raises(BadInput, match="no relevance"):
-        relevance_bars(None, ax)
-    with pytest.raises(BadInput, match="one of each"):
-        relevance_bars([0.5, 0.5], ax, names=["x"])
 
 
 def test_rejection_curve_draws_the_rejection(ax, clf) -> None:

@@ -31,15 +31,6 @@ def test_every_score_is_that_of_scikit_learn(w):
         assert found["ece"] == pytest.approx(expected_calibration_error(P, Y))
 
 
-def test_a_weight_is_a_number_of_rows():
-    w = rng.integers(1, 4, N)
-    again = np.repeat(np.arange(N), w)
-    one = scores.score_classes(np.log(P), Y, w.astype(float))
-    many = scores.score_classes(np.log(P[again]), Y[again], np.ones(len(again)))
-    for name in ("error", "nll", "brier", "ece", "auc", "f1"):
-        assert one[name] == pytest.approx(many[name])
-
-
 def test_ties_count_half_and_one_sided_classes_have_no_auc():
     positive = np.array([True, False, True, False])
     assert scores.compute_auc(np.ones(4), positive, np.ones(4)) == 0.5

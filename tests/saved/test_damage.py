@@ -5,7 +5,6 @@ import os
 import resource
 import struct
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ import cavity
 from cavity import BadFile
 from cavity.common import tensor_files
 from saved.make_models import FOLDER
+from support import without_warnings
 
 
 def sealed(tensors, text):
@@ -125,9 +125,7 @@ CASES = {
     "empty": (b"", "truncated"),
     "no header": (b"cavity!", "truncated"),
     "half of it": (CONTENT[: len(CONTENT) // 2], "truncated"),
-    "a byte less": (CONTENT[:-1], "truncated"),
     "a header of 2⁶⁰ bytes": (struct.pack("<Q", 1 << 60) + CONTENT[8:], "truncated"),
-    "a header of 200 MB that is not there": (struct.pack("<Q", 200_000_000) + CONTENT[8:], "truncated"),
     "a tensor of 2⁵⁰ numbers": (
         container(HEADER | {"mean": {"dtype": "F64", "shape": [1 << 25, 1 << 25], "data_offsets": [0, 8 << 50]}}), "truncated"),
     "a tensor of no rows and 2⁶⁰ columns": (with_tensor("mean", lambda t: t.new_empty(0, 1 << 60)), "shape"),
@@ -145,8 +143,6 @@ CASES = {
     "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
     "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
     "of the future": (file(META | {"format": tensor_files.FORMAT + 1}), "update cavity"),
-    "of no format": (file(META | {"format": "1"}), "update cavity"),
-    "of format 0": (file(META | {"format": 0}), "update cavity"),
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
     "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
@@ -170,13 +166,10 @@ CASES = {
     "one class": (changed("classes", "values", to=["a"]), "fewer than two"),
     "a class twice": (changed("classes", "values", to=["a", "b", "b"]), "not in order"),
     "more classes": (changed("classes", "values", to=["a", "b", "c", "d"]), "3 sets of parameters for 4 latent functions"),
-    "many equal classes": (changed("classes", to={"type": "str", "values": ["a"] * 10**5}), "not in order"),
     "labels of a strange type": (changed("classes", "type", to="M8[s]"), "unknown type"),
-    "labels of mixed types": (changed("classes", "values", to=["a", 1, None]), "not all of type"),
     "names of fewer columns": (changed("names", to=["a"]), "names is not a list of 5 values"),
     "no history": (changed("history", to=KeyError), "the file lacks history"),
     "a history of texts": (changed("history", to=[{"epoch": "1"}]), "history"),
-    "a history of something else": (changed("history", to=[{"a": 1}]), "history"),
     "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "is not a number"),
     "too many sets of parameters": (changed("prior", "kernels", to=10**9), "sets of parameters"),
     "a damaged preparation": (changed("preparation", "columns", to=[{"kind": "pickle", "name": "x"}]), "preparation"),
@@ -188,28 +181,21 @@ CASES = {
     "no mean": (with_tensor("mean", lambda t: None), "the file lacks the tensor 'mean'"),
     "a mean in single precision": (with_tensor("mean", torch.Tensor.float), "shape"),
     "a mean of whole numbers": (with_tensor("mean", torch.Tensor.long), "."),
-    "a mean of booleans": (with_tensor("mean", torch.Tensor.bool), "type BOOL; expected .* F64 or F32"),
-    "a mean in bfloat16": (with_tensor("mean", torch.Tensor.bfloat16), "type BF16; expected .* F64 or F32"),
-    "a longer mean": (with_tensor("mean", lambda t: torch.cat([t, t], 1)), "shape"),
     "a scalar for a mean": (with_tensor("mean", lambda t: t[0, 0]), "."),
     "a factor with a zero": (with_tensor("lower", torch.zeros_like), "not a Cholesky factor"),
     "lengthscales of other columns": (with_tensor("prior.kernel.k2.log_lengthscale", lambda t: t[:, :1]), "shape"),
-    "a tensor too many": (file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1)}), "not known to this kernel"),
     "sums of other shape": (with_tensor("growing.P", lambda t: t[:1]), "growing.P has shape"),
     "no sums": (with_tensor("growing.h", lambda t: None), "the file lacks the tensor 'growing.h'"),
     "a classifier that calls itself a regressor": (file(META | {"kind": "regressor"}), "a classifier has classes"),
     "a regressor that calls itself a classifier": (REGRESSOR.changed("kind", to="model"), "a regressor has units"),
     "a regressor of an unknown method": (REGRESSOR.changed("arguments", "method", to="eval"), "method='eval'"),
     "a tolerance of zero": (REGRESSOR.changed("arguments", "method", to=solver(0.0)), "tol=0.0 must be"),
-    "a tolerance in words": (REGRESSOR.changed("arguments", "method", to=solver("small")), "tol='small' must be"),
     "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units: 0.0 is not a finite number"),
-    "endless units": (REGRESSOR.changed("units", 0, to=float("inf")), "units: inf is not a finite number"),
     "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "units is not a list of 2 values"),
     "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), "lacks the noise"),
     "fewer rows": (REGRESSOR.with_tensor("rows.X", lambda t: t[:-1]), "rows.X has shape"),
     "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "the file lacks the tensor 'rows.X'"),
     "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "rows.weight is not positive"),
-    "rows of another rank": (REGRESSOR.with_tensor("rows.a", lambda t: t[:1]), "rows.a has shape"),
     "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is not a Cholesky factor"),
 }  # fmt: skip
 
@@ -277,7 +263,6 @@ def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name):
 
 
 # ---------------------------------------------------------------- fuzzing
-
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -1, 10**9, 1e308, float("nan"), float("inf")]),
     st.text(max_size=8), st.sampled_from(["RBF", "Sum", "kernel", "array", "same", "foreign", "left out", "mean", "float64"]),
@@ -333,8 +318,7 @@ def survives(content, path):
         assert str(path.name) in str(refused)
         return
     rows = np.zeros((1, model.n_features_in_))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model.predict(rows, return_std=True) if hasattr(model, "sample_y") else model.predict_proba(rows)
 
 
@@ -352,11 +336,4 @@ def test_no_other_error_escapes(content, tmp_path_factory):
 @example(content=REGRESSOR.content)
 @given(content=damaged(REGRESSOR))
 def test_no_other_error_escapes_of_a_regressor(content, tmp_path_factory):
-    survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
-
-
-@pytest.mark.slow
-@settings(max_examples=12_000, **QUIET)
-@given(content=st.one_of(damaged(CLASSIFIER), damaged(REGRESSOR)))
-def test_no_other_error_escapes_at_length(content, tmp_path_factory):
     survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import warnings
 from functools import partial
 
 import numpy as np
@@ -25,7 +24,7 @@ from cavity.saving import schema
 from cavity.saving.model_file import describe, read_result
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
-from support import toy
+from support import toy, without_warnings
 
 EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
 QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
@@ -48,8 +47,7 @@ def fitted(kind: str, path) -> Sample:
         "regressor": lambda: GPRegressor("fitc", **nest(**few)),
         "committee": lambda: GPRegressor("bcm", **nest(**few)),
     }[kind]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y)
         if kind == "networks":
             pool = Pool(0.5, (train_networks(X, y, None, 1 + int(y.max()), 2, 0),), (0.5,))
@@ -112,8 +110,7 @@ def check_forgeries(kind, path, every):
     X = np.vstack([np.zeros(D), np.random.default_rng(0).normal(size=(3, D)), np.full(D, 1e3)])
     assert np.isfinite(predict(cavity.load(path), X)).all()
     bad = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         for what, make in itertools.islice(forgeries(sample), 0, None, every):
             path.write_bytes(make())
             problem = find_nonsense(path, X)
@@ -177,8 +174,7 @@ def refuse_soon(reader, path, words):
 
 def test_a_summary_is_what_the_schema_says():
     """`cavity info` reads the one, and `save` writes the other."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         record = cavity.load(FOLDER / f"format-{tensor_files.FORMAT}.cavity")._record()
     names = [fact.name.removesuffix("?") for fact in schema.SUMMARY]
     assert sorted(describe(record)) == sorted(names)

@@ -1,21 +1,16 @@
 """A saved regressor is the regressor: the same bits after load, and the file says which rows it holds."""
 
-import json
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import cavity
 from cavity import BadFile, GPRegressor
-from cavity.cli.app import app
 from cavity.kernels import RBF, Linear, Matern32, Stationary
 from cavity.options.library import method_names
 from cavity.saving.model_file import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
-from support import regressor
+from support import regressor, without_warnings
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2)) * [1.0, 30.0]
@@ -37,8 +32,7 @@ VARIANTS = {
 
 def fit(method="exact", rows=X, **options):
     usual = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         return regressor(method, **usual | options).fit(rows, Y)
 
 
@@ -85,8 +79,7 @@ def test_a_loaded_model_keeps_its_columns_and_can_be_fitted_anew(tmp_path):
     loaded = again(gp, tmp_path, device="cpu")
     assert loaded.feature_names_in_.tolist() == ["height", "weight"] and loaded.device == "cpu"
     np.testing.assert_array_equal(loaded.predict(frame), gp.predict(frame))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         np.testing.assert_array_equal(loaded.fit(frame, Y).predict(frame), gp.predict(frame))
 
 
@@ -108,32 +101,3 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     assert HOLDS[method] in said
     assert any(held) == (said != "none") and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-
-
-def test_the_command_line_describes_and_predicts(tmp_path):
-    frame = pd.DataFrame(X, columns=["height", "weight"])
-    gp = fit("cg", frame)
-    gp.save(tmp_path / "m.cavity")
-    frame.assign(name="a").to_csv(tmp_path / "new.csv", index=False)
-    shown = run("info", tmp_path / "m.cavity").output
-    assert "cg, 6 inducing points, float64" in shown and "noise" in shown
-    assert "every training row, with its target" in shown
-    facts = json.loads(run("info", tmp_path / "m.cavity", "--json").output)
-    assert facts["noise"] == gp.noise_ and facts["classes"] == []
-    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    assert done.exit_code == 0, done.output
-    found = pd.read_csv(tmp_path / "p.csv")
-    mean, std = gp.predict(frame, return_std=True)
-    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
-    np.testing.assert_allclose(found["std"], std, rtol=1e-9)
-
-
-def test_commands_for_classifiers_say_so(tmp_path):
-    fit("vi").save(tmp_path / "m.cavity")
-    pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--uncertainty")
-    assert done.exit_code == 2 and "applies to classifiers only" in done.output

@@ -10,7 +10,8 @@ import torch
 from cavity.distributed import Local
 from cavity.kernels.prior import Prior
 from cavity.training.fixed_point import find_fixed_point
-from cavity.training.loop import Run, RunSettings
+from cavity.training.loop import Run
+from cavity.training.steps import Steps
 from support import converge, machine, move, slow, toy
 
 
@@ -78,12 +79,6 @@ def test_another_jitter_is_another_projection(projections):
     assert all(torch.equal(a, b) for a, b in zip(leaves(got), leaves(expected), strict=True))
 
 
-def test_rows_in_pieces_are_not_kept():
-    """Memory does not grow with the table."""
-    run = problem("ep", chunk=16)
-    assert run.engine.freeze(run.state, run.rows) is run.engine
-
-
 @pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])
 def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
     run = problem(method, damping=0.5)
@@ -93,7 +88,7 @@ def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
         sweeps.append(size)
         return size < 1e-9
 
-    around = Run(run.engine, run.rows, RunSettings(), run.state)
+    around = Run(run.engine, run.rows, Steps(), run.state)
     found = find_fixed_point(around, run.state, enough, 500)
     assert found is not None and sweeps[-1] < 1e-9
     assert move(converge(run), found) < 1e-6

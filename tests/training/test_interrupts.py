@@ -6,7 +6,7 @@ import pytest
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.callbacks import Callback
-from cavity.fitting import classification, members
+from cavity.fitting import folds, members
 from cavity.inference import Engine
 from cavity.options import nest
 from cavity.training import lbfgs
@@ -68,7 +68,7 @@ def test_a_trained_model_whose_folds_or_trees_are_interrupted_is_calibrated_by_l
     stage, tmp_path, monkeypatch
 ):
     if stage == "folds":
-        monkeypatch.setattr(classification, "fit_fold", interrupt)
+        monkeypatch.setattr(folds, "fit_fold", interrupt)
     else:
         monkeypatch.setattr(members.Frequencies, "fit", interrupt)
     clf = fit_interrupted(GPClassifier(**SMALL, max_epochs=5, ensemble="trees"))

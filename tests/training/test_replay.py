@@ -69,21 +69,6 @@ def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
     assert sum(row["repairs"] for row in results[1][0].history_) >= 3
 
 
-def test_a_callback_sees_every_step(monkeypatch):
-    seen = []
-
-    class Watch(Callback):
-        def start(self, run):
-            seen.append([])
-
-        def step(self, run):
-            seen[-1].append((int(run.state.position), float(run.state.theta.sum()), float(run.state.rate)))
-
-    same(fits(monkeypatch, dict(method="ep"), callbacks=[Watch]))
-    assert seen[0] == seen[1]
-    assert len(seen[0]) == 4 * 6
-
-
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
     monkeypatch.setattr(module, "records_steps", lambda *_: True)

@@ -44,12 +44,16 @@ def test_a_weight_is_a_repetition():
     assert apart[int(middle) - 2] - 1e-9 <= weighted.distance <= apart[int(middle) + 2] + 1e-9
 
 
-def test_one_constant_on_all_weights_changes_nothing():
+def test_units_and_order_change_nothing_but_rounding():
     X, weight = table(), np.random.default_rng(1).uniform(0.1, 3, 30)
     one, two = summarize(X, weight, rng()), summarize(X, 1e-3 * weight, rng())
     np.testing.assert_allclose(one.center, two.center, rtol=1e-12)
     np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12)
     assert one.distance == pytest.approx(two.distance, rel=1e-12)
+    order = np.random.default_rng(2).permutation(30)
+    one, two = summarize(X, weight, rng()), summarize(X[order], weight[order], rng())
+    np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12)
+    assert one.distance == pytest.approx(two.distance, rel=1e-9)
 
 
 @pytest.mark.parametrize("power", [-40, -10, 10, 40])
@@ -92,31 +96,20 @@ def test_a_column_that_is_nearly_always_the_same_keeps_its_exceptions_in_reach()
     assert X.std() < 0.3
 
 
-def test_rows_in_any_order():
-    X, weight = table(), np.random.default_rng(1).uniform(0.1, 3, 30)
-    order = np.random.default_rng(2).permutation(30)
-    one, two = summarize(X, weight, rng()), summarize(X[order], weight[order], rng())
-    np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12)
-    assert one.distance == pytest.approx(two.distance, rel=1e-9)
-
-
 def test_median_distance_of_many_rows_is_that_of_a_sample():
     U = np.random.default_rng(3).normal(size=(4 * MEDIAN_ROWS, 2))
     whole = np.linalg.norm(U[:1500, None] - U[None, :1500], axis=-1)[np.triu_indices(1500, 1)]
     assert median_distance(U, np.ones(len(U)), rng()) == pytest.approx(np.median(whole), rel=0.05)
 
 
-def test_median_distance_without_pairs_or_without_distance_is_one():
-    assert median_distance(np.zeros((1, 2)), np.ones(1), rng()) == 1.0
-    assert median_distance(np.zeros((5, 2)), np.ones(5), rng()) == 1.0
-
-
-def test_median_distance_by_hand():
+def test_median_distance_by_hand_and_without_pairs():
     """Points 0, 1, 3 on a line: distances 1, 2, 3; a heavy third row moves the median."""
     U = np.array([[0.0], [1.0], [3.0]])
     assert median_distance(U, np.ones(3), rng()) == 2.0
     assert median_distance(U, np.array([1.0, 10.0, 1.0]), rng()) in (1.0, 2.0)
     assert median_distance(U, np.array([10.0, 1.0, 10.0]), rng()) == 3.0
+    assert median_distance(np.zeros((1, 2)), np.ones(1), rng()) == 1.0
+    assert median_distance(np.zeros((5, 2)), np.ones(5), rng()) == 1.0
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (40, 1), (60, 3), (200, 17)])

@@ -18,55 +18,6 @@ def marginals(C, B=6, seed=0):
     return Latents(torch.tensor(mean), torch.tensor(var + residual), torch.tensor(residual)), y
 
 
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_sites(C):
-    y = torch.arange(C)
-    sites = FACTORS[C].sites(y)
-    if C == 2:
-        assert sites.tolist() == [[0], [0]]
-        return
-    assert sites.shape == (C, 2 * (C - 1))
-    for label, row in enumerate(sites.tolist()):
-        assert row[: C - 1] == [label] * (C - 1)
-        assert row[C - 1 :] == [c for c in range(C) if c != label]
-
-
-@pytest.mark.parametrize("exponent", [None, 0.999, 0.5, 0.01])
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_derivatives_are_those_of_the_value(C, exponent):
-    """In each site's mean, in its variance from w, and in its residual variance."""
-    f, y = marginals(C)
-    e = None if exponent is None else torch.full((len(y),), exponent, dtype=torch.float64)
-    got = FACTORS[C].moments(f, y, e)
-    h = 1e-5
-    for s in range(f.mean.shape[1]):
-        bump = torch.zeros_like(f.mean)
-        bump[:, s] = h
-        changes = {
-            "dm": lambda x, b=bump: x._replace(mean=x.mean + b),
-            "dv": lambda x, b=bump: x._replace(var=x.var + b),
-            "dr": lambda x, b=bump: x._replace(var=x.var + b, residual=x.residual + b),
-        }
-        for name, up in changes.items():
-            down = lambda x, up=up: Latents(*(2 * a - b for a, b in zip(x, up(x), strict=True)))
-            difference = (FACTORS[C].moments(up(f), y, e).value - FACTORS[C].moments(down(f), y, e).value) / (
-                2 * h
-            )
-            np.testing.assert_allclose(getattr(got, name)[:, s], difference, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("C", [2, 3, 5])
-def test_the_value_is_a_probability(C):
-    """log of the product over rivals; two classes add up to one."""
-    f, y = marginals(C)
-    assert (FACTORS[C].moments(f, y, None).value < 0).all()
-    if C == 2:
-        other = FACTORS[C].moments(f, 1 - y, None).value
-        torch.testing.assert_close(
-            (FACTORS[C].moments(f, y, None).value.exp() + other.exp()), torch.ones(6).double()
-        )
-
-
 @pytest.mark.parametrize("C", [2, 3])
 def test_a_mixture_of_weights_takes_each_row_s_own(C):
     """Rows of weight one are closed-form among light ones; nothing leaks between rows."""

@@ -87,14 +87,10 @@ def test_leaves_with_the_same_frequencies_are_stored_once():
     assert len(forest.value) == 4 and sum(array.nbytes for array in forest[:5]) <= 10 * len(forest.child) + 64
 
 
-def test_what_has_no_trees_is_refused():
+def test_what_cannot_be_stored_as_arrays_is_refused():
     X, y = make_classification(60, random_state=0)
     with pytest.raises(BadOption, match="LogisticRegression cannot be stored as arrays: use Hist"):
         make_forest(LogisticRegression().fit(X, y))
-
-
-def test_boosting_with_categories_is_refused():
-    X, y = make_classification(60, random_state=0)
     X[:, 0] = X[:, 0] > 0
     with pytest.raises(BadOption, match="leave categorical_features out"):
         make_forest(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(X, y))

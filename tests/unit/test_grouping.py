@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cavity import GPClassifier, Preparation, Training
+from cavity import Preparation
 from cavity.common.column_statistics import Columns, share_units
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
 from cavity.rows.columns.feature_groups import group_features
@@ -90,25 +90,3 @@ def test_a_missing_cell_is_as_far_from_the_others_as_these_are():
     _, U = share_units(columns, sharing, (X - columns.center) / columns.spread, np.ones(2000), RNG)
     square = ((U[~known][:1] - U[known]) ** 2).sum(1).mean()
     assert square == pytest.approx(2, rel=0.01)
-
-
-@pytest.mark.slow
-def test_relevance_is_one_number_per_column_and_noise_has_little():
-    """A coin's two one-hot features had a larger share together than the signal."""
-    n = 300
-    table = pd.DataFrame(
-        {
-            "coin": RNG.choice(["heads", "tails"], n),
-            "signal": RNG.normal(size=n),
-            "id": [f"row {i}" for i in range(n)],
-            "place": RNG.choice([f"p{i}" for i in range(20)], n),
-        }
-    )
-    y = table["signal"] + 0.2 * RNG.normal(size=n) > 0
-    with pytest.warns(UserWarning, match=r"not used as features: 'id' \(300 different texts"):
-        clf = GPClassifier(n_inducing=20, training=Training(tol=1e-3), max_epochs=100, random_state=0).fit(
-            table, y
-        )
-    coin, signal, identifier, place = clf.feature_relevance_
-    assert clf.feature_relevance_.sum() == pytest.approx(1)
-    assert signal > 2 * max(coin, place) and identifier == 0

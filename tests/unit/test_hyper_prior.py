@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from cavity import GPClassifier, Training, load
-from cavity.errors import BadOption
 from cavity.kernels import RBF, Constant, Linear, Sum
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.options import nest
@@ -48,34 +47,6 @@ def test_a_pooled_prior_is_the_normal_of_its_four_parts(C, D, spread, before, se
     slope = np.zeros(size)
     slope[inside] = -np.linalg.solve(covariance(C, D, spread), gap[inside])
     np.testing.assert_allclose(prior.gradient(theta).numpy(), slope, rtol=1e-7, atol=1e-8)
-
-
-@given(st.integers(1, 5), spreads)
-def test_an_array_of_one_value_a_class_is_a_table_of_one_column(C, spread):
-    assert pool(3, (C,), spread) == pool(3, (C, 1), spread)
-
-
-def test_several_pools_leave_what_is_between_them_alone():
-    spread = Spread(2.0, 0.5, 1.0, 0.5)
-    pools = (pool(1, (2, 2), spread), pool(7, (3,), spread))
-    precision = torch.zeros(11)
-    precision[1:5] = precision[7:10] = 4.0
-    prior = HyperPrior(torch.zeros(11), precision, pools)
-    slope = prior.gradient(torch.ones(11))
-    assert slope[[0, 5, 6, 10]].tolist() == [0, 0, 0, 0]
-    assert (slope[[1, 2, 3, 4, 7, 8, 9]] < 0).all()
-
-
-def test_what_all_classes_and_columns_do_together_costs_less_than_what_one_does_alone():
-    spread = Spread(2.0, 0.5, 1.0, 0.5)
-    prior = HyperPrior(torch.zeros(12), torch.full((12,), 4.0), (pool(0, (3, 4), spread),))
-    together, column, alone = torch.ones(3, 4), torch.zeros(3, 4), torch.zeros(3, 4)
-    column[:, 0] = alone[0, 0] = 1.0
-    cost = [
-        -float(prior.log_density(x, prior.gradient(x)) / x.sum())
-        for x in (together.flatten(), column.flatten(), alone.flatten())
-    ]
-    assert cost[0] < cost[1] < cost[2]
 
 
 def three_classes(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -140,9 +111,3 @@ def test_a_pooled_model_is_saved_loaded_and_grows_as_before(method, tmp_path):
     for model in (clf, again):
         model.partial_fit(X[80:], y[80:])
     np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-12)
-
-
-def test_an_unknown_share_names_the_known_ones():
-    X, y = three_classes(30, 3)
-    with pytest.raises(BadOption, match="prior"):
-        GPClassifier(training=Training(share="priors")).fit(X, y)

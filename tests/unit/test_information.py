@@ -52,14 +52,6 @@ def test_all_three_agree_with_monte_carlo(kind, epsilon, noise, C) -> None:
         assert abs(difference.mean()) < 4 * np.sqrt((error**2).sum()) / len(error) + LATTICE / 2
 
 
-def test_the_short_sum_gives_the_probabilities_of_the_general_grid() -> None:
-    rng = np.random.default_rng(0)
-    s = torch.tensor([0.04, 0.3, 0.1, 0.02]).double()
-    f = torch.tensor(rng.normal(size=(1, 4, 50)))
-    p = Largest(s).among(f, torch.arange(4)[None])[0].mT
-    np.testing.assert_allclose(p, log_largest(f[0].mT, s.expand(50, 4)).exp(), atol=1e-5)
-
-
 def test_noises_of_very_different_size_take_the_general_grid() -> None:
     mean, var = latents(3, 3)
     narrow, wide = torch.tensor([1e-6, 0.3, 0.1]).double(), torch.tensor([2e-3, 0.3, 0.1]).double()
@@ -91,14 +83,6 @@ def test_a_class_that_cannot_win_changes_nothing() -> None:
     three, four = (split(*f, torch.full((f[0].shape[1],), 0.1).double()) for f in ((mean, var), more))
     for a, b in zip(three, four, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
-
-
-def test_the_order_of_classes_changes_nothing() -> None:
-    mean, var = latents(20, 5)
-    s = torch.linspace(0.05, 0.3, 5).double()
-    turn = torch.tensor([3, 0, 4, 1, 2])
-    for a, b in zip(split(mean, var, s), split(mean[:, turn], var[:, turn], s[turn]), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-9)
 
 
 def test_known_latent_values_leave_no_epistemic_part() -> None:

@@ -64,7 +64,7 @@ def test_the_sign_rule_has_a_largest_step():
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_steps_are_pure(name):
+def test_steps_are_pure_and_a_zero_rate_moves_nothing(name):
     """Neither the state nor the parameters are written to."""
     rule, theta = OPTIMISERS[name], torch.zeros(3, dtype=torch.float64)
     state = rule.init(theta)
@@ -72,8 +72,4 @@ def test_steps_are_pure(name):
     rule.step(state, theta, slope(theta), torch.tensor(0.1, dtype=torch.float64))
     assert (theta == 0).all()
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
-
-
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_a_zero_rate_moves_nothing(name):
     assert torch.equal(climb(OPTIMISERS[name], 3, 0.0), torch.zeros(3, dtype=torch.float64))

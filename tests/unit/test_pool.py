@@ -34,10 +34,13 @@ def test_a_temperature_is_the_best_of_a_search(sharpness):
     assert fit_weights([logs], y, omega) == [found]
 
 
-def test_few_rows_leave_a_temperature_at_one():
+def test_few_rows_leave_the_temperature_and_the_weights_where_they_are():
     logs, y = rows(n=4, sharpness=4.0)
     assert fit_temperature(logs, y, np.ones(4)) == 1.0
     assert fit_temperature(np.full_like(logs, np.nan), y, np.ones(4)) == 1.0
+    logs, y = rows(n=4)
+    other = np.log(np.full_like(logs, 1 / 3))
+    assert np.abs(fit_weights([logs, other], y, np.ones(4)) - [1, 0]).max() < 0.35
 
 
 def test_a_temperature_stays_within_its_bounds():
@@ -47,18 +50,20 @@ def test_a_temperature_stays_within_its_bounds():
     assert fit_temperature(logs, worst, np.ones(2000)) == pytest.approx(0.05)
 
 
-def test_few_rows_leave_the_weights_near_one_and_zero():
-    logs, y = rows(n=4)
-    other = np.log(np.full_like(logs, 1 / 3))
-    assert np.abs(fit_weights([logs, other], y, np.ones(4)) - [1, 0]).max() < 0.35
-
-
-def test_a_useless_member_gets_no_weight_and_a_better_one_gets_most():
+def test_a_useless_member_gets_no_weight_and_a_harmful_one_is_never_computed():
     logs, y = rows(n=2000)
     noise = log_softmax(np.random.default_rng(1).normal(size=logs.shape) * 3, axis=1)
     np.testing.assert_allclose(fit_weights([logs, noise], y, np.ones(2000)), [1, 0], atol=0.1)
     first, second = fit_weights([noise, logs], y, np.ones(2000))
     assert second > 0.9 and first < 0.1
+    wrong = np.random.default_rng(1).normal(size=logs.shape)
+    wrong[np.arange(2000), y] -= 2  # against the true class
+    harmful = log_softmax(wrong, axis=1)
+    weight, other = fit_weights([logs, harmful], y, np.ones(2000))
+    assert other == 0
+    absent = object()  # has no log_proba
+    found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)), NO_VAR)
+    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR))
 
 
 def test_ranks_that_add_their_sums_agree_with_one():
@@ -75,15 +80,3 @@ def test_no_pool_changes_nothing():
     logs, _ = rows()
     assert Pool().combine(logs, np.zeros((400, 1)), NO_VAR) is logs
     np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs, NO_VAR)).sum(1), 1.0)
-
-
-def test_a_harmful_member_gets_the_weight_zero_and_is_never_computed():
-    logs, y = rows(n=2000)
-    wrong = np.random.default_rng(1).normal(size=logs.shape)
-    wrong[np.arange(2000), y] -= 2  # against the true class
-    harmful = log_softmax(wrong, axis=1)
-    weight, other = fit_weights([logs, harmful], y, np.ones(2000))
-    assert other == 0
-    absent = object()  # has no log_proba
-    found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)), NO_VAR)
-    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR))

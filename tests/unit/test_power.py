@@ -59,29 +59,6 @@ def test_probit_power(case):
     assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
 
 
-def test_probit_power_at_random():
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        var, e = 10 ** rng.uniform(-3, 3), 10 ** rng.uniform(-4, 0)
-        residual = var * 10 ** rng.uniform(-9, 9)
-        mean = rng.uniform(-40, 40) * rng.uniform() * math.sqrt(var + residual)
-        got, exact = power(mean, var, residual, e), power_by_quad(mean, var, residual, e)
-        assert got[0] == pytest.approx(exact[0], rel=1e-9, abs=1e-9)
-        assert got[1] == pytest.approx(exact[1], rel=1e-6, abs=1e-10 / math.sqrt(var))
-        assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
-
-
-@pytest.mark.parametrize("case", CASES[:5])
-def test_probit_power_derivatives_are_those_of_its_value(case):
-    got = power(*case)
-    for place, slope in enumerate(got[1:]):
-        h = 1e-4 * (1.0 if place == 0 else case[place])
-        up, down = [list(case), list(case)]
-        up[place], down[place] = case[place] + h, case[place] - h
-        difference = (power(*up)[0] - power(*down)[0]) / (2 * h)
-        assert slope == pytest.approx(difference, rel=2e-6, abs=1e-8)
-
-
 @settings(phases=[Phase.generate])
 @given(
     st.sampled_from([rule.least for rule in RULES]),
@@ -115,21 +92,6 @@ def test_short_rules_agree_with_long_ones(rule):
         probit_power(*inputs, rule.least), probit_power(*inputs), scales, strict=True
     ):
         torch.testing.assert_close(scale * short, scale * long, rtol=1e-9, atol=1e-9)
-
-
-def test_probit_power_one_is_the_closed_form():
-    mean, var, residual = 0.4, 1.3, 0.2
-    alpha = mean / math.sqrt(var + residual)
-    got = power(mean, var, residual, 1.0)
-    assert got[0] == pytest.approx(log_ndtr(alpha), rel=1e-10)
-    assert got[1] == pytest.approx(hazard(alpha) / math.sqrt(var + residual), rel=1e-9)
-    dv = -0.5 * hazard(alpha) * alpha / (var + residual)
-    assert got[2] == pytest.approx(dv, rel=1e-8) and got[3] == pytest.approx(dv, rel=1e-8)
-
-
-def test_a_weightless_factor_says_nothing():
-    value, dm, dv, dr = power(-2.0, 1.0, 0.5, 1e-12)
-    assert abs(value) < 1e-10 and abs(dm) < 1e-10 and abs(dv) < 1e-10 and abs(dr) < 1e-10
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.least))

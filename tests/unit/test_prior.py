@@ -51,14 +51,11 @@ def test_a_given_factor_gives_the_same_projection(learn):
     torch.testing.assert_close(whole.r, given.r, rtol=1e-12, atol=1e-13)
 
 
-def test_inducing_points_are_the_user_s():
+def test_inducing_points_are_the_user_s_and_are_stepped_in_units_of_the_spread():
     prior, _, Z, *_ = setting(learn=())
     assert np.array_equal(prior.Z, Z), "to the last bit where they are not learnt"
     prior, _, Z, *_ = setting()
     np.testing.assert_allclose(prior.Z.detach(), Z, rtol=1e-13)
-
-
-def test_inducing_points_are_stepped_in_units_of_the_spread():
     prior, X, Z, *_ = setting()
     spread = summarize(X, np.ones(len(X)), np.random.default_rng(0)).spread
     with torch.no_grad():
@@ -71,14 +68,3 @@ def test_the_residual_is_not_negative_where_a_row_is_an_inducing_point():
     run = machine(X, y, X, kernel=RBF(1.0), noise=0.0, learn=(), jitter=1e-12)
     r = run.engine.prior.project(torch.tensor(X), torch.tensor(1e-12)).r
     assert (r >= 0).all() and (r < 1e-9).all()
-
-
-def test_what_is_not_learnt_has_no_parameter():
-    for learn, names in (
-        ((), set()),
-        (("noise",), {"log_noise"}),
-        (("inducing",), {"inducing"}),
-        (("kernel",), {"kernel.log_lengthscale", "kernel.log_variance"}),
-    ):
-        prior, *_ = setting(learn=learn)
-        assert {n for n, p in prior.named_parameters() if p.requires_grad} == names

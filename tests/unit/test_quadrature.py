@@ -70,12 +70,6 @@ def test_probability_of_being_the_largest(C, kind):
         np.testing.assert_allclose(got[classes][seen], exact[seen], rtol=1e-6, atol=atol)
 
 
-@pytest.mark.parametrize("C", [2, 3, 16, 17, 50])
-def test_equal_classes_share_equally(C):
-    got = ours(np.full(C, 0.3), np.full(C, 2.0))
-    np.testing.assert_allclose(np.exp(got), 1 / C, rtol=1e-7)
-
-
 NEAR = list(product([0.0, 1.0, 3.0, 5.0], [1.0, 1e-2, 1e-4, 1e-8]))
 FAR = list(product([10.0, 20.0, 30.0, 36.0], [1.0, 1e-1, 1e-2]))
 
@@ -91,15 +85,6 @@ def test_two_classes_have_a_closed_form(distance, ratio):
     for var in ([1.0, ratio], [ratio, 1.0]):
         got = ours(np.array([0.0, distance]), np.array(var))
         np.testing.assert_allclose(got, [log_ndtr(-z), log_ndtr(z)], **error)
-
-
-@pytest.mark.parametrize("C", [3, 8, 16])
-def test_far_tails_keep_their_logarithm(C):
-    rng = np.random.default_rng(C)
-    mean, var = np.linspace(-30, 0, C), rng.uniform(0.5, 1.5, C)
-    exact = np.array([log_largest(k, mean, var, adaptive=False) for k in range(C)])
-    assert exact.min() < -200
-    np.testing.assert_allclose(ours(mean, var), exact, rtol=2e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize(("C", "decades"), [(3, 3), (6, 12), (10, 2), (17, 1), (30, 4), slow(50, 1)])
@@ -132,8 +117,6 @@ def test_a_crowd_of_narrow_classes_does_not_hide_the_broad_ones(C, error):
 
 
 # --- many rows, against panels that are many times finer ------------------------------------------------
-
-
 def draw(C, spread, decades, n=40, seed=0):
     generator = torch.Generator().manual_seed(seed + C)
     mean = spread * torch.randn(n, C, dtype=torch.float64, generator=generator)

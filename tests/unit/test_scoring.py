@@ -56,8 +56,3 @@ def test_intervals_of_bins_hold_their_accuracy_and_empty_bins_have_none():
     ).all()
     assert np.isnan(table.low[~full]).all() and not full.all()
     assert table.rows.sum() == N and table.share.sum() == pytest.approx(1)
-
-
-def test_the_confusion_matrix_counts_pairs():
-    found = scoring.count_confusion(np.array([0, 1, 1, 2]), np.array([0, 2, 2, 2]), 4)
-    assert found.tolist() == [[1, 0, 0, 0], [0, 0, 2, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
-from cavity.likelihoods import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
+from cavity.likelihoods import Latents, Softmax
 from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.likelihoods.quadrature.power import probit_average
 from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
@@ -24,8 +24,6 @@ def row(*values):
 
 
 # --- softmax ---------------------------------------------------------------------------------------------
-
-
 def by_trapezoids(mean, var, nodes):
     """E log Σ exp f, its derivatives E softmax and ½ E π(1−π): a product rule, exponentially right for sd ≤ 3."""
     z = np.linspace(-9, 9, nodes)
@@ -112,15 +110,6 @@ def test_the_factor_s_average_is_the_oracle_s():
     assert torch.equal(got.dv, got.dr)
 
 
-@pytest.mark.parametrize("C", [2, 3, 10, 60])
-def test_probabilities_of_the_softmax_add_up_to_one(C):
-    rng = np.random.default_rng(C)
-    mean = torch.tensor(10 * rng.normal(size=(5, C)))
-    got = softmax_average(mean, torch.tensor(rng.uniform(1e-3, 3, (5, C)) ** 2))
-    torch.testing.assert_close(got.dm.sum(1), torch.ones(5).double(), rtol=0, atol=1e-6)
-    assert (got.dm >= 0).all()
-
-
 @pytest.mark.parametrize("C", [2, 5, 20])
 def test_shifting_every_mean_shifts_the_average(C):
     rng = np.random.default_rng(C)
@@ -151,17 +140,7 @@ def test_certain_values_give_the_plain_softmax():
     torch.testing.assert_close(got.dm, mean.softmax(1), rtol=0, atol=1e-8)
 
 
-def test_a_row_is_the_same_in_any_batch():
-    rng = np.random.default_rng(0)
-    mean, var = torch.tensor(rng.normal(size=(40, 12))), torch.tensor(rng.uniform(0.1, 4, (40, 12)))
-    many = softmax_average(mean, var)
-    for n in (0, 17, 39):
-        for a, b in zip(many, softmax_average(mean[n : n + 1], var[n : n + 1]), strict=True):
-            torch.testing.assert_close(a[n : n + 1], b, rtol=1e-12, atol=1e-14)
-
-
 # --- one dimension ---------------------------------------------------------------------------------------
-
 MEANS, SDS = [-45.0, -6.0, -0.4, 0.0, 3.0, 45.0], [1e-3, 0.1, 1.0, 5.0, 30.0]
 
 
@@ -204,34 +183,6 @@ def test_the_probit_is_that_of_adaptive_quadrature(mean, sd, residual):
     got = probit_average(row(mean), row(sd**2), row(residual))
     for a, b in zip(got, averages(functions, mean, sd, width), strict=True):
         assert float(a) == pytest.approx(b, rel=1e-7, abs=1e-8)
-
-
-FACTORS = {
-    "pairs": ProbitPairs(3),
-    "binary": BinaryProbit(),
-    "logistic": Logistic(),
-    "softmax": Softmax(3),
-}
-
-
-@pytest.mark.parametrize("name", FACTORS)
-def test_a_factor_s_derivatives_are_differences_of_its_average(name):
-    """In each site's mean, in its variance from w, and in its residual variance."""
-    factor, rng, y = FACTORS[name], np.random.default_rng(1), torch.tensor([0, 1, 1])
-    shape = factor.sites(y).shape
-    residual = rng.uniform(0.1, 1, shape)
-    given = rng.normal(size=shape), rng.uniform(0.1, 2, shape) + residual, residual
-    f, h = Latents(*(torch.tensor(x) for x in given)), 1e-4
-    got = factor.average(f, y)
-    for s in range(shape[1]):
-        e = torch.zeros_like(f.mean)
-        e[:, s] = h
-        for slope, by in {"dm": (e, 0, 0), "dv": (0, e, 0), "dr": (0, e, e)}.items():
-            up, down = (
-                factor.average(Latents(*(a + k * b for a, b in zip(f, by, strict=True))), y) for k in (1, -1)
-            )
-            difference = (up.value - down.value) / (2 * h)
-            torch.testing.assert_close(getattr(got, slope)[:, s], difference, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("amplitude", [1.0, 100.0, 1000.0])

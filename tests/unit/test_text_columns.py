@@ -8,9 +8,6 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, Preparation
-from cavity.cli.models import Model
-from cavity.cli.serving.settings import Limits
-from cavity.cli.serving.trial import describe_model
 from cavity.rows.columns.column_kinds import Category
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
@@ -164,20 +161,6 @@ def test_a_model_file_keeps_the_texts_and_rejects_damage(fitted, tmp_path):
         broken["columns"][0] |= damage
         with pytest.raises(cavity.BadFile):
             ColumnEncoder.from_json(broken)
-
-
-def test_explanations_know_columns_of_texts(fitted):
-    X, y = make_codes(60, seed=4)
-    assert fitted.explain(X, y).names[0] == "code"
-    curve = fitted.partial_dependence(X, "code", n_values=5, n_rows=10)
-    assert curve.kind == "category" and len(curve.values) == 5
-    assert fitted.explain_rows(X[:2], X).names[0] == "code"
-
-
-def test_the_page_of_the_server_has_a_field_for_texts(fitted, tmp_path):
-    fitted.save(tmp_path / "m.cavity")
-    about = describe_model(Model.open(tmp_path / "m.cavity"), Limits())["columns"][0]
-    assert about["kind"] == "category" and about["free"] and about["typical"] in about["levels"]
 
 
 def test_a_quarter_of_the_targets_with_a_single_row_has_no_fold():

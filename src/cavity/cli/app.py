@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from cavity._version import __version__
 from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
 from cavity.common.object_stores import is_uri
+from cavity.common.version import __version__
 from cavity.errors import BadInput
 
 app = typer.Typer(

@@ -13,11 +13,10 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_grid
+from cavity.common.text_tables import format_grid, format_label
 from cavity.errors import BadFile, BadInput
 from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
-from cavity.saving.json_checks import format_label
 
 SCORES = ("nll", "error", "brier", "ece")  # less is better
 CLEAR = 2.0  # standard errors from which on a difference is not noise

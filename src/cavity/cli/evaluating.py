@@ -15,11 +15,10 @@ from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_grid, list_names, name_column, shorten
+from cavity.common.text_tables import format_grid, format_label, list_names, name_column, shorten
 from cavity.report import scores
 from cavity.report.findings import measure_columns
 from cavity.rows.files.table_files import TableFile, open_table
-from cavity.saving.json_checks import format_label
 
 MAX_CLASSES = 12  # of tables that are printed
 NAME_WIDTH = 12  # of a class in a table

@@ -14,12 +14,11 @@ from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.terms import TERMS
-from cavity.common.text_tables import name_column
+from cavity.common.text_tables import format_label, name_column
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.files.table_files import open_table
-from cavity.saving.json_checks import format_label
 
 FIRST_ROWS = 5  # that are explained if none are asked for
 BACKGROUND = 50  # rows whose cells are put into a row

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from cavity import distributed
-from cavity._version import __version__
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.progress import forward_stages
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_pairs, list_names
+from cavity.common.text_tables import format_label, format_pairs, list_names
+from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
@@ -30,14 +31,11 @@ from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.column_kinds import count_shares
 from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
-from cavity.training.progress import forward_stages
 
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 
@@ -170,7 +168,7 @@ def _report(
     model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | TargetEstimate | None
 ) -> None:
     notes: Any = model.notes_
-    for warning in [*notes["warnings"], *_describe_groups(model), *_find_class_warnings(model, estimate)]:
+    for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
     size = count_bytes(settings.out) if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
@@ -209,16 +207,6 @@ def _report(
     )
 
 
-def _describe_groups(model: Any) -> list[str]:
-    """Say which columns identify groups of rows; only the fit knows the classes of a group."""
-    return [
-        f"column {column.name!r} identifies {len(column.values)} groups of rows: the classes of a group's other rows are "
-        "features, too (--ignore drops the column)"
-        for column in model.preparation_.columns_
-        if count_shares(column)
-    ]
-
-
 def _list_figures(estimate: Estimate | TargetEstimate) -> dict[str, Any]:
     return {name: value for name, value in estimate._asdict().items() if name != "scores"}
 
@@ -254,14 +242,14 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
 
 
 def _format_regression(found: TargetEstimate) -> str:
-    density = f"{found.log_density:.4g} ± {found.log_density_error:.2g}"
+    density = f"{-found.log_density:.4g} ± {found.log_density_error:.2g}"
     lines = [
         (
             name_score("rmse"),
             f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
         ),
         (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
-        ("log density", f"{density} (normal distribution {found.baseline_log_density:.4g})"),
+        (name_score("nlpd"), f"{density} (normal distribution {-found.baseline_log_density:.4g})"),
         (
             name_score("coverage"),
             f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",

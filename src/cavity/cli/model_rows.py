@@ -13,14 +13,13 @@ from cavity.cli.models import Model
 from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.text_tables import list_names
+from cavity.common.text_tables import format_label, list_names
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, copy_columns, get_column, import_pyarrow
 from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.target_labels import read_labels, read_targets
+from cavity.rows.columns.target_labels import convert_labels, read_targets
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
 
 
 class RowsOfChunk(NamedTuple):
@@ -171,7 +170,7 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}
     y = np.full(len(cells), -1)
-    for row, label in enumerate(read_labels(cells, target, chunk.first, strict=False).to_pylist()):
+    for row, label in enumerate(convert_labels(cells, target, chunk.first, strict=False).to_pylist()):
         if label is None:
             continue
         place = places.get(label, other.get(_normalise_label(label)))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cavity.common.scoring import NORMAL_95
+from cavity.common.text_tables import format_label
 from cavity.errors import BadInput, BadOption
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import predict_log_proba
@@ -20,7 +21,6 @@ from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
-from cavity.saving.json_checks import format_label
 
 
 class Extras(NamedTuple):
@@ -68,7 +68,7 @@ class Predictor:
         """Predict prepared rows and return the columns of the output.
 
         Classifier: the label, one probability per class and, on request, entropies in nats. Regressor: mean, standard deviation
-        and 95 % interval of a new value, noise included. Both, on request: the novelty.
+        and 95% interval of a new value, noise included. Both, on request: the novelty.
         """
         found = self._predict_outcome(X, extras.uncertainty)
         return found | {"novelty": self.predict_novelty(X)} if extras.novelty else found

@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
-    strict: bool  # refuse rough cells
+    strict: bool  # refuse cells that may be errors
     validation: Location | None
     time_limit: float | None  # seconds of the whole fit
     seed: int
@@ -45,7 +45,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
-    from cavity.fitting.clock import read_limit  # torch loads here, and not for --help
+    from cavity.options.value_checks import read_limit
 
     name = get_name(as_path(data)).partition(".")[0] or "model"
     validation, seed = values.get("validation"), values.get("seed", 0)
@@ -119,7 +119,7 @@ def _check_text(name: str, value: Any) -> str:
 
 def _convert(name: str, value: Any, task: str) -> Any:
     if name == "kernel" and isinstance(value, str):
-        from cavity.kernels.parsing import parse_kernel
+        from cavity.options.kernel_names import parse_kernel
 
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):

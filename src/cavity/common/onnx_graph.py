@@ -127,3 +127,11 @@ def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool
     }
     written = min(depth[name] for name in graphs if name in depth)
     return all(written <= depth[name] for name in calls if name in depth)
+
+
+def no_graph(likelihood: object) -> str:
+    """Return what to say of a likelihood whose probabilities are written in torch alone."""
+    return (
+        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
+        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+    )

@@ -16,7 +16,7 @@ Labels = NDArray[np.int64]
 
 BINS = 10
 FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
-NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
+NORMAL_95 = 1.959963984540054  # half the width of a 95% interval, in standard deviations
 
 
 class Mean(NamedTuple):

@@ -31,8 +31,11 @@ TERMS = {  # by the key of a score in JSON, or by its own name
     "contribution": Term(
         "contribution", "nats", "Log of the factor by which a cell makes the class more probable than cells of other rows do."
     ),
-    "novelty": Term("novelty", "", "Share of training rows that are more usual, as the model sees them."),
-    "temperature": Term("temperature", "", "Above 1, the model was too sure, and its probabilities were drawn together."),
+    "novelty": Term("novelty", "", "Share of training rows that are more usual; above 0.95, a row is unlike them."),
+    "total": Term("total", "nats", "Entropy of the predicted probabilities: how hard the class is to guess."),
+    "aleatoric": Term("aleatoric", "nats", "Part of total where classes overlap: more rows would not remove it."),
+    "epistemic": Term("epistemic", "nats", "Part of total where rows are few: more of them would remove it."),
+    "temperature": Term("temperature", "", "Above 1, the model was too sure: its probabilities were made more equal."),
     "pool": Term("pool", "", "Classifiers whose probabilities are multiplied, each to the power of its weight."),
     "log Z_q": Term("log Z_q", "nats", "What training maximises; compares fits of one method to the same rows, nothing else."),
 }  # fmt: skip

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
 
 MOST_NAMES = 8
 
@@ -46,3 +49,11 @@ def shorten(text: str, width: int) -> str:
             return kept[:-1] + "…"
         kept += letter
     return text
+
+
+def format_label(label: Any) -> str:
+    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
+    value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -38,9 +38,9 @@ from cavity.saving.model_file import Record
 
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.samples import HyperSamples
-    from cavity.fitting.job import Session
+    from cavity.fitting.request import Request
     from cavity.options import ClassifierConfig, RegressorConfig
-    from cavity.rows.tables import Request
+    from cavity.rows.tables import GivenRows
 
 Array = NDArray[np.float64]
 EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
@@ -51,11 +51,11 @@ EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estima
 }
 
 
-def make_request(*given: Any) -> Request:
+def give_rows(*arguments: Any) -> GivenRows:
     """Return the arguments of `fit` as one value."""
-    from cavity.rows.tables import Request
+    from cavity.rows.tables import GivenRows
 
-    return Request(*given)
+    return GivenRows(*arguments)
 
 
 class GPEstimator(CallbackSupport, BaseEstimator):
@@ -94,7 +94,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         """Return the divergence of the predictions from their mean over other cells, [n]."""
         raise NotImplementedError
 
-    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         """Return features and weights of rows, and a function from features to the loss of each row."""
         raise NotImplementedError
 
@@ -193,14 +193,12 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         elif hasattr(self, name):
             delattr(self, name)
 
-    def _begin_fit(self, request: Request) -> tuple[Session[Any], Request]:
+    def _make_request(self, raw: GivenRows) -> Request[Any]:
         """Check the arguments, and draw the seed of the fit."""
-        from cavity.fitting.job import open_session, read_request
+        from cavity.fitting.request import make_request
 
-        config = self._config()
-        read = read_request(config, request)
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
-        return open_session(config, read.time_limit, earlier), read
+        return make_request(self._config(), raw, earlier)
 
     def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
         features = self._features()
@@ -364,7 +362,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return draw_samples(self._config(), self._result, make_request(X, y, sample_weight), asked)
+            return draw_samples(self._config(), self._result, give_rows(X, y, sample_weight), asked)
 
     def explain(
         self,
@@ -412,7 +410,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):
             `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
-        rows, weight, losses = self._row_losses(make_request(X, y, sample_weight))
+        rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
         draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
         return permutation_importance(losses, rows, weight, features, draws, groups)

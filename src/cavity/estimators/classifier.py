@@ -16,7 +16,7 @@ from cavity.common.namespaces import NUMPY
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, make_request
+from cavity.estimators.base import Array, GPEstimator, give_rows
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
 from cavity.explain.partial_dependence import Average
@@ -39,7 +39,7 @@ from cavity.saving import model_file
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.evidence_sampling import Diagnosis
     from cavity.options import ClassifierConfig
-    from cavity.rows.tables import Request
+    from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
@@ -273,11 +273,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.classification import fit_classifier
 
-        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
-        session, read = self._begin_fit(request)
+        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
+        request = self._make_request(raw)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            watch = partial(tell_callbacks, self, request)
-            self.fit_warnings_ = fit_classifier(session, read, self._store, watch)
+            watch = partial(tell_callbacks, self, raw)
+            self.fit_warnings_ = fit_classifier(request, self._store, watch)
         return self
 
     @available_if(lambda self: self._partial_fit_problem())
@@ -312,7 +312,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         earlier = self._result if hasattr(self, "_result") else None
         with torch.inference_mode(False):
-            self._store(partial_fit.grow(self._config(), make_request(X, y, sample_weight), classes, earlier))
+            self._store(partial_fit.grow(self._config(), give_rows(X, y, sample_weight), classes, earlier))
         return self
 
     def _store(self, result: Result) -> None:
@@ -508,12 +508,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             Accuracy.
         """
         features = self._features()
-        request = make_request(X, y, sample_weight, target, weight).with_arrays()
-        source = find_source(request, features=features)
+        raw = give_rows(X, y, sample_weight, target, weight).with_arrays()
+        source = find_source(raw, features=features)
         if source is None:
-            y = request.y
+            y = raw.y
             labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
-            return float(super().score(to_host(X), labels, request.sample_weight))
+            return float(super().score(to_host(X), labels, raw.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
@@ -590,7 +590,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         from cavity.rows.tables import read_table_of_fit
 
         features, class_weight = self._features(), read_class_weight(self.class_weight)
-        table = read_table_of_fit(make_request(X, y, sample_weight), class_weight, features, self.classes_)
+        table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
@@ -598,10 +598,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             model = self._fitted.to("cpu")
             return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
-    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.tables import read_table_of_fit
 
-        table = read_table_of_fit(request, None, self._features(), self.classes_)
+        table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
         return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
 

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, make_request
+from cavity.estimators.base import Array, GPEstimator, give_rows
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -31,7 +31,7 @@ from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
     from cavity.options import RegressorConfig
-    from cavity.rows.tables import Request
+    from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
 
 
@@ -162,16 +162,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
         import torch
 
         from cavity.estimators.sklearn_callbacks import tell_callbacks
-        from cavity.fitting.regression_job import prepare_regression
+        from cavity.fitting.regression import fit_regressor
 
-        request = make_request(X, y, sample_weight, target, weight, eval_set, time_limit)
-        session, read = self._begin_fit(request)
+        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit)
+        request = self._make_request(raw)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare_regression(session, read)
-            with tell_callbacks(
-                self, request, job.run, job.plan, lambda run: job.make_result(run)._replace(plan=job.plan)
-            ):
-                self.fit_warnings_ = job.train(self._store)
+            watch = partial(tell_callbacks, self, raw)
+            self.fit_warnings_ = fit_regressor(request, self._store, watch)
         return self
 
     def _store(self, result: Result) -> None:
@@ -310,10 +307,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
         return follow(X, (draws,))[0]
 
-    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.targets import read_targets_of_fit
 
-        table = read_targets_of_fit(request, self._features(), (0.0, 1.0))
+        table = read_targets_of_fit(raw, self._features(), (0.0, 1.0))
 
         def losses(X: Array) -> Array:
             mean, std = self.predict(Prepared(X), return_std=True)

@@ -11,7 +11,7 @@ from cavity.estimators.optional_methods import CallbackSupport
 from cavity.options import Plan
 from cavity.prediction.model import copy_engine
 from cavity.prediction.result import Result
-from cavity.rows.tables import Request
+from cavity.rows.tables import GivenRows
 from cavity.training.callbacks import Callback, Running
 from cavity.training.loop import Run
 
@@ -54,7 +54,7 @@ class Epochs(Callback):
 
 @contextmanager
 def tell_callbacks(
-    estimator: CallbackSupport, request: Request, run: Run, plan: Plan, record: Record
+    estimator: CallbackSupport, raw: GivenRows, run: Run, plan: Plan, record: Record
 ) -> Iterator[None]:
     """Tell the callbacks of an estimator, if it has any, how a run goes; `record` returns what the fit leaves at a run."""
     if not getattr(estimator, "_skl_callbacks", ()):
@@ -64,9 +64,9 @@ def tell_callbacks(
 
     epochs, given = (
         plan.training.max_epochs,
-        {"sample_weight": request.sample_weight, "groups": request.groups},
+        {"sample_weight": raw.sample_weight, "groups": raw.groups},
     )
-    told = {"estimator": estimator, "X": request.X, "y": request.y}
+    told = {"estimator": estimator, "X": raw.X, "y": raw.y}
     told["metadata"] = {name: value for name, value in given.items() if value is not None} or None
     try:
         context = CallbackSupportMixin._init_callback_context(estimator, max_subtasks=epochs)

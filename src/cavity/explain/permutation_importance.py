@@ -60,7 +60,7 @@ class Importance(Tabular):
 
     def _heading(self) -> str:
         what = "unknown, given the others" if self.conditional else "shuffled"
-        return f"increase of the mean loss ({self.loss:.4f} nats) if a column is {what}"
+        return f"importance: increase of the loss ({self.loss:.4f} nats per row) if a column is {what}"
 
     def __str__(self) -> str:
         width, lines = max(map(len, self.names)), zip(*self._columns().values(), strict=True)

@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
-from cavity.fitting import build, regression_job, runs
-from cavity.fitting.results import Result
+from cavity.fitting import build, runs
+from cavity.fitting.regression import make_gaussian
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
 from cavity.kernels import Sum
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.options import ClassifierConfig, Config, Options, RegressorConfig, policy
-from cavity.options.plan import TableSize
+from cavity.options import ClassifierConfig, Config, RegressorConfig, policy
+from cavity.options.plan import TableSize, TrainingPlan
 from cavity.options.reading import read_names
 from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
-from cavity.rows.tables import Request, Table, read_table_of_fit
+from cavity.prediction.result import Result
+from cavity.rows.tables import GivenRows, Table, read_table_of_fit
 from cavity.rows.targets import read_targets_of_fit
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
         whole("n_models", self.n_models, 1)
 
 
-def draw_samples(config: Config, fit: Result, request: Request, asked: Asked) -> HyperSamples:
+def draw_samples(config: Config, fit: Result, request: GivenRows, asked: Asked) -> HyperSamples:
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
         table = read_table_of_fit(request, config.class_weight, fit.features, classes)
@@ -113,16 +113,16 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table, over: An
             f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
             "over=('kernel', 'noise')."
         )
-    options = policy.complete(config, TableSize.of(table, Z.shape[-1]), build.whitened_size(config, Z))
+    plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), build.whitened_size(config, Z))
     begin = table.start(np.random.default_rng(0))
     center, spread = as_array(model.prior.center), as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
-    module = build.make_prior(options, table, begin, Z)
-    engine = build.make_engine(module, table, options, _make_likelihood(model, table, options))
+    module = build.make_prior(config, plan, table, begin, Z)
+    engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
     engine = replace(engine, hyper_prior=_make_proper(engine, model))
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config), options, 0, Local())
-    return _with_fitted_q(run, model, options)
+    run = runs.make_run(engine, table.rows(config), config, plan, 0)
+    return _with_fitted_q(run, model, config)
 
 
 def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Config:
@@ -139,11 +139,11 @@ def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Con
     )  # fmt: skip
 
 
-def _make_likelihood(model: FittedModel, table: Table, options: Options) -> Likelihood:
+def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: TrainingPlan) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    if isinstance(options.config, RegressorConfig):
-        return regression_job.make_likelihood(options.config)
-    likelihood = build.make_likelihood(table, options)
+    if isinstance(config, RegressorConfig):
+        return make_gaussian(config)
+    likelihood = build.make_likelihood(table, config, plan)
     if model.likelihood.epsilon is not None:
         likelihood.set_params(epsilon=model.likelihood.epsilon)
     return likelihood
@@ -209,9 +209,9 @@ def _load(engine: Engine, kept: FittedModel) -> None:
         own.log_noise.copy_(old.log_noise.to(own.log_noise))
 
 
-def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
+def _with_fitted_q(run: Run, kept: FittedModel, config: Config) -> Run:
     """Start from the fitted q for methods that store nothing else; sites per row are found again."""
-    if options.method.site_store == "averaged":
+    if config.method.site_store == "averaged":
         lower, mean = (torch.as_tensor(x).double() for x in (kept.lower, kept.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
         h = (lower @ (lower.mT @ mean[..., None]))[..., 0]

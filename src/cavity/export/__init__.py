@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity._version import __version__
 from cavity.common import object_stores
 from cavity.common.namespaces import GRAPH, TINY
-from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, TEXT_OPSET, Graph, Value
+from cavity.common.onnx_graph import (
+    IR_VERSION,
+    ML_DOMAIN,
+    ML_OPSET,
+    OPSET,
+    TEXT_OPSET,
+    Graph,
+    Value,
+    no_graph,
+)
+from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
-from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise

@@ -13,8 +13,8 @@ import torch
 from cavity.errors import missing_extra
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.estimators.fitted_view import choose_regression_method
-from cavity.kernels.parsing import parse_kernel
 from cavity.options import nest
+from cavity.options.kernel_names import parse_kernel
 
 try:
     from autogluon.core.models import AbstractModel
@@ -32,7 +32,7 @@ class CavityModel(AbstractModel):  # type: ignore[misc]
     Pass `hyperparameters={CavityModel: {}}` to `TabularPredictor.fit`; the dict holds arguments of the estimator and of
     `cavity.Training`, such as `{"effort": "fast", "tol": 1e-3}`; a kernel may be given by its name. Columns arrive as AutoGluon
     cleaned them, and the estimator prepares categories and missing cells. The model is a Gaussian process without trees
-    (`ensemble=None`): AutoGluon has trees of its own. Its validation rows stop the training and find the temperature, 95 % of
+    (`ensemble=None`): AutoGluon has trees of its own. Its validation rows stop the training and find the temperature, 95% of
     its time limit is the `time_limit` of the fit, its number of CPUs that of torch's threads, and its sample weights those of the
     fit.
     """

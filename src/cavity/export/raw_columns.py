@@ -73,8 +73,6 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
     if column.missing:
         parts.append(graph.op("Cast", lacks, to=graph.onnx.TensorProto.DOUBLE))
-    if isinstance(column, Number) and column.values:
-        parts.append(_find_shares(graph, column, value))
     return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
 
 
@@ -110,23 +108,6 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     lacks = graph.op("Cast", graph.op("LabelEncoder", cells, domain=ML_DOMAIN, **keys), to=double)
     X = (B / count.at_least(1.0).sqrt()) @ column.find_weights() * (1.0 - lacks)
     return graph.op("Concat", X, lacks, axis=1) if column.missing else X
-
-
-def _find_shares(graph: Graph, column: Number, value: Value) -> Value:
-    """Look up the shares of the classes in each group; 0 for missing cells and new groups."""
-    n, types = len(column.values), graph.onnx.TensorProto
-    rounded = graph.op("Floor", graph.op("Where", graph.op("IsNaN", value), np.float64(0.0), value))
-    code = graph.op(
-        "LabelEncoder",
-        graph.op("Cast", rounded, to=types.INT64),
-        domain=ML_DOMAIN,
-        keys_int64s=[int(v) for v in column.values],
-        values_int64s=list(range(n)),
-        default_int64=n,
-    )
-    code = graph.op("Where", graph.op("Equal", value, rounded), code, np.int64(n))
-    table = np.vstack([column.shares, np.zeros(len(column.classes))])
-    return graph.op("Gather", table, graph.op("Squeeze", code, np.array([1])), axis=0)
 
 
 def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:

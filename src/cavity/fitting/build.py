@@ -1,4 +1,4 @@
-"""Build the engine and its first state from a table and completed options."""
+"""Build the engine and its first state from a table, a configuration and a plan."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
-from cavity.options import Config, Options
+from cavity.options import Config, Method
+from cavity.options.plan import TrainingPlan
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -50,7 +51,7 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
-RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [57]
+RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [51]
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 
@@ -69,20 +70,25 @@ def whitened_size(config: Config, Z: Array) -> int:
     return int(Z.shape[1]) * (2 if config.spectral else 1)
 
 
-def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
+def find_method(config: Config, plan: TrainingPlan) -> Method:
+    """Return the method that runs, never "auto"."""
+    return config.method.resolve(plan.sites_per_row)
+
+
+def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Array) -> Prior:
     """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
-    config, C = options.config, table.n_latent
+    C = table.n_latent
     _check_precision(begin, config)
-    linear = options.plan.kernel == "RBF() + Linear()"
+    linear = plan.kernel == "RBF() + Linear()"
     kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
-        kernel.bind(1 if options.plan.share_kernel else C, begin.columns)
+        kernel.bind(1 if plan.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in config.learn)
-    noisy = options.method.latent_noise
+    noisy = find_method(config, plan).latent_noise
     noise = per_class(config.noise, C, "noise") if noisy else np.zeros(1)
-    leading = 1 if options.plan.share_kernel else C
+    leading = 1 if plan.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
-    if options.plan.share_inducing:
+    if plan.share_inducing:
         Z = Z[:1]
     kind = spectrum.Spectrum if config.spectral else Prior
     given = Z, np.array(noise), begin.columns.center, begin.columns.spread
@@ -90,19 +96,19 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
     learn = config.learn if noisy else config.learn - {"noise"}
     module = kind(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
     if module.learn_inducing and config.method.recommended and not config.spectral:
-        _hold_rare_cells(module, begin.pool)
+        _hold_rare_cells(module, begin.candidates)
     return module
 
 
-def _hold_rare_cells(module: Prior, pool: inducing.Candidates) -> None:
+def _hold_rare_cells(module: Prior, candidates: inducing.Candidates) -> None:
     """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
 
     Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
-    nor leave-one-out would see it. [decision 57]
+    nor leave-one-out would see it. [decision 51]
     """
-    rows = pool.weight @ (np.median(pool.X, axis=0) != pool.X)
+    rows = candidates.weight @ (np.median(candidates.X, axis=0) != candidates.X)
     rare = rows < RARE_CELLS
-    if module.size * np.count_nonzero(rare & (rows > 0)) > pool.weight.sum():
+    if module.size * np.count_nonzero(rare & (rows > 0)) > candidates.weight.sum():
         module.inducing.register_hook(torch.tensor(~rare).to(module.inducing).mul)  # type: ignore[no-untyped-call]  # of torch
 
 
@@ -160,23 +166,29 @@ def _is_log(module: Prior, name: str) -> bool:
     return own and last.startswith("log_")
 
 
-def make_likelihood(table: Facts, options: Options) -> Likelihood:
-    config = options.config
-    return options.method.make_likelihood(table.n_classes, config.learn).to(config.device, config.dtype)
+def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelihood:
+    return (
+        find_method(config, plan)
+        .make_likelihood(table.n_classes, config.learn)
+        .to(config.device, config.dtype)
+    )
 
 
-def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Options) -> Own | Tied | Averaged:
+def make_site_store(
+    table: Facts, likelihood: Likelihood, M: int, config: Config, plan: TrainingPlan
+) -> Own | Tied | Averaged:
     """Make the store of sites, with the weighted counts that it needs."""
-    total = _scalar(table.class_totals.sum(), options.config.device)
-    kind, tempers = options.method.site_store, likelihood.tempers
+    total = _scalar(table.class_totals.sum(), config.device)
+    method, tempers = find_method(config, plan), likelihood.tempers
+    kind = method.site_store
     weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
     if kind == "own":
-        return Own(total, weighted, fractional, tempers, options.method.on_f)
+        return Own(total, weighted, fractional, tempers, method.on_f)
     if kind == "averaged":
         return Averaged(total)
     if kind == "free":
         return Free(total, table.n_latent, M)
-    counts = torch.tensor(count_sites(table, likelihood), device=options.config.device)
+    counts = torch.tensor(count_sites(table, likelihood), device=config.device)
     return Tied(counts, weighted, min(1.0, table.heaviest), tempers)
 
 
@@ -188,74 +200,71 @@ def count_sites(table: Facts, likelihood: Likelihood) -> Array:
 
 
 def make_engine(
-    module: Prior, table: Facts, options: Options, likelihood: Likelihood | None = None
+    module: Prior, table: Facts, config: Config, plan: TrainingPlan, likelihood: Likelihood | None = None
 ) -> Engine:
-    likelihood = likelihood or make_likelihood(table, options)
-    if options.method.removal == 1:
+    likelihood, method = likelihood or make_likelihood(table, config, plan), find_method(config, plan)
+    if method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
-    sites = make_site_store(table, likelihood, module.size, options)
-    learnt, pooled = name_parameters(module, likelihood), options.plan.share_prior
-    kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
+    sites = make_site_store(table, likelihood, module.size, config, plan)
+    learnt, pooled = name_parameters(module, likelihood), plan.share_prior
+    kind = Coupled if method.at_mode and table.n_latent > 1 else Engine
     return kind(
         prior=module,
         parameters=learnt,
         factor=likelihood,
         sites=sites,
         hyper_prior=make_hyper_prior(module, learnt, sites.size, likelihood.log_parameters, pooled),
-        total=_scalar(table.class_totals.sum(), options.config.device),
-        removal=options.method.removal,
-        placement=PLACEMENTS[options.method.placement](),
-        chunk=options.plan.chunk,
-        exact=options.plan.schedule == "inner-exact" or options.method.at_mode,
+        total=_scalar(table.class_totals.sum(), config.device),
+        removal=method.removal,
+        placement=PLACEMENTS[method.placement](),
+        chunk=plan.chunk,
+        exact=plan.schedule == "inner-exact" or method.at_mode,
     )
 
 
-def with_rows(engine: Engine, table: Facts, options: Options) -> Engine:
+def with_rows(engine: Engine, table: Facts, config: Config, plan: TrainingPlan) -> Engine:
     """Return the engine of the same model for other rows."""
-    sites = make_site_store(table, engine.factor, engine.prior.size, options)
-    return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), options.config.device))
+    sites = make_site_store(table, engine.factor, engine.prior.size, config, plan)
+    return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), config.device))
 
 
-def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
-    total = float(engine.total)
-    if options.plan.optimizer == "gradient":
-        return Ascent(total)
-    if options.plan.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
-    if options.plan.anneal:
+def make_optimiser(plan: TrainingPlan) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
+    if plan.anneal:
         return Adam(beta2=SHORT_MEMORY)
-    return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
+    return OPTIMISERS.get(plan.optimizer, OPTIMISERS["adam"])
 
 
-def make_warm_up(engine: Engine, options: Options) -> Engine | None:
+def make_warm_up(engine: Engine, config: Config, plan: TrainingPlan) -> Engine | None:
     """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
-    method = options.method
+    method = find_method(config, plan)
     if not method.starts_from_ep:
         return None
     if method.site_store == "averaged":
         return replace(engine, removal=1.0)
-    full = options.plan.batch_size is None
+    full = plan.batch_size is None
     return replace(engine, removal=1.0, sites=Averaged(engine.total)) if full else None
 
 
-def make_first_state(engine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
+def make_first_state(
+    engine: Engine, data: Data, config: Config, plan: TrainingPlan, damping: float, seed: int
+) -> State:
     """Make the state without sites, in which q is the prior."""
-    device = options.config.device
+    device = config.device
     C, M = engine.shape
     S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
-    rule = make_optimiser(options, engine, data)
+    rule = make_optimiser(plan)
     return State(
         theta=theta,
-        sites=empty_sites(kept, S, options.config.dtype, device),
+        sites=empty_sites(kept, S, config.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
         optimiser=rule.init(theta),
         damping=_scalar(damping, device),
-        rate=_scalar(options.plan.rate, device),
-        jitter=_scalar(find_jitter(engine, options.config), device),
+        rate=_scalar(plan.rate, device),
+        jitter=_scalar(find_jitter(engine, config), device),
         clock=_scalar(0.0, device),
         generator=torch.Generator().manual_seed(seed).get_state(),
         epoch=torch.zeros((), dtype=torch.int64),

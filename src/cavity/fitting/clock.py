@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cavity.distributed import Local
-from cavity.options.value_checks import number
 
 USED = 0.9  # share of the limit after which no stage starts
 
@@ -40,7 +39,3 @@ class Clock(NamedTuple):
             return lambda: float("inf")
         end = self.spent() + share * self.left()
         return lambda: min(self.reduce.gather(end - self.spent()))
-
-
-def read_limit(value: Any) -> float | None:
-    return None if value is None else number("time_limit", value, 0.0)

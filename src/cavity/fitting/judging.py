@@ -60,9 +60,10 @@ def predict_rows(
     return Held(np.stack(logs), held.y, held.weight, unit, part, as_array(f.var))
 
 
-def join(found: Sequence[Held]) -> Held:
-    """Join the rows of several folds."""
-    logs = np.concatenate([held.logs for held in found], axis=1)
+def join_folds(found: Sequence[Held]) -> Held:
+    """Join the rows of several folds, with the members that all of them have."""
+    least = min(len(held.logs) for held in found)
+    logs = np.concatenate([held.logs[:least] for held in found], axis=1)
     return Held(logs, *(np.concatenate([held[i] for held in found]) for i in range(1, len(Held._fields))))
 
 

@@ -1,4 +1,4 @@
-"""The members of a pool beside the Gaussian process: class frequencies, logistic regression, boosting, extra trees.
+"""The members of a pool other than the Gaussian process: class frequencies, logistic regression, boosting, extra trees.
 
 Or classifiers of the user's own. A member is fitted to rows and becomes arrays; `prediction.pool` weighs them.
 """

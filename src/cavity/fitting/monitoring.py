@@ -18,7 +18,7 @@ from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
-from cavity.rows.tables import Facts, Request, Table, name_eval_set
+from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, find_newest_checkpoint, name_rank_file, read_seed
 from cavity.training.loop import Run
@@ -45,7 +45,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
     return int(reduce.first(lambda: mine))
 
 
-def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
+def hold_out_rows(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
     held = splitting.hold_out(table.X, table.y, fraction, rng, group=table.group)
     if not held.any():
@@ -116,7 +116,7 @@ def restore_best(run: Run) -> None:
             callback.end(run)
 
 
-def read_eval_set(config: Config, eval_set: Any) -> Request | None:
+def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
     """Return X and y of `(X, y)` or `[(X, y)]`; refuse what is not a pair, and a second set of validation rows."""
     if eval_set is None:
         return None
@@ -132,7 +132,7 @@ def read_eval_set(config: Config, eval_set: Any) -> Request | None:
             "eval_set= and validation_fraction= both give validation rows: leave one of them out."
         )
     with name_eval_set():
-        return Request(*pair).with_arrays()
+        return GivenRows(*pair).with_arrays()
 
 
 def make_early_stopping(held: Table, patience: int) -> EarlyStopping:

@@ -17,17 +17,18 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.options import ClassifierConfig, Config, Method, Options, policy
-from cavity.options.plan import TableSize
+from cavity.options import ClassifierConfig, Config, Method, policy
+from cavity.options.plan import TableSize, TrainingPlan
 from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.rows.labels import read_labels
-from cavity.rows.tables import Facts, Request, Table, share_lengthscales
+from cavity.rows.tables import Facts, GivenRows, Table, share_lengthscales
 from cavity.rows.validation import Features, check_rows, read_rows
 from cavity.training.guard import Guard
-from cavity.training.loop import Outcome, Run, RunSettings
+from cavity.training.loop import Outcome, Run
 from cavity.training.optimisers import OPTIMISERS
+from cavity.training.steps import Steps
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -60,7 +61,7 @@ def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     return None
 
 
-def grow(config: ClassifierConfig, request: Request, classes: Any, earlier: Result | None) -> Result:
+def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Result | None) -> Result:
     """Add rows to the model of an earlier call, or start one; `classes` are those that the call names."""
     if earlier is not None and earlier.growing is None:
         raise BadOption(
@@ -76,15 +77,15 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, earlier: Resu
     old = None if earlier is None else resolve(earlier.growing)
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
-    options = policy.complete(config, size, M)
+    plan = policy.plan_training(config, size, M)
     config.method.check_classes(table.n_classes)
     if old is None:
-        old = _start(config, table, options, features, M)
-    _check_learn(old.engine, options.config.learn)
+        old = _start(config, table, plan, features)
+    _check_learn(old.engine, config.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
-    engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, options)
-    run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, options)
-    _absorb(run, options)
+    engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, config, plan)
+    run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, config)
+    _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
     found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
     if earlier is not None:  # new rows do not change the calibration
@@ -95,7 +96,7 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, earlier: Resu
 
 
 def _read_table(
-    config: ClassifierConfig, request: Request, classes: Any, earlier: Result | None
+    config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Result | None
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
     request = request.with_arrays()
@@ -128,15 +129,16 @@ def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
     return found
 
 
-def _start(config: Config, table: Table, options: Options, features: Features, M: int) -> Growing:
+def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
     from sklearn.utils import check_random_state
 
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
     begin = share_lengthscales(table.start(rng), features, rng)
-    Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
-    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
-    state = build.make_first_state(engine, table.rows(config), options, 1.0, int(rng.integers(2**31 - 1)))
+    Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
+    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
+    seed = int(rng.integers(2**31 - 1))
+    state = build.make_first_state(engine, table.rows(config), config, plan, 1.0, seed)
     sites = _tied(engine)
     empty = replace(engine, total=0 * engine.total, sites=_retied(sites, 0 * sites.counts, sites.unit, False))
     return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
@@ -151,36 +153,37 @@ def _retied(old: Tied, counts: torch.Tensor, unit: float, weighted: bool) -> Tie
     return Tied(counts, weighted, unit, old.tempers, grows=True)
 
 
-def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, options: Options) -> Engine:
+def _add_rows(
+    engine: Engine, table: Table, lightest: float, heaviest: float, config: Config, plan: TrainingPlan
+) -> Engine:
     """Return the engine with the call's rows in its counts."""
-    old, new = _tied(engine), _tied(build.make_engine(engine.prior, table, options, engine.factor))
+    old, new = _tied(engine), _tied(build.make_engine(engine.prior, table, config, plan, engine.factor))
     weighted = not lightest == heaviest == 1
     sites = _retied(old, old.counts + new.counts, min(1.0, heaviest), weighted)
     total = engine.total + float(table.weight.sum())
-    return replace(engine, total=total, sites=sites, chunk=options.plan.chunk)
+    return replace(engine, total=total, sites=sites, chunk=plan.chunk)
 
 
-def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
-    rate = GROWING_RATE if options.config.learning_rate is None else options.plan.rate
-    optimiser = OPTIMISERS["sign" if options.config.optimizer == "sign" else "adam"]
-    plan = RunSettings(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
+def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, config: Config) -> Run:
+    rate = config.learning_rate or GROWING_RATE
+    optimiser = OPTIMISERS["sign" if config.optimizer == "sign" else "adam"]
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
     if not state.optimiser:
         state = state._replace(optimiser=optimiser.init(state.theta))
-    return Run(engine, rows, plan, state, history=list(old.history))
+    return Run(engine, rows, Steps(rate=rate), state, optimiser=optimiser, history=list(old.history))
 
 
-def _absorb(run: Run, options: Options) -> None:
+def _absorb(run: Run, config: Config) -> None:
     """Add the rows' sites, then take one step of the hyper-parameters."""
     run.guard.repairs = sum(row["repairs"] for row in run.history)
     skipped, info = 0, None
-    for batch in _batches(run, options.config.batch_size):
+    for batch in _batches(run, config.batch_size):
         run.state, info = _advance(run, batch, None)
         skipped += int(info.skipped)
-    if run.plan.learn:
-        stepped, info = _advance(run, run.rows.whole(), run.plan.optimiser)
+    if run.learns:
+        stepped, info = _advance(run, run.rows.whole(), run.optimiser)
         kinds = zip(_names_of_parameters(run.engine), run.engine.parameters.values(), strict=True)
-        learn = [torch.full((p.numel(),), n in options.config.learn, device=p.device) for n, p in kinds]
+        learn = [torch.full((p.numel(),), n in config.learn, device=p.device) for n, p in kinds]
         theta = torch.where(torch.cat(learn), stepped.theta, run.state.theta)
         run.state = run.state._replace(theta=theta, optimiser=stepped.optimiser)
     assert info is not None

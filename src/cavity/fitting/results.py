@@ -33,15 +33,15 @@ def common_result(
     features: Features,
     evidence: float,
     warm_start: bool,
-    pool: Candidates | None = None,
+    candidates: Candidates | None = None,
     left_out: LeaveOneOut | None = None,
 ) -> Result:
-    """Return what fits of both estimators leave; `pool`: training rows, `left_out`: those without their own sites, for novelty."""
+    """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
     state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model.prior, model.likelihood)
-    sample = draw_rows(pool, NOVELTY_ROWS)
+    sample = draw_rows(candidates, NOVELTY_ROWS)
     return Result(
         model=model,
         features=features,
@@ -51,17 +51,18 @@ def common_result(
         history=run.history,
         relevance=find_relevance(model.prior.kernel, columns, features),
         continuation=None if state is None else Continuation(state, columns),
-        background=draw_rows(pool, BACKGROUND),
+        background=draw_rows(candidates, BACKGROUND),
         novelty=None if sample is None else measure_novelty(model, sample, left_out),
     )
 
 
-def draw_rows(pool: Candidates | None, n: int) -> Array | None:
+def draw_rows(candidates: Candidates | None, n: int) -> Array | None:
     """Draw training rows by weight."""
-    if pool is None:
+    if candidates is None:
         return None
     rng = np.random.default_rng(0)
-    return pool.X[rng.choice(len(pool.X), n, p=pool.weight / pool.weight.sum())]
+    share = candidates.weight / candidates.weight.sum()
+    return candidates.X[rng.choice(len(candidates.X), n, p=share)]
 
 
 def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:

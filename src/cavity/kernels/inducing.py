@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
         return np.asarray(self.class_weight.sum(1))
 
 
-def candidates(
+def draw_candidates(
     X: Array,
     y: NDArray[np.int64],
     weight: Array,
@@ -54,18 +54,18 @@ def candidates(
     return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
 
 
-def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
     if how is None:
-        return np.repeat(pool.X[None], C, axis=0)
+        return np.repeat(candidates.X[None], C, axis=0)
     if not isinstance(how, str):
-        return given(how, C, pool.X.shape[1])
+        return given(how, C, candidates.X.shape[1])
     check_choice(how)
-    if len(pool.X) <= M:
-        return np.repeat(pool.X[None], C, axis=0)
+    if len(candidates.X) <= M:
+        return np.repeat(candidates.X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
-        return per_class(pool, M, C, rng)
-    return np.repeat(pool.X[CHOOSERS[how](pool, M, rng)][None], C, axis=0)
+        return per_class(candidates, M, C, rng)
+    return np.repeat(candidates.X[CHOOSERS[how](candidates, M, rng)][None], C, axis=0)
 
 
 def check_choice(how: Any) -> None:
@@ -92,32 +92,32 @@ def given(value: Any, C: int, D: int) -> Array:
     return Z.copy()
 
 
-def random(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+def random(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """Draw rows with probability proportional to weight, without replacement."""
-    return _draw(pool.weight, M, rng)
+    return _draw(candidates.weight, M, rng)
 
 
-def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """Choose rows by k-means++ seeding: far from each other, where the data are."""
     from sklearn.cluster import kmeans_plusplus
 
     seed = int(rng.integers(2**31 - 1))
-    _, index = kmeans_plusplus(pool.U, M, sample_weight=pool.weight, random_state=seed)
+    _, index = kmeans_plusplus(candidates.U, M, sample_weight=candidates.weight, random_state=seed)
     return np.asarray(index, dtype=np.int64)
 
 
-def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """Choose the row of largest conditional variance next: pivoted Cholesky of an RBF kernel at the median distance."""
-    n = len(pool.X)
+    n = len(candidates.X)
     residual = np.ones(n)
     factor = np.zeros((M, n))
     index = np.zeros(M, dtype=np.int64)
-    index[0] = _draw(pool.weight, 1, rng)[0]
+    index[0] = _draw(candidates.weight, 1, rng)[0]
     for m in range(M):
         if m:
             index[m] = np.argmax(residual)
         pivot = index[m]
-        d2 = ((pool.U - pool.U[pivot]) ** 2).sum(1) / pool.distance**2
+        d2 = ((candidates.U - candidates.U[pivot]) ** 2).sum(1) / candidates.distance**2
         row = np.exp(-0.5 * d2) - factor[:m, pivot] @ factor[:m]
         factor[m] = row / np.sqrt(max(residual[pivot], 1e-12))
         residual = np.maximum(residual - factor[m] ** 2, 0.0)
@@ -125,17 +125,17 @@ def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
     return index
 
 
-def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
-    total = pool.weight
+    total = candidates.weight
     for c in range(C):
-        own = pool.class_weight[:, c]
+        own = candidates.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
         others = total.copy()
         others[first] = 0.0
-        Z.append(pool.X[np.concatenate([first, _draw(others, M - half, rng)])])
+        Z.append(candidates.X[np.concatenate([first, _draw(others, M - half, rng)])])
     return np.stack(Z)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cavity.common.namespaces import Array, in_torch
-from cavity.common.onnx_graph import Value
+from cavity.common.onnx_graph import Value, no_graph
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadOption
@@ -261,14 +261,6 @@ class Likelihood(Parameters):
                     f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
                     f"{dtype or 'a floating-point type'}."
                 )
-
-
-def no_graph(likelihood: Likelihood) -> str:
-    """Return what to say of a likelihood whose probabilities are written in torch alone."""
-    return (
-        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
-        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
-    )
 
 
 LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")

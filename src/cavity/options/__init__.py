@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cavity.options.library import METHODS as METHODS
     from cavity.options.method import Method as Method
     from cavity.options.plan import Plan as Plan
-    from cavity.options.policy import Options as Options
     from cavity.options.reading import read_classifier as read_classifier
     from cavity.options.reading import read_regressor as read_regressor
     from cavity.options.training import Training as Training
@@ -28,7 +27,6 @@ else:
             "library": "METHODS",
             "method": "Method",
             "plan": "Plan",
-            "policy": "Options",
             "reading": "read_classifier read_regressor",
             "training": "Training flatten nest read_training",
         },

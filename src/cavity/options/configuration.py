@@ -105,11 +105,6 @@ class ClassifierConfig(Config):
     share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
     schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))
 
-    def for_folds(self, seconds: float | None) -> ClassifierConfig:
-        """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
-        quiet = replace(self, callbacks=(), checkpoint=None, resume=False, verbose=0, warm_start=False)
-        return replace(quiet, max_seconds=seconds)
-
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
         self.check_passing_rows(numbered)
@@ -150,7 +145,6 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
-    optimizer: str = field(metadata=checked(one_of, (*OPTIMIZERS, "newton", "gradient", "sag")))
     normalize_y: bool = field(metadata=taken(bool))
 
     def check_source(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from cavity.common.tabular import Tabular
 from cavity.rows.tables import Facts, Table
-from cavity.training.run_settings import Steps
+from cavity.training.steps import Steps
 
 
 class TableSize(NamedTuple):
@@ -53,17 +53,17 @@ class TrainingPlan(Steps):
     share_inducing: bool
     share_prior: bool
     n_inducing: int  # M, whitened values per latent function
-    optimizer: str
     chunk: int  # rows that are in memory at once within a step
     planned: bool  # the number of epochs is the library's choice: training may end there
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
     distinct: int | None = None  # rows to train on, if equal ones are merged
+    sites_per_row: bool = True  # method="auto" stores them, or ties them
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
-        linear = f", rate {self.rate:g}" if self.optimizer not in ("lbfgs", "newton") else ""
+        linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
         return [
             self._choice("inference", "method", self.method),
             self._choice("device", "device", self.device),

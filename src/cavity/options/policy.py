@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from cavity.errors import BadOption
+from cavity.options import papers
 from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.method import Method, method_names
+from cavity.options.papers import BatchSteps
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.options.value_checks import inducing_count, is_whole
 
@@ -38,13 +40,6 @@ POINTS_PER_ROOT = (
 LEAST_POINTS, USUAL_POINTS = 20, 100
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
-# Named methods: the schedules of the papers. [24, 29]
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
-NAMED_POINTS = 100
-FULL_BATCH_ROWS = 1000
-FULL_BATCH_EPOCHS = 500
-SWEEPS = 10_000  # where nothing is learnt
-NAMED_STEPS, NAMED_RATE = 600, 0.03  # of mini-batches; one more step for every 50 rows
 BATCH_ROWS = 100, 1000  # rows of a mini-batch, at least and at most
 
 # Devices and memory. [21]
@@ -57,6 +52,7 @@ LEAST_M = 64  # below, a row's sites and moments take more than its projection
 FOLDS = 3
 FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
+LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
 REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all rows
 
 # Members of the pool. [39, 65]
@@ -64,14 +60,6 @@ TREES = {"fast": 0, "balanced": 100}
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
-
-
-class Options(NamedTuple):
-    """A configuration and the plan that was made of it: what building and running a model need."""
-
-    config: Config
-    method: Method  # never "auto"
-    plan: TrainingPlan
 
 
 def count_budget(config: Config, latent: int) -> float:
@@ -95,16 +83,14 @@ def count_points(config: Config, size: TableSize) -> int:
     if config.n_inducing is not None:
         return inducing_count(config.n_inducing, size.total)
     if not config.method.recommended:
-        return NAMED_POINTS
+        return papers.POINTS
     # M (M + D) C multiplications per row and step
-    affordable, half = (
-        count_budget(config, size.latent) / (STEP_COST * STEPS[config.effort] * STEP_ROWS * size.latent),
-        size.columns / 2,
+    affordable = count_budget(config, size.latent) / (
+        STEP_COST * STEPS[config.effort] * STEP_ROWS * size.latent
     )
-    points, wanted = (
-        int(math.sqrt(affordable + half**2) - half),
-        round(POINTS_PER_ROOT * math.sqrt(size.rows)),
-    )
+    half = size.columns / 2
+    points = int(math.sqrt(affordable + half**2) - half)
+    wanted = round(POINTS_PER_ROOT * math.sqrt(size.rows))
     return max(LEAST_POINTS, min(points, max(wanted, USUAL_POINTS)))
 
 
@@ -118,8 +104,7 @@ def count_seen(config: Config, size: TableSize) -> int:
     """Return how many rows of a table in memory the Gaussian process sees: a sample, if the budget allows no pass over all."""
     if not config.method.recommended:
         return size.rows
-    visits = count_visits(config, size, count_points(config, size))
-    return min(size.rows, visits)
+    return min(size.rows, count_visits(config, size, count_points(config, size)))
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
@@ -127,33 +112,16 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     if not _is_free(config, size):
         return False
     affordable = LBFGS_PASSES * size.rows <= count_visits(config, size, M)
-    return affordable and (size.rows <= FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
+    return affordable and (size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
 
-def complete(config: Config, size: TableSize, M: int) -> Options:
+def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
     """Plan the training of a model with M whitened values per latent function on a table of this size."""
     sites_per_row = size.numbered and 2 * size.rows * size.latent <= MOST_SITES
-    method = config.method.resolve(sites_per_row or not config.method.recommended)
+    method = config.method.resolve(sites_per_row)
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
-    recommended, free = config.method.recommended and not config.spectral, _is_free(config, size)
-    quick = takes_lbfgs(config, size, M)
-    schedule = "outer" if method.sweeps_first or quick else config.schedule
-    width = size.latent * config.dtype.itemsize
-    most = max(1, BATCH_BYTES // (width * M))
-    steps = _choose_steps(config, size, M, free)
-    least = 1 if free else FULL_BATCH_ROWS
-    batch = _batch_size(config, method, schedule, size.rows, min(steps.rows, most), least)
-    optimizer = config.optimizer
-    if optimizer == "auto":
-        full = "lbfgs" if quick else method.full_batch_optimizer
-        optimizer = "adam" if batch is not None else full
-    rate = config.learning_rate or (steps.rate if batch is not None else 0.01)
-    anneal = free and batch is not None
-    linear = recommended and POINTS_PER_FEATURE * size.columns <= M
-    default_kernel = "RBF() + Linear()" if linear else "RBF()"
-    committee = method.committee is not None
-    plan = TrainingPlan(
+    return TrainingPlan(
         rows=size.unmerged or size.rows,
         distinct=size.rows if size.unmerged else None,
         columns=size.columns,
@@ -161,47 +129,66 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         latent=size.latent,
         device=str(config.device),
         method=method.label,
-        kernel=default_kernel if config.kernel is None else type(config.kernel).__name__,
-        share_kernel=committee or config.share in ("kernel", "both"),
-        share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
-        share_prior=config.share == "prior" or (config.share == "auto" and recommended),
+        sites_per_row=sites_per_row,
         n_inducing=M,
-        optimizer=optimizer,
-        schedule=schedule,
-        loose=quick,
-        rate=rate,
-        final_rate=(0.01 if anneal else 0.1) * rate if batch is not None and optimizer == "adam" else rate,
-        anneal=anneal,
-        batch_size=batch,
-        chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
-        max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
-        planned=config.max_epochs is None and (batch is not None or recommended),
-        damping=config.damping or (method.sweep_damping if batch is None else 1.0),
         sweep_damping=config.damping or method.sweep_damping,
         tol=config.tol,
         max_seconds=config.max_seconds,
         why=_explain_training(config, sites_per_row),
+        **_choose_model(config, size, M),
+        **_choose_steps(config, method, size, M),
     )
-    return Options(config, method, plan)
 
 
-class Steps(NamedTuple):
-    """Mini-batch steps: how many, on how many rows each, at which rate."""
+def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
+    """Return the kernel, and what the classes share."""
+    recommended, committee = config.method.recommended and not config.spectral, config.method.committee
+    linear = recommended and POINTS_PER_FEATURE * size.columns <= M
+    default = "RBF() + Linear()" if linear else "RBF()"
+    return {
+        "kernel": default if config.kernel is None else type(config.kernel).__name__,
+        "share_kernel": committee is not None or config.share in ("kernel", "both"),
+        "share_inducing": committee is None
+        and (config.inducing is None or config.share in ("inducing", "both")),
+        "share_prior": config.share == "prior" or (config.share == "auto" and recommended),
+    }
 
-    number: int
-    rows: int
-    rate: float
+
+def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> dict[str, Any]:
+    """Return optimizer, schedule, batches, rate and epochs."""
+    free, quick = _is_free(config, size), takes_lbfgs(config, size, M)
+    steps = _count_steps(config, size, M) if free else papers.count_steps(size.rows, BATCH_ROWS)
+    schedule = "outer" if method.sweeps_first or quick else config.schedule
+    width = size.latent * config.dtype.itemsize
+    usual = min(steps.rows, max(1, BATCH_BYTES // (width * M)))
+    batch = _batch_size(config, method, schedule, size.rows, usual, 1 if free else papers.FULL_BATCH_ROWS)
+    optimizer, planned = config.optimizer, config.method.recommended and not config.spectral
+    if optimizer == "auto":
+        full = "lbfgs" if quick else method.full_batch_optimizer
+        optimizer = full if batch is None else "adam"
+    rate, anneal = config.learning_rate or (0.01 if batch is None else steps.rate), free and batch is not None
+    falls = batch is not None and optimizer == "adam"
+    return {
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "loose": quick,
+        "rate": rate,
+        "final_rate": (0.01 if anneal else 0.1) * rate if falls else rate,
+        "anneal": anneal,
+        "batch_size": batch,
+        "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
+        "max_epochs": config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
+        "planned": config.max_epochs is None and (batch is not None or planned),
+        "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
+    }
 
 
-def _choose_steps(config: Config, size: TableSize, M: int, free: bool) -> Steps:
-    """Return the mini-batch steps where the user leaves them open: those of the budget, or those of the papers."""
+def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
+    """Return the mini-batch steps of the budget."""
     least, most = BATCH_ROWS
-    if not free:
-        rows = min(max(2 * least, size.rows // 6), most)
-        return Steps(min(NAMED_STEPS + size.rows // 50, 2000), rows, NAMED_RATE)
     visits = count_visits(config, size, M)
     rows = min(max(least, visits // STEPS[config.effort]), most, max(least, size.rows // 4))
-    return Steps(min(visits // rows, 4 * STEPS[config.effort]), rows, RATE)
+    return BatchSteps(min(visits // rows, 4 * STEPS[config.effort]), rows, RATE)
 
 
 def _is_free(config: Config, size: TableSize) -> bool:
@@ -216,7 +203,7 @@ def _batch_size(
 ) -> int | None:
     """Return the batch size; None for full batches, as for `least` rows or fewer."""
     value, optimizer = config.batch_size, config.optimizer
-    needs_all = schedule != "inner-approx" or optimizer in FULL_BATCH_OPTIMIZERS
+    needs_all = schedule != "inner-approx" or optimizer in papers.FULL_BATCH_OPTIMIZERS
     if value == "auto":
         return None if n_rows <= least or needs_all else usual
     if value is None or (is_whole(value) and int(value) >= n_rows):
@@ -238,14 +225,14 @@ def _batch_size(
 
 
 def _count_epochs(
-    config: Config, method: Method, batch: int | None, size: TableSize, steps: Steps, quick: bool
+    config: Config, method: Method, batch: int | None, size: TableSize, steps: BatchSteps, quick: bool
 ) -> int:
     """Return the most epochs, where the user leaves them to the library."""
     if not config.learn and method.site_store != "free":
-        return SWEEPS
+        return papers.SWEEPS
     if batch is not None:
         return max(3, math.ceil(steps.number * batch / size.rows))
-    return LBFGS_EPOCHS[config.effort] if quick else FULL_BATCH_EPOCHS
+    return LBFGS_EPOCHS[config.effort] if quick else papers.FULL_BATCH_EPOCHS
 
 
 def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:
@@ -289,12 +276,18 @@ def pools(config: ClassifierConfig) -> bool:
 
 
 def plan_calibration(
-    config: ClassifierConfig, size: TableSize, *, in_memory: bool, eval_set: bool = False, short: bool = False
+    config: ClassifierConfig,
+    size: TableSize,
+    *,
+    in_memory: bool,
+    eval_set: bool = False,
+    groups: int = 0,
+    short: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
-    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `short`: a time limit leaves no time for
-    folds.
+    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
+    the user named them; a part has ten, or half of all if there are few. `short`: a time limit leaves no time for folds.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
@@ -306,6 +299,8 @@ def plan_calibration(
     if how == "folds" and (short or not small):
         how = "part"
     parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    if groups and how == "part":
+        parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
     large = size.rows > FOLD_ROWS["balanced"]
     return CalibrationPlan(
@@ -319,6 +314,7 @@ def plan_calibration(
         rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
+        groups=groups,
         why=_explain_calibration(config, how),
     )
 

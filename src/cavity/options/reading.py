@@ -62,7 +62,6 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
         )
     common = _read_common(RegressorConfig, given, method)
-    _check_regression_optimizer(method, common["optimizer"])
     learn = _read_learn(given["learn"], LEARN[:-1], method, given["inducing"])
     noise = per_class(read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:
@@ -124,17 +123,4 @@ def _refuse_noise(noise: Any, method: Method) -> None:
         raise BadOption(
             f"noise={noise!r} is not used by {method.argument}, whose logistic likelihood has its own noise: leave noise out, "
             "or use method='vi' with likelihood='softmax'."
-        )
-
-
-def _check_regression_optimizer(method: Method, optimizer: str) -> None:
-    if optimizer == "newton" and not method.settles:
-        raise BadOption(
-            f"optimizer='newton' needs the best q at every step of the hyper-parameters, which {method.argument} does not "
-            "compute: use method='vi', 'exact' or 'fitc', or optimizer='lbfgs'."
-        )
-    if optimizer in ("gradient", "sag") and method.site_store != "free":
-        raise BadOption(
-            f"optimizer={optimizer!r} steps the mean and Cholesky factor of q: use method=SVGP(q_update='gradient'), or "
-            "optimizer='lbfgs' or 'adam'."
         )

@@ -38,11 +38,10 @@ class Training(Parameters):
         What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
         towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
         inducing points, else None. Only for GPClassifier.
-    optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
+    optimizer : {"auto", "adam", "sign", "lbfgs"}
         GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
         `VI(q_update="gradient")` on full batches, and for method="auto" on small tables. GPRegressor: "auto" is L-BFGS-B; for
-        "svi" Adam on mini-batches. It also has "newton" (projected Newton, for few hyper-parameters), and for
-        `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average gradient).
+        "svi" Adam on mini-batches.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None
@@ -81,7 +80,7 @@ class Training(Parameters):
     learn: Learnt | Sequence[Learnt] = ("kernel", "noise", "inducing")
     noise: float | Sequence[float] | NDArray[Any] = 0.1
     share: Literal["auto", "prior", "kernel", "inducing", "both"] | None = "auto"
-    optimizer: Literal["auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"] = "auto"
+    optimizer: Literal["auto", "adam", "sign", "lbfgs"] = "auto"
     schedule: Literal["inner-approx", "inner-exact", "outer"] = "inner-approx"
     damping: float | None = None
     tol: float = 1e-4

@@ -207,3 +207,7 @@ def read_callbacks(value: Any) -> tuple[Callback, ...]:
                 "instead of the class."
             )
     return callbacks
+
+
+def read_limit(value: Any) -> float | None:
+    return None if value is None else number("time_limit", value, 0.0)

@@ -11,8 +11,9 @@ from cavity.common.namespaces import NUMPY, Array, namespace
 WIDE = 64  # inducing points from which the zeros of triangular matrices are left out of products on a CPU
 BLOCKS = 3  # of rows of such a matrix: more of them leave out more zeros, but are slower per operation
 ROUNDING = 1e-13  # of λ; log-concave factors have no negative ones
-# largest relative error of a variance, by the bytes of a number; where the bound exceeds it, triangular solves are used
+# largest relative error of a variance, by the bytes of a number; triangular solves are used if it is exceeded
 MOST_ERROR = {8: 1e-9, 4: 1e-3}
+PROBES = 16  # rows at which it is measured, besides the inducing points
 
 
 class Marginals(NamedTuple):
@@ -68,30 +69,36 @@ class Form(NamedTuple):
 
 
 def make_form(prior_lower: Array, mean: Array, lower: Array, noise: Array) -> Form | None:
-    r"""Return the matrices; None if rounding could exceed MOST_ERROR of a variance, which is at least the noise s.
-
-    Products with explicit inverses round to about ε |UᵀL⁻¹| |k| |a|, with |k| ≤ v and |a|² ≤ v for kernels of variance v.
-    """
+    """Return the matrices; None if their rounding exceeds MOST_ERROR where the prediction is known without them."""
     xp = namespace(mean)
-    bytes_each = 8 if xp.largest(mean) > 1e300 else 4
-    L, mu, half, s = map(xp.double, (prior_lower, mean, lower, noise))
+    L, mu, half = map(xp.double, (prior_lower, mean, lower))
     eye = xp.like(np.eye(mean.shape[-1])[None], L)
     inverse, half = xp.solve_lower(L, eye), xp.solve_lower(half, eye)
     weight, U = xp.linalg.eigh(eye - xp.swap(half) @ half)
     rotated, slope = xp.swap(U) @ inverse, mu[:, None] @ inverse
-    scale = xp.max((L * L).sum(-1))[..., 0]  # [C] or [1]
-    rounding, most = 4 * float(np.finfo(f"f{bytes_each}").eps), MOST_ERROR[bytes_each]
-    of_var = rounding * xp.max(xp.abs(weight) * xp.abs(rotated).sum(-1))[..., 0] * scale**1.5
-    of_mean = rounding * xp.abs(slope).sum(-1)[..., 0] * scale
-    if not bool(((of_var < most * s) & (of_mean < most * s**0.5)).all()):
-        return None
     # a GPU takes longer for QR than it gains
     triangular = xp is NUMPY and bool((weight >= -ROUNDING).all())
     if triangular:
         rotated = _make_lower(np.sqrt(np.maximum(weight, 0))[..., None] * rotated)
         weight = np.ones_like(weight)
     matrix = xp.swap(xp.concat([xp.swap(rotated), xp.swap(slope)]))
-    return Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
+    form = Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
+    return form if _is_accurate(form, L, mu, half, xp.double(noise)[:, None]) else None
+
+
+def _is_accurate(form: Form, L: Array, mean: Array, half: Array, noise: Array) -> bool:
+    """Return whether the matrices are accurate at rows with k = La: inducing points, where variances are smallest, and others."""
+    xp = namespace(L)
+    waves = np.cos(np.outer(np.arange(1, L.shape[-1] + 1), np.arange(1, PROBES + 1)))
+    size = xp.max((L * L).sum(-1))[..., None] ** 0.5  # of a, as long as k(x, x) allows
+    a = xp.concat([xp.swap(L), size * xp.like(waves / np.sqrt((waves * waves).sum(0)), L)])
+    b = half @ a
+    expected, var = (mean[:, None] @ a)[:, 0], noise + (b * b).sum(1)
+    k, variance = L @ a, noise + (a * a).sum(1)
+    found, found_var = map(xp.double, form.apply(xp.like(k, form.matrix), xp.like(variance, form.matrix)))
+    most = MOST_ERROR[form.matrix.dtype.itemsize]
+    close = (xp.abs(found - expected) < most * var**0.5) & (xp.abs(found_var - var) < most * var)
+    return bool(close.all())
 
 
 def _make_lower(B: Array) -> Array:

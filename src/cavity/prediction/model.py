@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
-CACHE_BYTES = 4 << 20  # of a projection on the CPU: it stays in the cache
+CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
 # with several latent functions, whose quadratures take a few rows at a time themselves
 QUADRATURE_BYTES = 256 << 20
 
@@ -332,7 +332,7 @@ def log_probabilities(model: FittedModel, f: Any) -> Rows:
         from cavity.likelihoods.quadrature.correlated import log_softmax_probability
 
         return np.asarray(call_in_torch(log_softmax_probability, f.mean, f.cov))
-    parts = [model.xp.host(_ask(model.outcome, *part)) for part in split_rows(model, f)]
+    parts = [model.xp.host(_ask(model.outcome, *part)) for part in split_marginals(model, f)]
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
@@ -385,7 +385,7 @@ def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
     return model.xp.host(f.mean), model.xp.host(f.var)
 
 
-def split_rows(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
+def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
     """Yield means and variances of a few rows at a time, as arrays of the model's kind: the quadrature takes memory per row."""
     mean, var = (
         model.xp.double(x) if namespace(x) is model.xp else model.xp.like(x, model.mean) for x in f[:2]

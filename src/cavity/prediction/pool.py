@@ -45,7 +45,7 @@ class Gate(NamedTuple):
 
         g(x) = clip((1 − u(x)) / (1 − u₉₅), 0, 1)        u(x) = mean_c v_c(x) / v⁰_c
 
-    v is the variance of f at x, noise included; v⁰ is the mean of k(x, x) + s over training rows, and u₉₅ the 95 % quantile of u
+    v is the variance of f at x, noise included; v⁰ is the mean of k(x, x) + s over training rows, and u₉₅ the 95% quantile of u
     there. Far from the rows a stationary kernel has u = 1; a linear term adds to v, so that u grows beyond 1.
     """
 

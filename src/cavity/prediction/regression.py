@@ -184,9 +184,7 @@ def residual(model: FittedModel, new: Any) -> Rows:
     return np.asarray(model.xp.host(model.project(as_rows(model, new))[1])[0])
 
 
-def predict_moments(
-    model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any
-) -> Marginals:
+def predict_values(model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any) -> Marginals:
     """Return mean and variance of f at each new row, [n], as NumPy arrays."""
     if rows is not None:
         return _latent_from_rows(model, rows, as_rows(model, new))
@@ -210,7 +208,7 @@ def predict_targets(
 ) -> tuple[Rows, Rows]:
     """Return mean and standard deviation in the units of y, each [n]; `noise` is a variance added to that of f."""
     shift, scale = units
-    f = predict_moments(model, rows, with_residual, new)
+    f = predict_values(model, rows, with_residual, new)
     return shift + scale * f.mean, scale * np.sqrt(np.maximum(f.var, 0) + noise)
 
 

@@ -57,7 +57,7 @@ class TargetEstimate(Tabular, _TargetScores):
     log_density, log_density_error : float
         Mean log density of y, in nats.
     coverage_50, coverage_50_error, coverage_95, coverage_95_error : float
-        Share of rows inside normal intervals of 50 and 95 %.
+        Share of rows inside normal intervals of 50% and 95%.
     baseline_rmse, baseline_log_density : float
         The same for a normal distribution with mean and variance of y.
     scores : tuple of float
@@ -85,8 +85,8 @@ class TargetEstimate(Tabular, _TargetScores):
         if self.log_density > self.baseline_log_density:
             return None
         return (
-            f"the model is not better than the mean and the variance of y: the log density of rows that it did not train on is "
-            f"{self.log_density:.3f} ± {self.log_density_error:.3f}, theirs {self.baseline_log_density:.3f} (estimate_). "
+            f"the model is not better than the mean and the variance of y: its negative log density on rows that it did not train "
+            f"on is {-self.log_density:.3f} ± {self.log_density_error:.3f}, theirs {-self.baseline_log_density:.3f} (estimate_). "
             "Look for columns that say more about y, or for a mistake in how rows and targets were joined."
         )
 
@@ -99,7 +99,7 @@ class TargetEstimate(Tabular, _TargetScores):
         ):
             if abs(found - level / 100) > 2 * max(error, 0.5 / self.rows):
                 wrong = "narrow" if found < level / 100 else "wide"
-                return f"Normal intervals of {level} % are too {wrong}: use predict_interval, which learns from residuals."
+                return f"Normal intervals of {level}% are too {wrong}: use predict_interval, which learns from residuals."
         return "Normal intervals hold as many rows as they should."
 
     def find_half_width(self, coverage: float) -> float:
@@ -114,12 +114,12 @@ class TargetEstimate(Tabular, _TargetScores):
         )
 
     def __str__(self) -> str:
-        density = f"{self.log_density:.3f} ± {self.log_density_error:.3f}"
+        density = f"{-self.log_density:.3f} ± {self.log_density_error:.3f}"
         return (
             f"rmse {self.rmse:.4g} ± {self.rmse_error:.2g} (mean of y {self.baseline_rmse:.4g}), "
             f"R² {self.r2:.3f} ± {self.r2_error:.3f}, "
-            f"log density {density} (normal distribution {self.baseline_log_density:.3f}), "
-            f"{self.coverage_50:.0%} and {self.coverage_95:.0%} of {self.rows} rows inside 50 and 95 % intervals, by {self.how}. "
+            f"negative log density {density} (normal distribution {-self.baseline_log_density:.3f}), "
+            f"{self.coverage_50:.0%} and {self.coverage_95:.0%} of {self.rows} rows inside 50% and 95% intervals, by {self.how}. "
             f"{self.trust}"
         )
 

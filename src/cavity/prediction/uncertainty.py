@@ -16,7 +16,7 @@ from cavity.prediction.model import (
     log_probabilities,
     predict_latent,
     predict_moments,
-    split_rows,
+    split_marginals,
 )
 from cavity.prediction.novelty import Novelty
 
@@ -78,7 +78,7 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Arra
         outcome = outcome if not hasattr(outcome, "to") else outcome.to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
             parts = [
-                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_rows(model, f)
+                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_marginals(model, f)
             ]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic

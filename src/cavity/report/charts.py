@@ -124,7 +124,7 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
     room = 0.18 * (ends[1] - ends[0]) if missing.any() else 0.0  # for missing cells at the right
     plot = Plot((ends[0], ends[1] + room), bounds, labels=(name_column(found.name), what))
     for s in series:
-        plot.band(x, s.low[~missing], s.high[~missing], s.kind)
+        plot.band(x, s.low[~missing], s.high[~missing], s.kind if len(series) <= 3 else f"{s.kind} pale")
         plot.line(x, s.mean[~missing], s.kind)
     places = np.full(len(missing), plot.xlim[1])
     places[~missing] = x

@@ -1,4 +1,4 @@
-"""What the report tells: predictions with scores, ranked columns, partial dependence, rows worth a look."""
+"""What the report tells: predictions with scores, ranked columns, partial dependence, rows to check."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
@@ -15,13 +16,12 @@ from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.explain.permutation_importance import Importance
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
-from cavity.fitting.results import Result
+from cavity.prediction.result import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.rows.arrow_tables import to_plain
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode, to_array
-from cavity.saving.json_checks import format_label
 
 Model = GPClassifier | GPRegressor
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
@@ -167,7 +167,7 @@ def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
 
 
 def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
-    """Return rows worth a look with the reason: the hardest, whose truth is least expected, and the most uncertain."""
+    """Return rows to check with the reason: the hardest, whose truth is least expected, and the most uncertain."""
     surprise: Array | None
     if is_regression:
         mean, doubt = scored.outcome.T

@@ -11,7 +11,7 @@ import scipy
 import sklearn
 import torch
 
-from cavity._version import __version__
+from cavity.common.version import __version__
 from cavity.estimators.base import GPEstimator
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit

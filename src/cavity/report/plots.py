@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cavity.common.scoring import BINS, count_confusion
+from cavity.common.text_tables import shorten
 from cavity.errors import BadInput
 from cavity.report.calibration import match_labels, reliability
 from cavity.report.colours import COLOURS
-from cavity.report.region_plot import decision_regions, get_axes
+from cavity.report.region_plot import NAME_WIDTH, decision_regions, get_axes
 from cavity.report.selective import rejection
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def reliability_diagram(
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="#999999", lw=1, ls=(0, (4, 3)), gid="diagonal", zorder=1)
     ax.plot(table.confidence[table.many], table.accuracy[table.many], color=colour, lw=1.4, zorder=3)
-    for chosen, alpha in ((table.many, 1.0), ((table.rows > 0) & ~table.many, 0.35)):
+    for chosen, alpha in ((table.many, 1.0), ((table.rows > 0) & ~table.many, 0.6)):
         x, right = table.confidence[chosen], table.accuracy[chosen]
         ax.vlines(x, table.low[chosen], table.high[chosen], color=colour, lw=1.2, alpha=0.6 * alpha, zorder=2)
         area = 14 + 180 * table.share[chosen]
@@ -176,8 +177,9 @@ def confusion_matrix(
         for i, j in np.argwhere(counts):
             ink = "white" if share[i, j] > 0.55 else "#222222"
             ax.text(j, i, f"{counts[i, j]}", ha="center", va="center", color=ink, fontsize=size)
-        ax.set_xticks(range(C), [str(name) for name in names], rotation=90 if C > 5 else 0, parse_math=False)
-        ax.set_yticks(range(C), [str(name) for name in names], parse_math=False)
+        ticks = [shorten(f"{name}", NAME_WIDTH) for name in names]
+        ax.set_xticks(range(C), ticks, rotation=90 if C > 5 else 0, parse_math=False)
+        ax.set_yticks(range(C), ticks, parse_math=False)
     ax.grid(False)
     ax.set(xlabel="predicted class", ylabel="true class")
     return ax
@@ -223,7 +225,7 @@ def relevance_bars(
     ax = get_axes(ax)
     best = np.argsort(-relevance, kind="stable")[:most][::-1]
     ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)
-    ax.set_yticks(range(len(best)), [str(names[k]) for k in best], parse_math=False)
+    ax.set_yticks(range(len(best)), [shorten(f"{names[k]}", 2 * NAME_WIDTH) for k in best], parse_math=False)
     ax.set(xlim=(0, None), xlabel="relevance")
     return ax
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cavity.common.text_tables import shorten
 from cavity.errors import BadInput, missing_extra
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 GRID = 120  # points per side of the grid on which regions are evaluated
 PALE = 0.55  # fraction of white in the colours of regions
+NAME_WIDTH, MOST_INSIDE = 16, 4  # letters of a class, and entries, of the legend inside the plot
 MOST_DOUBT = 0.95  # from which on there is no boundary
 USUAL = 95  # per cent of training rows that the model knows as well
 
@@ -62,7 +64,7 @@ def decision_regions(
     show_inducing : bool, default=False
         Draw the inducing points of `clf` as crosses.
     legend : bool, default=True
-        Name the classes, if there are at most 16: more repeat colours.
+        Name the classes, if there are at most 16: more repeat colours. More than four are named beside the plot.
 
     Returns
     -------
@@ -107,9 +109,14 @@ def decision_regions(
     for c, label in enumerate(clf.classes_):
         of: Any = {"color": palette[c], "edgecolors": "white", "linewidths": 0.5}
         across, up = X[y == label].T
-        ax.scatter(across, up, s=18, **of, zorder=4, label=f"{label}".replace("$", r"\$"))
+        ax.scatter(
+            across, up, s=18, **of, zorder=4, label=shorten(f"{label}", NAME_WIDTH).replace("$", r"\$")
+        )
     if legend and len(clf.classes_) <= len(COLOURS):
-        ax.legend(loc="best", fontsize="small", framealpha=0.85)
+        where: Any = {"loc": "best"}
+        if len(clf.classes_) > MOST_INSIDE:
+            where = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        ax.legend(fontsize="small", framealpha=0.85, **where)
     if names is not None:
         ax.set_xlabel(f"{names[0]}", parse_math=False)
         ax.set_ylabel(f"{names[1]}", parse_math=False)

@@ -23,7 +23,7 @@ FEW_ROWS = 10  # of a class: its scores say little
 
 class Assessment(NamedTuple):
     values: Numbers
-    ranges: Numbers  # 95 % intervals, [low, high] in place of each number
+    ranges: Numbers  # 95% intervals, [low, high] in place of each number
     plain: Numbers  # scores of a baseline
 
 
@@ -68,7 +68,7 @@ def find_weak_classes(classes: list[str], rows: Labels, predicted: Labels) -> tu
 
 
 def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
-    """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage of 95 % intervals."""
+    """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage of 95% intervals."""
     w, off = weight / weight.sum(), y - mean
     spread = float(w @ (y - w @ y) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):

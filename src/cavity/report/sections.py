@@ -77,7 +77,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         cells = (
-            f"{name_column(moved.names[j])} = {shorten(moved.values[k, j], CELL_WIDTH)} ({effect[j]:+.2g})"
+            f"{shorten(name_column(moved.names[j]), CELL_WIDTH)} = {shorten(moved.values[k, j], CELL_WIDTH)} ({effect[j]:+.2g})"
             for j in best
         )
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
@@ -100,7 +100,7 @@ def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list
             true = int(scored.truth[n])
             said = "right" if true == best else f"wrong: {found.classes[true]} ({P[true]:.1%})"
             line["True"] = said
-        lines.append(line | {"Doubt for lack of data": f"{share:.0%}"})
+        lines.append(line | {"Epistemic share": f"{share:.0%}"})
     return lines
 
 

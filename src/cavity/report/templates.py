@@ -12,9 +12,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cavity._version import __version__
 from cavity.common.terms import TERMS, describe
 from cavity.common.text_tables import list_names, name_column, shorten
+from cavity.common.version import __version__
 from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
 

@@ -112,7 +112,7 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> A
     """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums of weights and H their harmonic mean.
 
     The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n / (C n_c), as in scikit-learn, a rare row
-    is a case that was seen many times, and a model learns its noise. [decision 50]
+    is a case that was seen many times, and a model learns its noise. [decision 6]
     """
     if isinstance(class_weight, dict):
         from sklearn.utils.class_weight import compute_sample_weight

@@ -21,13 +21,13 @@ from cavity.rows.validation import Features, prepared_features
 
 if TYPE_CHECKING:  # they load torch
     from cavity.distributed import Local
-    from cavity.rows.tables import LabelledTable, Request
+    from cavity.rows.tables import GivenRows, LabelledTable
 
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
 
 def find_source(
-    request: Request,
+    raw: GivenRows,
     *,
     reads_whole_table: bool = False,
     features: Features | None = None,
@@ -38,7 +38,7 @@ def find_source(
     Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
     `check` validates a y in memory.
     """
-    X, y, sample_weight, target, weight = request[:5]
+    X, y, sample_weight, target, weight = raw[:5]
     path = path_of(X)
     files = path != "" or is_table(X)
     arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)

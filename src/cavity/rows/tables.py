@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -32,8 +31,7 @@ from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.batches.stream import Data, Stream
-from cavity.rows.columns.feature_groups import group_features
-from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
+from cavity.rows.columns.feature_groups import find_categories, group_features
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import (
     check_labels,
@@ -43,15 +41,15 @@ from cavity.rows.labels import (
     warn_of_light_rows,
     warn_of_single_rows,
 )
-from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
+from cavity.rows.validation import Features, check_rows, read_rows
 
 Array = NDArray[np.float64]
 
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
-class Request(NamedTuple):
-    """The arguments of `fit`."""
+class GivenRows(NamedTuple):
+    """The arguments of `fit`, as the user gave them."""
 
     X: Any
     y: Any = None
@@ -62,7 +60,7 @@ class Request(NamedTuple):
     time_limit: Any = None
     groups: Any = None
 
-    def with_arrays(self) -> Request:
+    def with_arrays(self) -> GivenRows:
         """Return the same with labels and weights as arrays if they are tensors; masked ones are refused."""
         y, weight = to_plain(self.y, "y"), to_plain(self.sample_weight, "sample_weight")
         return self._replace(y=y, sample_weight=weight, groups=to_plain(self.groups, "groups"))
@@ -72,7 +70,7 @@ class Start(NamedTuple):
     """Starting values that depend on the rows but not on the method."""
 
     columns: Columns
-    pool: inducing.Candidates
+    candidates: inducing.Candidates  # rows that inducing points are chosen from
 
 
 def share_lengthscales(begin: Start, features: Features, rng: np.random.Generator) -> Start:
@@ -83,8 +81,8 @@ def share_lengthscales(begin: Start, features: Features, rng: np.random.Generato
     sharing, _ = group_features(prepare.columns_)
     if len(np.unique(sharing.group)) == len(sharing.group):
         return begin
-    columns, U = share_units(begin.columns, sharing, begin.pool.U, begin.pool.weight, rng)
-    return Start(columns, begin.pool._replace(U=U, distance=columns.distance))
+    columns, U = share_units(begin.columns, sharing, begin.candidates.U, begin.candidates.weight, rng)
+    return Start(columns, begin.candidates._replace(U=U, distance=columns.distance))
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,8 @@ class Table:
         distinct, place = (self.X, np.arange(self.n_rows)) if many else self.distinct
         weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
-        pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
-        return Start(columns, pool)
+        found = inducing.draw_candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
+        return Start(columns, found)
 
 
 def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -254,7 +252,9 @@ class Streamed(NamedTuple):
         low, high = self.summary.low, self.summary.high
         columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
         rows = sample.X, sample.y, sample.weight
-        return Start(columns, inducing.candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X)))
+        return Start(
+            columns, inducing.draw_candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X))
+        )
 
     def _sample(self) -> Table:
         """Return the sampled rows, each weighted by the rows of its class that it stands for."""
@@ -292,20 +292,28 @@ class LabelledTable(NamedTuple):
     classes: NDArray[Any]
     numbered: bool = True  # a row has the same number in every pass
 
+    @property
+    def blocks(self) -> list[slice]:
+        """The features of each category."""
+        prepare = self.features.preparation
+        return [] if prepare is None else find_categories(prepare.columns_)
+
+    @property
+    def class_prior(self) -> Array:
+        totals = self.table.class_totals
+        return np.asarray(totals / totals.sum())
+
 
 def has_room(device: torch.device, size: int) -> bool:
     """Return whether a table of this many bytes leaves a device room to work."""
     return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
 
 
-def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:
-    """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows.
-
-    If the user names groups, no feature has the classes of other rows: those of one group would tell each other's.
-    """
-    rows, features = read_rows(request.X, owner, request.y)
-    labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
-    warn_of_light_rows(request.sample_weight)
+def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
+    """Read a labelled table in memory; rows of weight 0 are dropped."""
+    rows, features = read_rows(raw.X, owner, raw.y)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
+    warn_of_light_rows(raw.sample_weight)
     warn_of_single_rows(labels)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
@@ -315,8 +323,8 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
             "check how the rows were selected."
         )
     group, given = None, None
-    if request.groups is not None:
-        group = read_groups(request.groups, len(labels))[present]
+    if raw.groups is not None:
+        group = read_groups(raw.groups, len(labels))[present]
         if len(np.unique(group)) < 2:
             raise BadInput(
                 "groups names a single group (rows of weight 0 do not count): a fit needs at least two."
@@ -324,36 +332,23 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     rows = limit_outliers(rows, features.names)
-    encoded = encoded.reshape(-1)
-    prepare = features.preparation
-    if groups and prepare is not None and group is None:
-        rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
-        prepare = copy(prepare)
-        prepare.columns_ = columns
-        features = prepared_features(owner, prepare)
-    table = Table(rows, encoded, weight, len(classes), given, group=group)
+    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
     return LabelledTable(table, features, classes)
 
 
-def read_table_of_fit(
-    request: Request, class_weight: Any, features: Features, classes: NDArray[Any]
-) -> Table:
+def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    request, rows = request.with_arrays(), check_rows(request.X, features)
-    labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
+    raw, rows = raw.with_arrays(), check_rows(raw.X, features)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
     present = weight > 0
     rows, weight = limit_outliers(rows[present], features.names), weight[present]
-    encoded = encode(labels[present], classes)
-    if features.preparation is not None:
-        given = Labels(encoded, weight, tuple(map(str, classes)))
-        rows = replace_shares(rows, features.preparation.columns_, given)
-    return Table(rows, encoded, weight, len(classes))
+    return Table(rows, encode(labels[present], classes), weight, len(classes))
 
 
-def read_eval_labels(request: Request, features: Features, classes: NDArray[Any]) -> Table:
+def read_eval_labels(raw: GivenRows, features: Features, classes: NDArray[Any]) -> Table:
     with name_eval_set():
-        rows = check_rows(request.X, features)
-        labels = check_labels(request.y, len(rows))
+        rows = check_rows(raw.X, features)
+        labels = check_labels(raw.y, len(rows))
     return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
 
 

@@ -16,17 +16,17 @@ from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
 from cavity.rows.sources import features_of_source, survey_ranks
-from cavity.rows.tables import Array, Request, Streamed, Table, name_eval_set
+from cavity.rows.tables import Array, GivenRows, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
 FAR = 1e5  # largest value of y, not normalised, above which a fit warns
 
 
-def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
+def read_targets(raw: GivenRows, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
     """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
-    rows, features = read_rows(request.X, owner, request.y)
-    rows, values, weight = _read_values(request, rows, features)
-    warn_of_light_rows(request.sample_weight)
+    rows, features = read_rows(raw.X, owner, raw.y)
+    rows, values, weight = _read_values(raw, rows, features)
+    warn_of_light_rows(raw.sample_weight)
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
@@ -41,20 +41,20 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
     return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features
 
 
-def read_targets_of_fit(request: Request, features: Features, units: tuple[float, float]) -> Table:
+def read_targets_of_fit(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows = check_rows(request.X, features)
-    rows, values, weight = _read_values(request.with_arrays(), rows, features)
+    rows = check_rows(raw.X, features)
+    rows, values, weight = _read_values(raw.with_arrays(), rows, features)
     return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
 
 
-def read_eval_targets(request: Request, features: Features, units: tuple[float, float]) -> Table:
+def read_eval_targets(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
     with name_eval_set():
-        return read_targets_of_fit(request, features, units)
+        return read_targets_of_fit(raw, features, units)
 
 
-def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:
-    values, weight = check_targets(request.y, len(rows)), check_weights(request.sample_weight, rows)
+def _read_values(raw: GivenRows, rows: Array, features: Features) -> tuple[Array, Array, Array]:
+    values, weight = check_targets(raw.y, len(rows)), check_weights(raw.sample_weight, rows)
     present = weight > 0
     return limit_outliers(rows[present], features.names), values[present], weight[present]
 

@@ -14,7 +14,6 @@ from cavity.rows.arrow_tables import check_table, import_pyarrow, is_frame, to_c
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
-from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
 
@@ -67,8 +66,8 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)
-    elif isinstance(X, Prepared):  # perhaps before the fit found groups
-        X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
+    elif isinstance(X, Prepared):
+        X = X.X
     else:
         X = to_dense(X)
         fills = center is not None and features.names is not None

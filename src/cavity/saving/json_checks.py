@@ -68,11 +68,3 @@ def unpack_labels(packed: Any) -> NDArray[Any]:
     if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
         raise BadFile("the labels are fewer than two, or not in order.")
     return classes
-
-
-def format_label(label: Any) -> str:
-    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
-    value = label.item() if isinstance(label, np.generic) else label
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cavity._version import __version__
 from cavity.common import tensor_files
 from cavity.common.lazy import Later, resolve
+from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
@@ -39,6 +39,10 @@ from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
+REPLACED = {
+    "effort": {"best": "balanced"},
+    "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
+}  # values
 
 
 class Record(NamedTuple):
@@ -263,6 +267,9 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
+    for name, new in REPLACED.items():
+        if isinstance(value := values.get(name), str):
+            values[name] = new.get(value, value)
     if hasattr(values.get("method"), "check"):
         values["method"].check()
     cls: Any = ESTIMATORS.get(meta["kind"])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from cavity.common.lazy import resolve
+from cavity.common.text_tables import format_label
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
 from cavity.rows.columns.encoder import leave_unchanged
-from cavity.saving.json_checks import format_label
 
 
 def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> dict[str, Any]:

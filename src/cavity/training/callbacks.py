@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from cavity.distributed import Local
 from cavity.inference import Engine, State, copy_state
 from cavity.training.guard import Guard
-from cavity.training.run_settings import RunSettings
+from cavity.training.steps import Steps
 
 
 class Running(Protocol):
     """The run as a callback sees it. Read anything; replace only `state` and `stopped`."""
 
     engine: Engine
-    plan: RunSettings
+    plan: Steps
     state: State
     reduce: Local  # the process group: `reduce.rank`, `reduce.world`
     guard: Guard

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cavity._version import __version__
 from cavity.common import object_stores, tensor_files
 from cavity.common.object_stores import Location, as_path
+from cavity.common.version import __version__
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State

@@ -79,7 +79,7 @@ def train_lbfgs(run: Run) -> Run:
         finally:  # also after an interrupt
             if best:
                 run.state = best[0].state
-    if run.plan.loose and run.plan.settle and run.history and not run.is_late():
+    if run.plan.loose and run.settles and run.history and not run.is_late():
         settle_sites(run)
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,10 +24,9 @@ from cavity.training.convergence import (
     have_sweeps_converged,
 )
 from cavity.training.guard import Guard, make_scalar
+from cavity.training.optimisers import Adam
 from cavity.training.replay import Replay
-from cavity.training.run_settings import RunSettings
-
-__all__ = ["Outcome", "Run", "RunSettings"]
+from cavity.training.steps import Steps
 
 INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
@@ -55,9 +54,16 @@ class Run:
 
     engine: Engine
     rows: Data
-    plan: RunSettings
+    plan: Steps
     state: State
     reduce: Local = field(default_factory=Local)
+    optimiser: Optimiser = field(default_factory=Adam)
+    warm_up_engine: Engine | None = (
+        None  # finds the first q if the run's own engine has poor optima near the prior
+    )
+    settles: bool = True  # False: the sites of a loose plan stay as they are at the end
+    replays: bool = False  # record mini-batch steps and replay them
+    report: Callable[[dict[str, Any]], None] = lambda row: None  # called with each row of the history
     history: list[dict[str, Any]] = field(default_factory=list)
     converged: bool = False  # the objective converged, or a callback ended the run
     stopped: bool = False  # a callback stopped the run, which goes on when it is resumed
@@ -74,6 +80,7 @@ class Run:
         self.h_before: torch.Tensor | None = None  # h before the last sweep at fixed hyper-parameters
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
+        self.learns = len(self.state.theta) > 0  # otherwise only the sites are swept
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
         self.replay: Replay | None = None
@@ -85,18 +92,18 @@ class Run:
         with self.notify_callbacks():
             if not self.resumed:
                 self.warm_up()
-                if plan.learn and plan.batch_size is None:
+                if self.learns and plan.batch_size is None:
                     # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
                     self._steps([(self.whole, None, True)])
-            with nullcontext() if plan.learn else self._frozen():
+            with nullcontext() if self.learns else self._frozen():
                 while not self.is_over():
                     steps = self._epoch()
-                    recorded = plan.replay and plan.learn and plan.batch_size is not None
+                    recorded = self.replays and self.learns and plan.batch_size is not None
                     outcome = self._replay(steps) if recorded else self._steps(steps)
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
-        if plan.learn and self.engine.sites.sweeps:
+        if self.learns and self.engine.sites.sweeps:
             self._converge_sites()
         return self
 
@@ -143,12 +150,12 @@ class Run:
         return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
 
     def warm_up(self) -> None:
-        """Find a first q with the plan's warm-up engine, if it has one: a few sweeps, or one pass over mini-batches."""
-        if self.plan.warm_up is None:
+        """Find a first q with the warm-up engine, if there is one: a few sweeps, or one pass over mini-batches."""
+        if self.warm_up_engine is None:
             return
         own, damping = self.guard, self.state.damping
-        self.guard = Guard(self.plan.warm_up, self.reduce)
-        if self.plan.batch_size is None or not self.plan.learn:
+        self.guard = Guard(self.warm_up_engine, self.reduce)
+        if self.plan.batch_size is None or not self.learns:
             self.state = self.state._replace(damping=make_scalar(0.5, damping))
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
@@ -161,15 +168,15 @@ class Run:
     def _epoch(self) -> Iterator[Step]:
         """Return the steps of the next epoch: one pass, or one step of the hyper-parameters for schedule "outer"."""
         plan, epoch = self.plan, len(self.history)
-        if not plan.learn:
+        if not self.learns:
             self.h_before = self.state.sums.h
             return iter([(self.whole, None, True)])
         if plan.schedule == "outer":
             self.sweep(INNER_TOL, INNER_SWEEPS)
         if plan.batch_size is None:
             self._set_rate(epoch)
-            return iter([(self.whole, plan.optimiser, True)])
-        return ((batch, plan.optimiser, False) for batch in self._batches(epoch))
+            return iter([(self.whole, self.optimiser, True)])
+        return ((batch, self.optimiser, False) for batch in self._batches(epoch))
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """Yield the mini-batches of a pass, from the state's position on."""
@@ -184,7 +191,7 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        order = generator.get_state() if self.plan.reshuffle else self.state.generator
+        order = generator.get_state()
         self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
@@ -219,7 +226,7 @@ class Run:
     def _replay(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps from a recording; wait for each of them only if a callback asks for every step."""
         if self.replay is None:
-            self.replay = Replay(self.guard, self.plan.optimiser, self.state)
+            self.replay = Replay(self.guard, self.optimiser, self.state)
         replay, damping = self.replay, self.state.damping
         self.state = replay.load(self.state)._replace(damping=damping)
         called = [c for c in self.callbacks if type(c).step is not Callback.step]
@@ -281,10 +288,11 @@ class Run:
             self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
             return
         mini = plan.batch_size is not None
+        leaps = self.engine.removal > 0 or self.engine.factor.linear
         most = FINAL_SWEEPS if mini else 10 * FINAL_SWEEPS
         with self._frozen():
             if mini and not self.is_late():
-                self._set_damping(1.0 if plan.leap else plan.sweep_damping)
+                self._set_damping(1.0 if leaps else plan.sweep_damping)
                 self.final_sweeps.append(self._steps([(self.whole, None, True)]))
             if mini:
                 self._set_damping(plan.sweep_damping)
@@ -310,15 +318,15 @@ class Run:
 
     def _set_rate(self, progress: float) -> None:
         self.rate = self.plan.rate_at(progress)
-        if not self.plan.replay:
+        if not self.replays:
             self.state = self.state._replace(rate=make_scalar(self.rate, self.state.rate))
 
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         plan, objectives = self.plan, [row["objective"] for row in self.history]
-        if plan.learn and plan.batch_size is not None:
+        if self.learns and plan.batch_size is not None:
             return have_batch_epochs_converged(objectives, plan.tol, self.total)
-        if plan.learn:
+        if self.learns:
             # rows of L-BFGS, and those of older checkpoints, have no promise
             promises = [row.get(PROMISE, 0.0) for row in self.history]
             if (
@@ -345,7 +353,7 @@ class Run:
             "seconds": time.perf_counter() - self.started,
             "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
             "skipped": outcome.skipped,
-            "learning_rate": float(self.state.rate) * self.guard.caution if self.plan.learn else 0.0,
+            "learning_rate": float(self.state.rate) * self.guard.caution if self.learns else 0.0,
             "damping": float(self.state.damping) * self.guard.caution,
         }
         if outcome.promise:
@@ -356,7 +364,7 @@ class Run:
         for callback in self.callbacks:  # a checkpoint comes last, so it knows what the others returned
             self.converged = bool(callback.epoch(self, row)) or self.converged
             _check_row(row, callback)
-        self.plan.report(row)
+        self.report(row)
         self.converged = self.reduce.agree(self.converged)
 
 

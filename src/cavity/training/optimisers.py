@@ -56,36 +56,5 @@ class SignRule(Optimiser):
         return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
 
 
-@dataclass(frozen=True)
-class Ascent(Optimiser):
-    """Gradient ascent on the objective per row, of `rows` rows."""
-
-    rows: float
-
-    def init(self, theta: Tensor) -> Slots:
-        return ()
-
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
-        return theta + (rate / self.rows).to(theta.dtype) * gradient, state
-
-
-@dataclass(frozen=True)
-class AverageGradient(Optimiser):
-    """SAG: each step follows the mean of every batch's last gradient; the batches keep their order.        [review 3.1]"""
-
-    rows: float
-    batches: int
-
-    def init(self, theta: Tensor) -> Slots:
-        count = torch.zeros((), dtype=torch.int64, device=theta.device)
-        return theta.new_zeros(self.batches, len(theta)), count
-
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
-        memory, count = state
-        memory = memory.index_copy(0, (count % self.batches)[None], gradient[None])
-        mean = memory.sum(0) / (count + 1).clamp(max=self.batches)
-        return theta + (rate / self.rows).to(theta.dtype) * mean, (memory, count + 1)
-
-
 OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}
 SHORT_MEMORY = 0.99  # beta2 for a few hundred steps: Adam forgets the gradients of their beginning

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, create_model
 
-from cavity._version import __version__
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
+from cavity.common.text_tables import format_label
+from cavity.common.version import __version__
 from cavity.errors import CavityError
-from cavity.saving.json_checks import format_label
 
 CELLS_AT_A_TIME = 4096  # formatted within a few milliseconds
 ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

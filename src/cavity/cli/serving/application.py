@@ -24,7 +24,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cavity._version import __version__
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
 from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
@@ -34,8 +33,9 @@ from cavity.cli.serving.metrics import COUNT, COUNTED, HEALTH
 from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
+from cavity.common.text_tables import format_label
+from cavity.common.version import __version__
 from cavity.errors import CavityError
-from cavity.saving.json_checks import format_label
 
 DRAINED = 16  # times the largest body: bytes that are read and dropped after a refusal
 BODY_HEADERS = (b"content-length", b"transfer-encoding")

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from cavity.cli.models import Model
 from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
+from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
 from cavity.rows.columns.column_kinds import Number, Unchanged
 from cavity.rows.columns.encoder import ColumnEncoder, suggest_column
-from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
 KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}

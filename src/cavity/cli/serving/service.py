@@ -11,13 +11,13 @@ from typing import Any
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
-from cavity._version import __version__
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving.answers import format_answer, predict_block
 from cavity.cli.serving.batching import Batcher, Full
 from cavity.cli.serving.metrics import Metrics
 from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.settings import Limits
+from cavity.common.version import __version__
 
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
 CELL_BYTES = 20  # of a number in JSON

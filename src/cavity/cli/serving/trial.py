@@ -18,12 +18,13 @@ import numpy as np
 
 from cavity.cli.models import Model
 from cavity.cli.serving.settings import Limits
+from cavity.common.terms import TERMS
+from cavity.common.text_tables import format_label
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.report.templates import open_templates
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.text_kind import Text
-from cavity.saving.json_checks import format_label
 
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -34,6 +35,7 @@ PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no
 KINDS = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
 OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # standard normal quantiles of .1, .3, .5, .7, .9
+WORDS = ("aleatoric", "epistemic", "contribution")  # of the table of terms
 MOST_LEVELS = 8  # with which a contribution compares
 
 
@@ -66,6 +68,7 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         "columns": columns,
         "named": model.prepare is not None,
         "novelty": getattr(model.result, "novelty", None) is not None,
+        "terms": {word: TERMS[word].meaning for word in WORDS},
         "most_rows": limits.rows,
         "most_bytes": limits.bytes,
     }
@@ -105,9 +108,8 @@ def _describe_number(column: Number | Unchanged, center: float, points: Any) -> 
         low, high = float(points.min()), float(points.max())
     else:
         mean, scale = column.mean, column.scale
-        values = column.values or (column.low, column.high)
-        low = mean - 3 * scale if values[0] is None else values[0]
-        high = mean + 3 * scale if values[-1] is None else values[-1]
+        low = mean - 3 * scale if column.low is None else column.low
+        high = mean + 3 * scale if column.high is None else column.high
     low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)
     low, high = (low, high) if low < high else (mean - scale, mean + scale)
     # no value between

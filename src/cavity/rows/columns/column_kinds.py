@@ -27,9 +27,7 @@ from cavity.rows.columns.text_kind import Text, shorten
 class Number(NamedTuple):
     """Numeric column, encoded as (value − mean)/scale, with 0 for missing cells.
 
-    With `missing`, a second column indicates which cells are missing. A number that names groups of rows has `values`, and further
-    columns: the shares of the classes in each group. A share is the class's frequency in the group minus that in the table; it is
-    0 in groups that the training rows did not have.
+    With `missing`, a second column indicates which cells are missing.
     """
 
     name: str
@@ -39,41 +37,19 @@ class Number(NamedTuple):
     style: str | None = None  # what separates the decimals of formatted numbers
     low: float | None = None  # range of the training rows; files before 0.3 do not have it
     high: float | None = None
-    values: tuple[float, ...] = ()  # groups, ascending
-    shares: tuple[tuple[float, ...], ...] = ()  # [values, classes]
-    classes: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
-        return [
-            self.name,
-            *list_indicator(self),
-            *(f"{self.name} share of {label}" for label in self.classes),
-        ]
+        return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
-        if self.values:
-            n = len(self.values)
-            return (
-                f"group of rows, {n} groups, as a number and by the classes in each{describe_missing(self)}"
-            )
         style = "" if self.style is None else f", written as {STYLES[self.style]}"
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         value, lacks = context.read_numbers(column, self.name, self.style)
-        new = int((~np.isin(value, self.values) & ~lacks).sum()) if self.values else 0
-        if new:
-            context.notes[f"column {self.name!r} has groups that the training rows did not have"] += new
         X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
-        X = context.mark_missing(self, X, lacks, MEAN_IS_USED)
-        return np.concatenate([X, self.find_shares(value)], axis=1) if self.values else X
-
-    def find_shares(self, value: Array) -> Array:
-        """Return the shares of the classes in each cell's group, [n C]; 0 for NaN."""
-        known, shares = np.array(self.values), np.array(self.shares)
-        place = np.minimum(np.searchsorted(known, value), len(known) - 1)
-        return np.where((known[place] == value)[:, None], shares[place], 0.0)
+        return context.mark_missing(self, X, lacks, MEAN_IS_USED)
 
 
 class Category(NamedTuple):
@@ -163,11 +139,6 @@ class Target(NamedTuple):
 
 
 Column = Number | Category | Text | Date | Unchanged
-
-
-def count_shares(column: Column) -> int:
-    """Return how many of a column's features, the last ones, are shares of classes."""
-    return len(column.classes) if isinstance(column, Number) else 0
 
 
 def simplify(column: Column, cells: Any, first: int) -> Any:

@@ -172,6 +172,8 @@ class ColumnEncoder:
                 strict=bool(value.get("strict")),
             )
             made._store(columns, target, ignored, names)
+        except BadFile:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadFile(
                 f"the preparation of the columns is damaged ({type(error).__name__} {error!s:.100})."

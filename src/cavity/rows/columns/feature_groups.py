@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.column_kinds import Category, Column, Date, Number, count_shares
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
 
@@ -17,8 +17,7 @@ from cavity.rows.columns.text_kind import Text
 def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
     """Group the features of columns; also return the number of each feature's column, [D].
 
-    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own, and
-    so have a number that names groups and the shares of the classes in them.
+    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
     """
     group: list[int] = []
     owner: list[int] = []
@@ -30,9 +29,7 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
         if isinstance(column, Category | Text):
             blocks.append(slice(len(group), len(group) + len(parts)))
         elif isinstance(column, Number | Date):
-            shares = count_shares(column)
-            indicators += [len(group) + len(parts) - shares - 1] * column.missing
-            blocks += [slice(len(group) + len(parts) - shares, len(group) + len(parts))] * (shares > 0)
+            indicators += [len(group) + len(parts) - 1] * column.missing
         group += [first + part for part in parts]
         owner += [number] * len(parts)
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
@@ -48,8 +45,7 @@ def find_categories(columns: Sequence[Column]) -> list[slice]:
 def _count_parts(column: Column) -> list[int]:
     """Return the number of each feature's lengthscale within its column."""
     if not isinstance(column, Date):
-        shares = count_shares(column)
-        return [0] * (len(column.features) - shares) + [1] * shares
+        return [0] * len(column.features)
     sizes = [1 if part in ("days", "year") else 2 for part in column.parts]
     parts = [number for number, size in enumerate(sizes) for _ in range(size)]
     return parts + [parts[-1]] * (len(column.features) - len(parts))

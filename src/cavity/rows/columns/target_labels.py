@@ -29,7 +29,7 @@ MAX_CLASSES = 10_000
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
 
-def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
+def convert_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
     import pyarrow.compute as pc
 
@@ -88,7 +88,7 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     column = get_column(chunk.table, target.name)
     if target.number:
         return read_targets(column, target.name, chunk.first, style=target.style)[0]
-    text = read_labels(column, target.name, chunk.first)
+    text = convert_labels(column, target.name, chunk.first)
     if not target.whole:
         coded = text.dictionary_encode()
         values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
@@ -108,7 +108,7 @@ def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np
     column = get_column(chunk.table, target.name)
     if target.number:
         return ~read_targets(column, target.name, chunk.first, strict, target.style)[1]
-    return ~np.asarray(read_labels(column, target.name, chunk.first, strict).is_null())
+    return ~np.asarray(convert_labels(column, target.name, chunk.first, strict).is_null())
 
 
 class TargetSummary:
@@ -133,7 +133,7 @@ class TargetSummary:
                 self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
             self.missing += int(read_targets(column, self.name, first, self.strict, self.style)[1].sum())
             return
-        labels = read_labels(column, self.name, first, self.strict)
+        labels = convert_labels(column, self.name, first, self.strict)
         self.missing += labels.null_count
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())

@@ -163,13 +163,14 @@ function showClasses(one) {
   if (C > MOST_BARS) order = order.sort((a, b) => P[b] - P[a]).slice(0, MOST_BARS);
   $("bars").replaceChildren(...order.map((k) =>
     bar(model.classes[k], percent(P[k]), make("span", { class: "fill", style: { ...width(P[k]), background: colour(k) } }))));
+  const tell = (share, part, kind) => make("span", {}, make("i", { class: `key ${kind}` }), `${percent(share)} ${part}. ${model.terms[part]}`);
   const most = Math.log(C), [noise, lack] = [one.aleatoric[0] / most, one.epistemic[0] / most];
   $("split").replaceChildren(
-    bar("Uncertainty", percent(one.total[0] / most), make("span", { class: "fill noise", style: width(noise) }),
+    bar("total", percent(one.total[0] / most), make("span", { class: "fill noise", style: width(noise) }),
       make("span", { class: "fill lack", style: width(lack) })),
     make("div", { class: "legend" },
-      make("span", {}, make("i", { class: "key noise" }), `${percent(noise)} classes overlap here; more rows would not help`),
-      make("span", {}, make("i", { class: "key lack" }), `${percent(lack)} too few rows like this one; more rows would help`)));
+      tell(noise, "aleatoric", "noise"),
+      tell(lack, "epistemic", "lack")));
 }
 
 function showNumber(one, many) {
@@ -191,15 +192,15 @@ function showNovelty(one) {
   const strange = found >= 0.99;
   $("novelty").className = strange ? "strange" : "calm";
   $("novelty").textContent = strange
-    ? "Outside what the model has seen: no training row was as unusual as this one."
-    : `${Math.round(100 * found)}% of the training rows were more usual than this one.`;
+    ? "Novelty: no training row was as unusual as this one."
+    : `Novelty: ${Math.round(100 * found)}% of the training rows were more usual than this one.`;
 }
 
 // ------------------------------------------------------------------ what if
 
 function drawCurve(column, values, found, now) {
   $("held").textContent = column.name;
-  const W = 480, H = 200, left = 44, bottom = H - 22, top = 8, first = values[0], span = values.at(-1) - first || 1;
+  const W = Math.max(280, $("plot").clientWidth), H = 200, left = 44, bottom = H - 22, top = 8, first = values[0], span = values.at(-1) - first || 1;
   const lines = model.classes ? chooseLines(found.probabilities) : [{ y: found.mean, fill: "var(--accent)" }];
   const low = model.classes ? 0 : Math.min(...found.low), high = model.classes ? 1 : Math.max(...found.high);
   const X = (x) => left + ((W - left - 4) * (x - first)) / span, Y = (y) => bottom - ((bottom - top) * (y - low)) / (high - low || 1);
@@ -397,7 +398,8 @@ async function open() {
   $("main").hidden = false;
   const { target, classes, columns } = model, what = target || (classes ? "the class" : "the value");
   $("title").textContent = document.title = `Predict ${what}`;
-  $("about").textContent = `A Gaussian process of ${columns.length} columns${classes ? ` and ${classes.length} classes` : ""}. Move a value and see what the model thinks.`;
+  $("about").textContent = `${columns.length} columns${classes ? `, ${classes.length} classes` : ""}. Change a value to see the prediction.`;
+  $("why").title = model.terms.contribution;
   $("columns").replaceChildren(...columns.map(makeColumn));
   reset();
 }

@@ -1,16 +1,9 @@
-"""How a run trains: every setting of the loop, with a default."""
+"""How the hyper-parameters are stepped: values that a plan prints and stores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any
-
-from cavity.inference import Engine, Optimiser
-from cavity.training.optimisers import Adam
-
-Report = Callable[[dict[str, Any]], None]
+from dataclasses import dataclass
 
 # Share of a run in which an annealed rate rises, and the share it begins with: while q is near the prior, gradients say little,
 # and Adam would make full steps of them.
@@ -19,8 +12,9 @@ WARM_UP, LEAST_RISE = 0.05, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How the hyper-parameters are stepped, and when that ends: values that a plan prints and stores."""
+    """The steps of a run, and when they end. Give only the settings that differ from the defaults."""
 
+    optimizer: str = "adam"
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
     loose: bool = False  # L-BFGS with loosely converged sites at each point, and fully converged ones last
     rate: float = 0.01
@@ -32,9 +26,6 @@ class Steps:
     tol: float = 0.0
     max_seconds: float | None = None
 
-    def steps(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(Steps)}
-
     def rate_at(self, progress: float) -> float:
         if self.final_rate is None:
             return self.rate
@@ -44,17 +35,3 @@ class Steps:
             fallen = 0.5 * (1 + math.cos(math.pi * share))
             return rise * (self.final_rate + (self.rate - self.final_rate) * fallen)
         return float(self.rate * (self.final_rate / self.rate) ** share)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings(Steps):
-    """How to train. Give only the settings that differ from the defaults."""
-
-    learn: bool = True  # step the hyper-parameters; otherwise only sweep the sites
-    optimiser: Optimiser = field(default_factory=Adam)
-    settle: bool = True  # False: the sites of a loose plan stay as they are at the end
-    leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
-    warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
-    reshuffle: bool = True  # every pass has its own order
-    replay: bool = False  # record mini-batch steps and replay them
-    report: Report = lambda row: None  # called with each row of the history

@@ -1,0 +1,99 @@
+"""Begin a run: build the engine for the rows that it sees, then start afresh, go on from an earlier fit, or resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.fitting import build, monitoring, runs
+from cavity.fitting.request import Request
+from cavity.likelihoods import Likelihood
+from cavity.options import ClassifierConfig, Config, policy
+from cavity.options.plan import TableSize, TrainingPlan
+from cavity.rows.tables import Array, Facts, LabelledTable, Start, Table, share_lengthscales
+from cavity.rows.validation import Features
+from cavity.training.callbacks import Callback
+from cavity.training.checkpoint import restore_run
+from cavity.training.loop import Run
+
+
+@dataclass
+class Begun:
+    """A run that has begun, and what it was made of."""
+
+    run: Run
+    config: Config
+    plan: TrainingPlan
+    table: Facts  # the rows of the run, equal ones merged
+    seen: Facts  # the same rows, unmerged
+    start: Start
+    trained: bool = False
+
+    def train(self) -> None:
+        self.run = runs.train(self.run)
+        self.trained = True
+
+
+def begin_classifier(
+    request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts, stopping: tuple[Callback, ...] = ()
+) -> Begun:
+    """Begin the run of a classifier on the rows that it sees, some of them held out if early stopping asks for it."""
+    config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
+    if isinstance(seen, Table) and config.validation_fraction is not None:
+        seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
+        stopping = (monitoring.make_early_stopping(held, config.patience),)
+    table = merge_rows(request, seen)
+    start = find_start(request, table, features, rng)
+    size = TableSize.of(table, features.n, rows.numbered)
+    M = policy.count_points(config, size)
+    Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
+    plan = policy.plan_training(config, size, build.whitened_size(config, Z))
+    return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
+
+
+def merge_rows(request: Request[ClassifierConfig], table: Facts) -> Facts:
+    """Return the rows to train on: method="auto" takes equal ones as one, those of a table of cells, too."""
+    auto = request.config.method.recommended and request.reduce.world == 1
+    return table.merge(cells=True) if auto and isinstance(table, Table) and table.place is None else table
+
+
+def find_start(request: Request[Any], table: Facts, features: Features, rng: np.random.Generator) -> Start:
+    """Return the table's starting values; a warm start keeps the units of the old parameters."""
+    start = share_lengthscales(table.start(rng), features, rng)
+    if request.earlier is not None and len(request.earlier.columns.center) == features.n:
+        start = start._replace(columns=request.earlier.columns)
+    return start
+
+
+def begin_run(
+    request: Request[Any],
+    plan: TrainingPlan,
+    table: Facts,
+    seen: Facts,
+    start: Start,
+    Z: Array,
+    rng: np.random.Generator,
+    *,
+    likelihood: Likelihood | None = None,
+    classes: NDArray[Any] | None = None,
+    stopping: tuple[Callback, ...] = (),
+) -> Begun:
+    """Build the engine, and start or resume a run."""
+    config, reduce = request.config, request.reduce
+    module = build.make_prior(config, plan, table, start, Z)
+    engine = build.make_engine(module, table, config, plan, likelihood)
+    state = None if request.earlier is None else request.earlier.state
+    run = runs.make_run(engine, table.rows(config), config, plan, int(rng.integers(2**31 - 1)), reduce, state)
+    run.started = request.clock.begun  # max_seconds counts the start-up, too
+    facts: dict[str, Any] = {}
+    if config.checkpoint:  # an optimiser cannot read what another one remembers
+        facts = monitoring.describe_run(config, table, classes, engine.prior.size, request.seed)
+        facts["optimizer"] = plan.optimizer
+    run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
+    stored = monitoring.find_checkpoint(config, reduce)
+    if stored is not None:
+        restore_run(run, stored, facts)
+    return Begun(run, config, plan, table, seen, start)

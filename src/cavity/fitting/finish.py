@@ -1,0 +1,129 @@
+"""How a fit ends: what is kept after an interrupt, and what the user should know."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+from cavity.common.progress import announce
+from cavity.distributed import Local
+from cavity.fitting import build, monitoring, runs
+from cavity.fitting.begin import Begun
+from cavity.fitting.results import Result
+from cavity.options import Config, Plan
+from cavity.options.time_estimate import add_estimate
+from cavity.training.guard import JITTER
+from cavity.training.loop import Run
+from cavity.training.threads import flush_denormals, limit_threads
+
+Record = Callable[[Run], Result]
+Store = Callable[[Result], None]
+Watch = Callable[[Run, Plan, Record], AbstractContextManager[None]]
+Found = list[tuple[str, type[Warning]]]
+
+NO_EVIDENCE = (
+    "training stopped while the sites were far from their fixed point, where log Z_q is not an evidence (it was above 0): "
+    "log_marginal_likelihood_ is NaN. Raise max_epochs= or Training(max_seconds=...) before you compare models by it.",
+    RuntimeWarning,
+)
+
+
+def describe_plan(plan: Plan, fast: Plan | None, config: Config, reduce: Local) -> Plan:
+    """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
+    if reduce.world == 1:
+        plan = add_estimate(plan, fast)
+    if reduce.rank == 0:
+        time_needed = plan.describe_time()
+        announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), config.verbose)
+        announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", config.verbose)
+    return plan
+
+
+@contextmanager
+def keep_on_interrupt(begun: Begun, plan: Plan, store: Store, watch: Watch, record: Record) -> Iterator[None]:
+    """Run the block watched, with threads for its work; on an interrupt store what was learnt so far, within seconds."""
+    first = begun.run.state
+    with limit_threads(runs.count_work(begun.run)), flush_denormals(begun.config.dtype):
+        try:
+            with watch(begun.run, plan, record):
+                yield
+        except KeyboardInterrupt:
+            now = begun.run.state
+            if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
+                store(_record_interrupted(begun, record))
+            raise
+
+
+def _record_interrupted(begun: Begun, record: Record) -> Result:
+    if not begun.trained:
+        monitoring.restore_best(begun.run)
+    begun.run.plan = replace(begun.run.plan, max_seconds=0.0)  # no more passes that take long
+    where = "the calibration" if begun.trained else "training"
+    text = (
+        f"{where} was interrupted after {len(begun.run.history)} epochs: the model is what was learnt so far."
+    )
+    return record(begun.run)._replace(warnings=tuple(_say([(text, UserWarning)], stacklevel=6)))
+
+
+def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: float = 1.0) -> list[str]:
+    """Warn of what the user should know of a fit, and return it; `lightest`: the smallest weight of a row."""
+    limit = "Training(max_seconds=...)" if plan.time_limit is None else "time_limit="
+    found: Found = []
+    if lightest < 1 and _matches_whole_rows(begun):
+        text = (
+            f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
+            "fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large. Use "
+            "method='ep', which is right for any weight."
+        )
+        found.append((text, RuntimeWarning))
+    found += _find_repairs(begun.run)
+    found += _find_early_end(begun, limit)
+    found += [(text, UserWarning) for text in notes]
+    found += monitoring.find_failed_checkpoint(begun.run)
+    if math.isnan(result.evidence):
+        found.append(NO_EVIDENCE)
+    return _say(found, stacklevel=4)
+
+
+def _find_repairs(run: Run) -> Found:
+    if not run.guard.repairs:
+        return []
+    text = (
+        f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went "
+        f"on with smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
+    )
+    return [(text, RuntimeWarning)]
+
+
+def _find_early_end(begun: Begun, limit: str) -> Found:
+    """Return a warning if training ended before it converged; `limit`: the argument that limits the time."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    run, plan = begun.run, begun.plan
+    # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
+    as_planned = plan.planned and len(run.history) >= plan.max_epochs
+    if run.converged or run.stopped or as_planned:
+        return []
+    text = (
+        f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
+        f"max_epochs= or {limit}, or accept a larger Training(tol=...) (command line: --max-epochs, "
+        "--max-seconds, or tol = ... in the file of --config)."
+    )
+    return [(text, ConvergenceWarning)]
+
+
+def _matches_whole_rows(begun: Begun) -> bool:
+    """Return whether a row of weight below 1 is matched as a whole row.  [docs/decisions/0008]"""
+    method = build.find_method(begun.config, begun.plan)
+    if method.variational or method.at_mode:
+        return False
+    return method.on_f or not begun.run.engine.factor.tempers
+
+
+def _say(found: Found, stacklevel: int) -> list[str]:
+    for text, kind in found:
+        warnings.warn(text, kind, stacklevel=stacklevel + 1)
+    return [text for text, _ in found]

@@ -1,0 +1,98 @@
+"""Judge a classifier by rows that it did not see: those held out of it, or folds that learn again without them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.common.progress import announce, show_progress
+from cavity.errors import NotPositiveDefinite
+from cavity.fitting import runs
+from cavity.fitting.begin import Begun, begin_classifier
+from cavity.fitting.held_out import Split, number_cases, number_folds
+from cavity.fitting.judging import Held, Judged, find_gate, join_folds, judge_rows, predict_rows, weigh
+from cavity.fitting.members import Recipe, fit_members
+from cavity.fitting.request import Request
+from cavity.options import ClassifierConfig
+from cavity.options.plan import CalibrationPlan
+from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
+from cavity.prediction.model import FittedModel, extract_model
+from cavity.prediction.pool import Member
+from cavity.rows.tables import LabelledTable, Table
+
+MEMBERS = 0.75  # share of the seconds that are left: members of a pool give most per second
+FAILED_PART = "a fit on part of the rows could not be factorised: the estimate comes from the other rows."
+
+
+def judge_held(split: Split, plan: CalibrationPlan, model: FittedModel, members: list[Member]) -> Judged:
+    """Judge a model by rows that were held out of it, or those of eval_set."""
+    held, where = split.held, "held out" if plan.how == "part" else "of eval_set"
+    assert held is not None
+    found = predict_rows(model, members, held, number_cases(held))
+    small = plan.how == "part" and isinstance(split.table, Table) and split.table.n_cases <= FULL_ROWS
+    gate = find_gate(model, split.rest) if members and isinstance(split.rest, Table) else None
+    how = f"{held.n_rows} rows {where}{name_groups(held)}"
+    return judge_rows(found, gate, split.given.class_prior, how, FOLDS if small else HELD_OUT)
+
+
+def name_groups(held: Table) -> str:
+    return "" if held.group is None else ", groups kept together"
+
+
+def judge_folds(
+    request: Request[ClassifierConfig],
+    split: Split,
+    begun: Begun,
+    plan: CalibrationPlan,
+    recipes: list[Recipe],
+) -> tuple[Judged | None, list[Recipe], list[str]]:
+    """Judge the model by fits without some of the rows; also return recipes with what the folds decided, and notes."""
+    table, clock = split.table, request.clock
+    assert isinstance(table, Table)
+    fold, unit = number_folds(table, plan.parts, request.seed), number_cases(table)
+    folds = [i for i in range(plan.parts) if (fold == i).any()]
+    epochs = math.ceil(max(1, len(begun.run.history)) / 2)
+    found, notes = list[Held](), list[str]()
+    announce(
+        f"  judging: {len(folds)} more fits, each without 1 of {plan.parts} parts of the rows",
+        request.verbose,
+    )
+    for i in show_progress(folds, "judging", "fit", request.verbose):
+        seconds = clock.left() / (len(folds) - len(found)) if clock.limit is not None else None
+        if found and not clock.has(0.0):
+            notes.append(f"time_limit={clock.limit:g}: {len(found)} of {len(folds)} folds judge the model.")
+            break
+        rest, held = table.select(fold != i), table.select(fold == i)
+        try:
+            model = fit_fold(request.for_fold(seconds), split.given, rest, epochs)
+        except NotPositiveDefinite:
+            notes.append(FAILED_PART)
+            continue
+        members, recipes = fit_members(recipes, rest, held, split.given.blocks, clock.share(MEMBERS))
+        found.append(predict_rows(model, members, held, unit[fold == i], np.full(held.n_rows, i)))
+        if len(found) == 1:  # members that do not count are not fitted again
+            kept = np.flatnonzero(weigh(found[0])[1:])
+            recipes = [recipes[j] for j in kept]
+            found = [found[0]._replace(logs=found[0].logs[[0, *(kept + 1)]])]
+    if not found:
+        return None, [], notes
+    joined, how = join_folds(found), f"{len(found)} folds"
+    if len(found) < len(folds):
+        how = f"{len(found)} of {len(folds)} folds"
+    gate = (
+        find_gate(extract_model(begun.run.engine, begun.run.state), table) if len(joined.logs) > 1 else None
+    )
+    judged = judge_rows(joined, gate, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
+    return judged, recipes[: len(joined.logs) - 1], notes
+
+
+def fit_fold(
+    request: Request[ClassifierConfig], rows: LabelledTable, rest: Table, epochs: int
+) -> FittedModel:
+    """Learn again on part of the rows, for a model that only predicts the others: half of the epochs is enough."""
+    run = begin_classifier(request, rows, rest).run
+    run.plan, run.settles = replace(run.plan, max_epochs=epochs), False
+    run = runs.train(run)
+    return extract_model(run.engine, run.state)

@@ -1,0 +1,95 @@
+"""Which rows judge a classifier, and which the Gaussian process sees: the rows of a fit, split by its plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.fitting.request import Request
+from cavity.options import ClassifierConfig, Plan, policy
+from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options.time_estimate import count_rows_in, fits_in
+from cavity.rows.repeats import find_units, has_cells
+from cavity.rows.splitting import choose_folds
+from cavity.rows.tables import Facts, LabelledTable, Table, read_eval_labels
+
+Numbers = NDArray[np.int64]
+PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
+
+
+class Split(NamedTuple):
+    """The rows of a fit: those to train on, and those to judge by."""
+
+    given: LabelledTable  # as the user gave them
+    table: Facts  # equal rows as one, unless they are different cases
+    rest: Facts  # the part to train on before held-out rows are added
+    held: Table | None = None  # rows that judge the model
+
+
+def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
+    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells."""
+    auto = request.config.method.recommended and request.reduce.world == 1
+    return table.merge() if auto and isinstance(table, Table) and not has_cells(table) else table
+
+
+def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
+    """Plan which rows judge the model: folds only if they fit into a time limit."""
+    config, size = request.config, TableSize.of(table, rows.features.n, rows.numbered)
+    groups = table.n_cases if isinstance(table, Table) and table.group is not None else 0
+    given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
+    plan, limit = policy.plan_calibration(config, size, groups=groups, **given), request.clock.limit
+    if plan.how != "folds" or (limit is None and config.max_seconds is None):
+        return plan
+    training = policy.plan_training(config, size, policy.count_points(config, size))
+    if limit is not None and fits_in(Plan(training=training, calibration=plan), limit / 2):
+        return plan
+    return policy.plan_calibration(config, size, groups=groups, **given, short=True)
+
+
+def split_rows(
+    request: Request[ClassifierConfig], rows: LabelledTable, table: Facts, plan: CalibrationPlan
+) -> tuple[Split, CalibrationPlan]:
+    """Split off rows that judge the model, or take those of eval_set; leave-one-out judges if every row is needed."""
+    if request.raw.eval_set is not None:
+        held = read_eval_labels(request.raw.eval_set, rows.features, rows.classes)
+        return Split(rows, table, table, held), plan
+    if plan.how == "part" and isinstance(table, Table):
+        out = number_folds(table, plan.parts, request.seed) == 0
+        if out.any():
+            return Split(rows, table, table.select(~out), table.select(out)), plan
+        plan = replace(plan, how="leave-one-out", parts=0)
+    return Split(rows, table, table), plan
+
+
+def number_folds(table: Table, k: int, seed: int) -> Numbers:
+    """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
+    rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
+    return choose_folds(rows, table.y, k, seed, group=table.group)
+
+
+def number_cases(table: Table) -> Numbers:
+    """Return the same number for rows that belong together."""
+    found = find_units(table)
+    return np.arange(table.n_rows) if found is None else found
+
+
+def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -> Facts:
+    """Return the rows that the Gaussian process sees: all, or a sample that the work of the effort, or the time, allows."""
+    config, clock = request.config, request.clock
+    if not isinstance(rest, Table) or request.reduce.world > 1 or not config.method.recommended:
+        return rest
+    size = TableSize.of(rest, columns)
+    most = policy.count_seen(config, size)
+    if clock.limit is not None and config.max_seconds is not None:
+        training = policy.plan_training(config, size, policy.count_points(config, size))
+        left = config.max_seconds - clock.spent()
+        most = min(most, count_rows_in(training, max(left, 0.1) / PASSES))
+    if most >= rest.n_rows:
+        return rest
+    parts = max(2, math.ceil(rest.n_rows / most))
+    kept = choose_folds(np.arange(float(rest.n_rows))[:, None], rest.y, parts, request.seed) <= 0
+    return rest.select(kept)

@@ -1,0 +1,174 @@
+"""The fit of a regressor, from top to bottom: read the rows, choose those to train on, train, record."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from cavity.common.column_statistics import distinct_rows
+from cavity.distributed import run_together
+from cavity.fitting import build
+from cavity.fitting.begin import Begun, begin_run, find_start
+from cavity.fitting.finish import Store, Watch, describe_plan, keep_on_interrupt, warn
+from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
+from cavity.fitting.request import Request, check_ranks_agree
+from cavity.fitting.results import Result, common_result
+from cavity.fitting.row_subsets import choose_training_rows, points_of
+from cavity.inference import Engine, State
+from cavity.kernels import inducing
+from cavity.likelihoods import Gaussian
+from cavity.options import Plan, RegressorConfig, policy
+from cavity.options.plan import TableSize
+from cavity.prediction.model import FittedModel, snapshot
+from cavity.prediction.regression import (
+    TrainingRows,
+    make_training_rows,
+    predict_values,
+    residual,
+    target_noise,
+)
+from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
+from cavity.rows.labels import check_targets
+from cavity.rows.sources import find_source
+from cavity.rows.tables import Array, Facts, GivenRows, Start, Table
+from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
+from cavity.rows.validation import Features
+from cavity.training.callbacks import EarlyStopping
+from cavity.training.loop import Run
+
+TRAINING = 0.9  # share of a time limit
+PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
+
+
+def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch) -> list[str]:
+    """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
+    request, rng = request.limit_training(TRAINING), np.random.default_rng(request.seed)
+    given, features = read_target_rows(request)
+    request = request.on_best_device(TableSize.of(given, features.n))
+    config, start = request.config, find_start(request, given, features, rng)
+    table = choose_training_rows(config, given, start, rng) if isinstance(given, Table) else given
+    size = TableSize.of(table, features.n)
+    Z = choose_inputs(config, start, table, size, rng)
+    training = policy.plan_training(config, size, build.whitened_size(config, Z))
+    likelihood, stopping = make_gaussian(config), make_early_stopping(config, request.raw, features, given)
+    begun = begin_run(
+        request, training, table, table, start, Z, rng, likelihood=likelihood, stopping=stopping
+    )
+    plan = Plan(training=training, time_limit=request.clock.limit)
+    plan = describe_plan(plan, None, config, request.reduce)
+    with keep_on_interrupt(
+        begun, plan, store, watch, lambda run: record(config, run, begun, given, features, plan)
+    ):
+        begun.train()
+        result = record(config, begun.run, begun, given, features, plan)
+        store(result)
+    return warn(begun, plan, result, [])
+
+
+def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
+    """Read a table into memory, or survey a source; check that every rank has the same rows."""
+    config, reduce, raw = request.config, request.reduce, request.raw
+    whole = config.reads_whole_table
+    source = run_together(reduce, lambda: find_source(raw, reads_whole_table=whole, check=check_targets))
+    given: Facts
+    if source is None:
+        merge, normalize = config.method.merges_rows, config.normalize_y
+        given, features = run_together(reduce, lambda: read_targets(raw, config.owner, merge, normalize))
+    else:
+        config.check_source()
+        given, features = read_target_source(source, config.normalize_y, config.owner, request.seed, reduce)
+    check_ranks_agree(given, features, None, reduce)
+    return given, features
+
+
+def record(
+    config: RegressorConfig, run: Run, begun: Begun, given: Facts, features: Features, plan: Plan
+) -> Result:
+    """Return what a fit leaves: the model, the rows that it predicts from, and its estimate."""
+    units = given.units or (0.0, 1.0)
+    evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
+    # a source would be read once more
+    left_out = find_usual_rows(run) if isinstance(given, Table) else None
+    columns, candidates = begun.start
+    found = common_result(run, columns, features, evidence, config.warm_start, candidates, left_out)
+    estimate = None
+    if left_out is not None and isinstance(begun.table, Table):
+        estimate = estimate_left_out(left_out, found.model, begun.table, units, config)
+    return found._replace(
+        units=units,
+        rows=keep_rows(config, given, found.model),
+        predicts_residual=config.method.predicts_residual,
+        estimate=estimate,
+        plan=plan,
+    )
+
+
+def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> TrainingRows | None:
+    """Return what predictions need of the training rows."""
+    if not config.method.keeps_rows or not isinstance(given, Table):
+        return None
+    X, y, weight = (torch.tensor(t, device=model.device) for t in given.sample())
+    return make_training_rows(model, X, y, weight, target_noise(model), config.method.solver_tol)
+
+
+def estimate_left_out(
+    left_out: LeaveOneOut,
+    model: FittedModel,
+    table: Table,
+    units: tuple[float, float],
+    config: RegressorConfig,
+) -> TargetEstimate | None:
+    """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
+    if config.method.keeps_rows or config.method.committee is not None:
+        return None
+    (shift, scale), var = units, left_out.f.var[:, 0]
+    if not config.method.predicts_residual:
+        var = var - torch.from_numpy(residual(model, table.X[left_out.rows]))
+    sd = (var.clamp_min(0) + target_noise(model)).sqrt().numpy()
+    mean, y = left_out.f.mean[:, 0].double().numpy(), left_out.y.astype(np.float64)
+    return estimate_targets(
+        shift + scale * mean, scale * sd, shift + scale * y, left_out.weight, of=table.n_rows
+    )
+
+
+def choose_inputs(
+    config: RegressorConfig, start: Start, table: Facts, size: TableSize, rng: np.random.Generator
+) -> Array:
+    """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
+    origin = config.method.inducing_from
+    if isinstance(table, Table) and table.member is not None:
+        return points_of(table.X, table.member, rng)
+    if isinstance(table, Table) and origin == "subset":
+        return distinct_rows(table.X)[0][None]
+    config.check_size(table.n_rows)
+    if origin == "rows" or config.inducing is None:
+        return inducing.choose(None, start.candidates, 0, 1, rng)
+    return build.choose_points(config, start.candidates, policy.count_points(config, size), 1, rng)
+
+
+def make_gaussian(config: RegressorConfig) -> Gaussian:
+    """Make the likelihood, with its noise in the units of the targets."""
+    likelihood = config.method.make_likelihood(1, config.learn, float(config.noise[0]))
+    return likelihood.to(config.device, config.dtype)
+
+
+def make_early_stopping(
+    config: RegressorConfig, raw: GivenRows, features: Features, given: Facts
+) -> tuple[EarlyStopping, ...]:
+    """Judge states by the mean negative log density of the targets of eval_set, in their own units, if there is one."""
+    if raw.eval_set is None:
+        return ()
+    units = given.units or (0.0, 1.0)
+    held = read_eval_targets(raw.eval_set, features, units)
+
+    def judge(engine: Engine, state: State) -> float:
+        model = snapshot(engine, state)
+        new = torch.tensor(held.X, device=state.theta.device)
+        f = predict_values(model, keep_rows(config, given, model), config.method.predicts_residual, new)
+        mean, var = f.mean, np.maximum(f.var, 0) + target_noise(model)
+        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(units[1])
+        return float(np.average(loss, weights=held.weight))
+
+    return (EarlyStopping(judge, PATIENCE),)

@@ -1,0 +1,119 @@
+"""What the user asked of a fit: the arguments of `fit` and of the estimator, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity import distributed
+from cavity.common.version import __version__
+from cavity.distributed import Local, check_same
+from cavity.errors import BadOption
+from cavity.fitting import monitoring
+from cavity.fitting.clock import Clock
+from cavity.fitting.results import Continuation
+from cavity.options import Config, policy
+from cavity.options.plan import TableSize
+from cavity.options.value_checks import read_limit
+from cavity.rows.arrow_tables import refuse_many_columns
+from cavity.rows.tables import Facts, GivenRows
+from cavity.rows.validation import Features
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+# Arguments that may differ between ranks; rank 0 sets the seed.
+OF_A_RANK = ("random_state", "callbacks", "verbose", "device", "checkpoint")
+
+
+class Request(NamedTuple, Generic[AnyConfig]):
+    """What the user asked, and what all parts of one fit share."""
+
+    raw: GivenRows  # its eval_set is read, too
+    config: AnyConfig
+    earlier: Continuation | None  # what a warm start continues from
+    reduce: Local
+    seed: int
+    clock: Clock
+
+    @property
+    def verbose(self) -> int:
+        return self.config.verbose if self.reduce.rank == 0 else 0
+
+    def limit_training(self, share: float) -> Request[AnyConfig]:
+        """Give training a share of the seconds that are left of a time limit."""
+        if self.clock.limit is None:
+            return self
+        end = self.clock.spent() + share * max(0.0, self.clock.left())
+        given = self.config.max_seconds
+        return self._replace(
+            config=replace(self.config, max_seconds=end if given is None else min(given, end))
+        )
+
+    def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
+        """Return the request of a fit to a part of the rows, whose model only predicts the other rows."""
+        quiet = replace(self.config, callbacks=(), checkpoint=None, resume=False, verbose=0, warm_start=False)
+        clock = Clock.start(None, self.reduce)
+        return self._replace(config=replace(quiet, max_seconds=seconds), earlier=None, clock=clock)
+
+    def on_best_device(self, size: TableSize) -> Request[AnyConfig]:
+        """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
+        alone = self.reduce.world == 1
+        return self._replace(config=policy.choose_device(self.config, size)) if alone else self
+
+
+def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None) -> Request[AnyConfig]:
+    """Check the arguments before any row is read, and draw the seed.
+
+    Tensors become arrays, `eval_set` rows of its own, `time_limit` a clock.
+    """
+    held, limit = monitoring.read_eval_set(config, raw.eval_set), read_limit(raw.time_limit)
+    refuse_many_columns(raw.X)
+    raw = raw.with_arrays()._replace(eval_set=held)
+    distributed.warn_unjoined()
+    reduce = distributed.current()
+    clock = Clock.start(limit, reduce)
+    config.check_ranks(reduce.world)
+    _check_arguments(config, reduce)
+    return Request(raw, config, earlier, reduce, monitoring.draw_seed(config, reduce), clock)
+
+
+def _check_arguments(config: Config, reduce: Local) -> None:
+    """Raise BadOption on every rank if versions or arguments differ."""
+    if reduce.world == 1:
+        return
+    versions = {"cavity": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    given = {n: _describe(value) for n, value in config.arguments.items() if n not in OF_A_RANK}
+    facts = {f"the version of {name}": version for name, version in versions.items()}
+    facts |= {f"the argument {name}": value for name, value in given.items()}
+    check_same(reduce, facts | {"having a checkpoint": config.checkpoint is not None}, BadOption)
+
+
+def check_ranks_agree(table: Facts, features: Features, classes: NDArray[Any] | None, reduce: Local) -> None:
+    """Raise BadInput on every rank if the rows differ."""
+    if reduce.world == 1:
+        return
+    facts = {
+        "the number of rows": table.n_rows,
+        "the number of features": features.n,
+        "the names of features": features.names,
+        "the classes": None if classes is None else _describe(classes),
+        "the digest of the rows": table.content(),
+    }
+    check_same(reduce, facts)
+
+
+def _describe(value: Any) -> str:
+    """Return a short text that is the same on every rank if the value is."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        text = f"{array.dtype.kind} {array.shape} {array.tolist()}"
+    else:
+        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # addresses differ
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) < 200 else f"{text[:60]}... (SHA-256 {digest})"

@@ -1,0 +1,125 @@
+"""Rows that some methods of regression train on: a greedy active set, or the blocks of a committee. [thesis 4.1.2, 4.2.3, 4.2.5]"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.common.column_statistics import Columns, distinct_rows
+from cavity.kernels import RBF, Kernel
+from cavity.options import RegressorConfig
+from cavity.options.value_checks import inducing_count
+from cavity.rows.tables import Array, Start, Table
+
+
+def choose_training_rows(
+    config: RegressorConfig, table: Table, begin: Start, rng: np.random.Generator
+) -> Table:
+    """Return the rows that the method trains on: an active set, all of them in blocks, or all. Equal rows go together."""
+    method = config.method
+    if method.committee is not None:
+        (n_blocks, blocks), (distinct, place) = method.committee, distinct_rows(table.X)
+        member = BLOCKS[blocks](distinct, min(n_blocks, len(distinct)), begin.columns, rng)
+        return replace(table, member=member[place])
+    if method.active_set is not None:
+        return _select_active_set(config, method.active_set, table, begin)
+    return table
+
+
+def _select_active_set(config: RegressorConfig, selection: str, table: Table, begin: Start) -> Table:
+    distinct, place = distinct_rows(table.X)
+    assert config.n_inducing is not None
+    M = inducing_count(config.n_inducing, table.weight.sum())
+    if M >= len(distinct):
+        return table
+    weight = np.bincount(place, weights=table.weight)
+    y = np.bincount(place, weights=table.weight * table.y) / weight
+    noise = np.maximum(config.noise[0], 1e-6) / weight
+    kernel: Any = RBF() if config.kernel is None else copy.deepcopy(config.kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(1, begin.columns)
+    kept = np.isin(place, active_rows(kernel, distinct, y, noise, M, selection))
+    return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
+
+
+def entropy(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+    """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
+    return np.asarray(0.5 * np.log1p(var / noise))
+
+
+def information(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+    """Return how far a row moves its own f: KL of the marginal with it to the one without."""
+    keep = noise / (var + noise)
+    moved = (1 - keep) * (y - mean)
+    return np.asarray(0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300)))
+
+
+CRITERIA = {"entropy": entropy, "information": information}
+
+
+@torch.no_grad()
+def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion: str) -> NDArray[np.int64]:
+    """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky factor."""
+    rows = torch.tensor(X)
+    mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
+    factor, chosen = np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
+    open_ = np.ones(len(X), dtype=bool)
+    for m in range(M):
+        gain = np.where(open_, CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise), -np.inf)
+        best = chosen[m] = int(np.argmax(gain))
+        open_[best] = False
+        k = kernel.cross(rows[None, best : best + 1], rows)[0, 0].double().cpu().numpy()
+        scale = np.sqrt(max(var[best], 0.0) + noise[best])
+        factor[m] = (k - factor[:m, best] @ factor[:m]) / scale
+        mean += factor[m] * ((y[best] - mean[best]) / scale)
+        var -= factor[m] ** 2
+    return np.sort(chosen)
+
+
+def random_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Assign rows to members of nearly equal size at random, [N]."""
+    return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
+
+
+def clustered_blocks(
+    X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Assign rows that lie together to members of nearly equal size, [N]: halve along the longest axis, recursively."""
+    member = np.zeros(len(X), dtype=np.int64)
+    U = (X - columns.center) / columns.spread
+    parts = [(np.arange(len(X)), n_blocks)]
+    label = 0
+    while parts:
+        rows, blocks = parts.pop()
+        if blocks == 1:
+            member[rows] = label
+            label += 1
+            continue
+        axis = int(np.argmax(U[rows].var(0)))
+        order = rows[np.argsort(U[rows, axis], kind="stable")]
+        first = blocks // 2
+        cut = round(len(rows) * first / blocks)
+        parts += [(order[:cut], first), (order[cut:], blocks - first)]
+    return member
+
+
+BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
+
+
+def points_of(X: Array, member: NDArray[np.int64], rng: np.random.Generator) -> Array:
+    """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of others, whose values are marginalised."""
+    each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
+    M = max(len(rows) for rows in each)
+    distinct, _ = distinct_rows(X)
+    filled = []
+    for rows in each:
+        known = {row.tobytes() for row in rows}
+        others = np.array([row.tobytes() not in known for row in distinct])
+        spare = rng.permutation(np.flatnonzero(others))[: M - len(rows)]
+        filled.append(np.vstack([rows, distinct[spare]]))
+    return np.stack(filled)

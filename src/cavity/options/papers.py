@@ -1,0 +1,29 @@
+"""How the papers train: what a named method does where the user leaves it open. [24, 29]"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+POINTS = 100
+FULL_BATCH_ROWS = 1000  # at most: above, mini-batches
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
+FULL_BATCH_EPOCHS = 500
+SWEEPS = 10_000  # where nothing is learnt
+STEPS, MOST_STEPS, ROWS_PER_STEP = 600, 2000, 50  # of mini-batches: one more step for every 50 rows
+BATCHES_PER_PASS = 6
+RATE = 0.03
+
+
+class BatchSteps(NamedTuple):
+    """Mini-batch steps: how many, on how many rows each, at which rate."""
+
+    number: int
+    rows: int
+    rate: float
+
+
+def count_steps(n_rows: int, batch_rows: tuple[int, int]) -> BatchSteps:
+    """Return the mini-batch steps for a table; `batch_rows`: half of the least rows of a batch, and the most."""
+    least, most = batch_rows
+    rows = min(max(2 * least, n_rows // BATCHES_PER_PASS), most)
+    return BatchSteps(min(STEPS + n_rows // ROWS_PER_STEP, MOST_STEPS), rows, RATE)
