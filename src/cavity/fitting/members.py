@@ -220,8 +220,9 @@ class Boosting:
         least = LEAST_GAIN * entropy
         loss = _find_losses(model, known, TREE_PRICE * entropy)
         most = min(self._count(MOST_REACH), len(y) // ROWS_PER_ROUND)
+        growth = 4 if limited else 2  # each time costs a binning, and predictions of all rounds so far
         while (rounds := model.max_iter) < first or (_pays(loss, least) and rounds < most):
-            goal, seconds, spent = max(2 * rounds, first), left(), before - left()
+            goal, seconds, spent = max(growth * rounds, first), left(), before - left()
             if limited:
                 goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
             if goal <= rounds:

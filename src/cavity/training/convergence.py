@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import pairwise
 
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
@@ -12,7 +11,7 @@ HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
 LOOSE_TOL = 2e-3  # per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
 LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do
-ENOUGH_EPOCHS, LEAST_GAIN = 8, 0.01  # of a loose plan: later epochs must gain so much per row
+ENOUGH_EPOCHS, LEAST_GAIN = 5, 0.01  # of a loose plan: later epochs must gain so much per row
 
 
 def have_sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
@@ -62,13 +61,12 @@ def find_loose_tol(classes: int) -> float:
 
 
 def have_loose_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether the last epochs of a loose plan gained less than it can tell. [decision 61]
+    """Return whether late epochs of a loose plan gained too little: they fit the evidence closer, and no new rows. [decision 65]
 
-    Three epochs, each by less than a third, because a line search that stumbles gains little and then much; one with many classes,
-    whose epochs are dear. Late epochs that gain a little fit the evidence closer, and no new rows.
+    Two epochs, because a line search that stumbles gains little and then much; with many classes, whose epochs are dear, one that
+    gained less than the sites can tell.
     """
     if len(objectives) >= ENOUGH_EPOCHS and objectives[-1] - objectives[-3] < 2 * LEAST_GAIN * rows:
         return True
-    epochs = 1 if classes > LOOSE_CLASSES else 3
-    gains = [now - before for before, now in pairwise(objectives)][-epochs:]
-    return len(gains) == epochs and max(gains) <= find_loose_tol(classes) * rows / epochs
+    known = find_loose_tol(classes) * rows
+    return classes > LOOSE_CLASSES and len(objectives) > 1 and objectives[-1] - objectives[-2] <= known
