@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import hash_rows, order_columns
+from cavity.common.column_statistics import arrange_columns, hash_rows
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -43,7 +43,8 @@ def _split(
     unit = number_units(X) if group is None else np.unique(group, return_inverse=True)[1].reshape(-1)
     classes = y[np.unique(unit, return_index=True)[1]]
     part, n_classes = np.full(len(classes), -1), int(y.max()) + 1
-    for label in range(n_classes):
+    labels, seen = np.unique(classes, return_index=True)
+    for label in labels[np.argsort(seen)]:  # names of classes decide nothing
         rows = rng.permutation(np.flatnonzero(classes == label))
         if len(rows) > 1:
             part[rows] = choose(len(rows))
@@ -57,6 +58,5 @@ def _split(
 
 
 def number_units(X: Array) -> Labels:
-    """Return the number of each row's unit: equal rows have the same, whatever their order and that of columns."""
-    words = hash_rows(X[:, order_columns(X)] + 0.0)  # minus zero is zero
-    return np.unique(words, return_inverse=True)[1].reshape(-1)
+    """Return the number of each row's unit: equal rows have the same, whatever their order, and order and signs of columns."""
+    return np.unique(hash_rows(arrange_columns(X)), return_inverse=True)[1].reshape(-1)

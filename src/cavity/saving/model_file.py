@@ -88,7 +88,6 @@ def save(record: Record, path: str | Path) -> None:
         "scalars": scalars,
         "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
-        "rows": describe_rows_inside(result.model, result.rows),
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
@@ -185,8 +184,10 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     """Return which training rows a file of this model holds."""
     if rows is not None:
         return "every training row, with its target"
-    if model.prior.learn_inducing or model.is_spectrum:
+    if model.is_spectrum:
         return "none"
+    if model.prior.learn_inducing:
+        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
