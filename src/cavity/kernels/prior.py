@@ -94,10 +94,6 @@ class Prior(nn.Module):
         a = solve_lower(lower, self.kernel.cross(self.Z, X))
         return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
 
-    def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
-        """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
-        return self.among(X)[0] - a[0].mT @ a[0]
-
     def among(self, X: Tensor) -> Tensor:
         """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
         k: Tensor = self.kernel.full(X[None])

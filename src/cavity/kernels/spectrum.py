@@ -84,9 +84,6 @@ class Spectrum(Prior):
     def project_with(self, lower: Tensor, X: Tensor) -> Projection:
         return self.project(X, torch.zeros((), device=X.device))
 
-    def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
-        return torch.zeros_like(a[0].mT @ a[0])
-
     def _stepped(self, Z: Tensor) -> Tensor:
         return Z
 
