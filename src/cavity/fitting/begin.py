@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.request import Request
+from cavity.kernels import inducing
 from cavity.likelihoods import Likelihood
 from cavity.options import ClassifierConfig, Config, policy
 from cavity.options.plan import TableSize, TrainingPlan
@@ -49,8 +50,8 @@ def begin_classifier(
     start = find_start(request, table, features, rng)
     size = TableSize.of(table, features.n, rows.numbered)
     M = policy.count_points(config, size)
-    Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
-    plan = policy.plan_training(config, size, build.whitened_size(config, Z))
+    Z = inducing.choose(config.inducing, start.candidates, M, seen.n_latent, rng)
+    plan = policy.plan_training(config, size, Z.shape[-2])
     return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
 
 

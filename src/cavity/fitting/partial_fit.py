@@ -17,6 +17,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
+from cavity.kernels import inducing
 from cavity.options import ClassifierConfig, Config, Method, policy
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.prediction.model import to_device
@@ -135,7 +136,7 @@ def _start(config: Config, table: Table, plan: TrainingPlan, features: Features)
 
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
     begin = share_lengthscales(table.start(rng), features, rng)
-    Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
+    Z = inducing.choose(config.inducing, begin.candidates, plan.n_inducing, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
     seed = int(rng.integers(2**31 - 1))
     state = build.make_first_state(engine, table.rows(config), config, plan, 1.0, seed)

@@ -53,7 +53,7 @@ class Prior(nn.Module):
         self.register_buffer("spread", spread)
         self.learn_inducing, self.learn_noise = "inducing" in learn, "noise" in learn
         if self.learn_inducing:
-            self.inducing = nn.Parameter(self._stepped(Z))
+            self.inducing = nn.Parameter((Z - center) / spread)
         else:
             self.register_buffer("inducing", Z)  # bit for bit as given
         if self.learn_noise:
@@ -63,7 +63,7 @@ class Prior(nn.Module):
 
     @property
     def size(self) -> int:
-        """M, the number of whitened values per latent function."""
+        """M, the number of inducing inputs per latent function."""
         return self.inducing.shape[-2]
 
     @property
@@ -94,19 +94,11 @@ class Prior(nn.Module):
         a = solve_lower(lower, self.kernel.cross(self.Z, X))
         return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
 
-    def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
-        """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
-        return self.among(X)[0] - a[0].mT @ a[0]
-
     def among(self, X: Tensor) -> Tensor:
         """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
         k: Tensor = self.kernel.full(X[None])
         noise = self.kernel.diag(X) - k.diagonal(dim1=1, dim2=2)
         return k + torch.diag_embed(noise.clamp_min(0))
-
-    def _stepped(self, Z: Tensor) -> Tensor:
-        """Return inducing inputs in the units in which they are stepped."""
-        return (Z - self.center) / self.spread
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]

@@ -185,7 +185,7 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     """Return which training rows a file of this model holds."""
     if rows is not None:
         return "every training row, with its target"
-    if model.prior.learn_inducing or model.is_spectrum:
+    if model.prior.learn_inducing:
         return "none"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
