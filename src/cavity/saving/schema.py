@@ -215,7 +215,6 @@ SUMMARY = (  # what `cavity info` prints
     Fact("kernel", r.text),
     Fact("classes", r.many(r.text)),
     Fact("inducing_points", COUNT),
-    Fact("features?", COUNT),
     Fact("noise", r.number_or_list),  # of each class, or of the targets
     Fact("rows_inside", r.text),
     Fact("n_features", COUNT),
