@@ -32,7 +32,7 @@ WORKING := -n $(WORKERS) --dist worksteal --durations 20
 
 # The tiers: these files; all files; all files with --all, which tests/conftest.py explains.
 QUICK := tests/contract tests/reference tests/golden tests/unit/test_quadrature.py tests/unit/test_softmax_quadrature.py \
-         tests/unit/test_trapezoid.py tests/unit/test_largest.py tests/unit/test_laws.py
+         tests/unit/test_largest.py tests/unit/test_laws.py
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 

@@ -44,7 +44,9 @@ for name, model in models.items():
     losses[name], wrong = log_loss(y_test, P), 1 - accuracy_score(y_test, P.argmax(1))
     error = expected_calibration_error(P, y_test)
     print(f"{name:<20} {losses[name]:8.3f} {wrong:6.3f} {error:6.3f} {seconds:8.1f}")
-    plots.reliability_diagram(P, y_test, axes[0], label=f"{name}: ECE {error:.3f}")
+    plots.reliability_diagram(
+        P, y_test, axes[0], label=f"{name}: ECE {error:.3f}", colour=f"C{len(losses) - 1}"
+    )
 
 # %% The figure: reliability, and how the training of SEP went
 axes[0].set_title("Reliability: the diagonal is perfect")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cavity.callbacks import Callback
 from cavity.likelihoods import Latents, Likelihood
-from cavity.prediction.model import log_probabilities, predict_latent, snapshot
+from cavity.prediction.model import snapshot
+from cavity.prediction.predict import log_probabilities, predict_latent
 from experiments.jobs import Row
 from experiments.scores import score_predictions
 from experiments.sets import Split

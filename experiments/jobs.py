@@ -36,6 +36,7 @@ COLUMNS = (
     "seed", "settings", "commit", "versions", "device",
 )  # fmt: skip
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")
+CONFIDENCE_COLUMNS = (*COLUMNS, "confidence")
 POINTS_COLUMNS = (*COLUMNS, "points", "regions")
 
 

@@ -14,6 +14,7 @@ class Method(NamedTuple):
 
 
 NATURAL, GRADIENT = {"q_update": "natural"}, {"q_update": "gradient"}
+TEMPERATURE = {"calibration": "temperature"}
 POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
 # The papers update q in VI by its gradient with L-BFGS. Their GFITC uses L-BFGS, too.
@@ -22,6 +23,7 @@ METHODS: dict[str, Method] = {
     "fast": Method("auto", {}, {"effort": "fast"}),
     "balanced": Method("auto"),
     "ep": Method("ep"),
+    "ep_temperature": Method("ep", {}, TEMPERATURE),
     "ep_long": Method("ep"),
     "ep_prior": Method("ep", {}, POOLED),
     "ep_rate": Method("ep", {}, SLOW),
@@ -45,6 +47,7 @@ METHODS: dict[str, Method] = {
     "vi_rate": Method("vi", GRADIENT, SLOW),
     "vi_softmax": Method("vi", {**GRADIENT, "likelihood": "softmax"}),
     "vi_natural": Method("vi", NATURAL),
+    "vi_temperature": Method("vi", NATURAL, TEMPERATURE),
     "vi_long": Method("vi", NATURAL),
     "vi_longer": Method("vi", NATURAL),
     "vi_prior": Method("vi", NATURAL, POOLED),

@@ -174,6 +174,7 @@ BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "methods": lambda rows: tables.methods(rows.read("table2")),
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
+    "confidence": lambda rows: tables.confidence(rows.read("confidence")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "tables-report": lambda rows: table_summary.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),

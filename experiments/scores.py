@@ -25,10 +25,11 @@ CellKey = tuple[str, str, str]  # M, data set, method
 
 
 def score_predictions(log_p: Any, classes: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
-    """NLL, error, calibration error and Brier score. Test rows of an unseen class count as errors only."""
+    """NLL, error, calibration error, Brier score and mean confidence. Test rows of an unseen class count as errors only."""
     log_p, y = np.asarray(log_p, dtype=np.float64), np.asarray(y)
     known = np.isin(y, classes)
     found = score_log_proba(log_p[known], np.searchsorted(classes, y[known]))
+    found["confidence"] = float(np.exp(log_p.max(1)).mean())
     return found | {"error": float((classes[log_p.argmax(1)] != y).mean()), "unseen": int((~known).sum())}
 
 

@@ -21,7 +21,7 @@ from experiments.scores import (
     published,
 )
 from experiments.sets import UCI
-from experiments.targets import ALL_SPLITS, FEW_SPLITS, SHARES, TABLE_METHODS, TARGETS, Target
+from experiments.targets import ALL_SPLITS, FEW_SPLITS, SHARES, SURE_METHODS, TABLE_METHODS, TARGETS, Target
 
 # method, rule, number of cells that must satisfy it
 REQUIRED = (("ep", agrees, 20), ("sep", agrees, 20), ("gfitc", is_close, 18), ("vi", is_close, 18))
@@ -191,6 +191,19 @@ def flipped(rows: list[Row]) -> str:
                 [f"{d}, {share}", *found, "fixed at 0.001" if share == "10%" else eps.get((share, d), "–")]
             )
     return markdown(["data set, M", "ep", "sep", "rep", "learnt ε, mean (range)"], lines)
+
+
+def confidence(rows: list[Row]) -> str:
+    """NLL, accuracy and mean confidence on clean and on noisy labels."""
+    some, lines = TARGETS["confidence"].select(rows), []
+    nll, error, sure = (mean_cells(some, score) for score in ("nll", "error", "confidence"))
+    for d, labels in (("five_digits", "clean"), ("five_digits_noisy", "noisy")):
+        for m in SURE_METHODS:
+            key, method = ("", d, m), "EP" if m.startswith("ep") else "VI"
+            calibration = '"temperature"' if m.endswith("temperature") else "None"
+            found = nll[key].text(), f"{1 - error[key].mean:.3f}", f"{sure[key].mean:.3f}"
+            lines.append([labels, method, f"`{calibration}`", *found])
+    return markdown(["labels", "method", "`calibration=`", "NLL", "accuracy", "mean confidence"], lines)
 
 
 def _ranges(rows: list[Row]) -> dict[tuple[str, str], str]:

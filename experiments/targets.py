@@ -10,6 +10,7 @@ from typing import Any
 from cavity.errors import BadOption
 from experiments.jobs import (
     COLUMNS,
+    CONFIDENCE_COLUMNS,
     CURVE_COLUMNS,
     POINTS_COLUMNS,
     Job,
@@ -29,6 +30,7 @@ SHARES = ("5%", "10%", "20%")
 TABLE_METHODS = ("gfitc", "ep", "ep_outer", "rep", "sep", "vi")
 ON_ALL_SPLITS = ("auto", "ep", "sep")
 FURTHER = ("pep", "vi_natural", "vi_softmax")  # not in the papers, M = 10 % only
+SURE_METHODS = ("ep", "ep_temperature", "vi_natural", "vi_temperature")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 TOY_METHODS = ("gfitc", "ep", "sep", "rep", "vi_rate")
 TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
@@ -93,6 +95,16 @@ def flipped() -> list[Job]:
         Job("score", d, s, m, share, 0.1, short if share == "40%" else BATCH)
         for d in ("vowel6", "vehicle")
         for m, share in cells
+        for s in range(FEW_SPLITS)
+    ]
+
+
+def confidence() -> list[Job]:
+    """How sure named methods are on clean and on noisy labels, as they are and with a temperature."""
+    return [
+        Job("score", d, s, m, "")
+        for d in ("five_digits", "five_digits_noisy")
+        for m in SURE_METHODS
         for s in range(FEW_SPLITS)
     ]
 
@@ -215,6 +227,8 @@ def _list_targets() -> Iterable[Target]:
     yield Target("mnist-best", "MNIST in ten minutes on a GPU", "mnist_best", mnist_best, curves)
     yield Target("flights", "Flights with default settings", "flights", flights, curves, "flights")
     yield Target("flipped", "Wrong labels", "flipped", flipped)
+    sure = "How sure named methods are"
+    yield Target("confidence", sure, "confidence", confidence, CONFIDENCE_COLUMNS)
     yield Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits)
     yield Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds)
 

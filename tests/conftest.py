@@ -66,8 +66,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     from cavity.options import policy
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
-    monkeypatch.setattr(members, "FIRST_ROUNDS", 5)
-    monkeypatch.setattr(members, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(members, "MOST_REACH", 0.5)  # five rounds
     monkeypatch.setattr(networks, "STEPS", 20)
 
 

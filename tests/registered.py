@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cavity
 from cavity.kernels import KERNELS, RBF, Constant, Kernel, Linear, Matern32, Product, Sum
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 
@@ -24,3 +30,16 @@ def make_kernel(kind: type[Kernel], **values: object) -> Kernel:
 def make_likelihood(kind: type[Likelihood], **values: object) -> Likelihood:
     """An instance with these values of its arguments, where it has them."""
     return kind(**{name: value for name, value in values.items() if name in kind.parameter_names()})
+
+
+def assert_same_elsewhere(clf: cavity.GPClassifier, X: np.ndarray, folder: Path, atol: float = 1e-7) -> None:
+    """The loaded model predicts the same to the last bit, and the ONNX graph to `atol`."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    P = clf.predict_proba(X)
+    clf.save(folder / "m.cavity")
+    loaded = cavity.load(folder / "m.cavity")
+    assert np.array_equal(loaded.predict_proba(X), P) and repr(loaded.method) == repr(clf.method)
+    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
+    label, found = session.run(["label", "probabilities"], {"X": X})
+    np.testing.assert_allclose(found, P, rtol=0, atol=atol)
+    np.testing.assert_array_equal(label, clf.predict(X))

@@ -18,7 +18,7 @@ from cavity.kernels import KERNELS, RBF, Constant, Kernel, Linear, Stationary
 from cavity.kernels.base import formula_of
 from cavity.kernels.formulas import SHAPES, PairFormula
 from reference import kernels as written_out
-from registered import REGISTERED_KERNELS, make_kernel
+from registered import REGISTERED_KERNELS, assert_same_elsewhere, make_kernel
 from support import toy
 
 C, M, N, D = 2, 4, 5, 3
@@ -280,8 +280,6 @@ def test_the_library_s_shapes_are_those_that_are_read_without_torch():
 # --- from end to end -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
-    """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
-    onnxruntime = pytest.importorskip("onnxruntime")
     X, y = toy(60, classes, D)
     kernel = make_kernel(REGISTERED_KERNELS[name])
     clf = cavity.GPClassifier(
@@ -289,12 +287,7 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     ).fit(X, y)
     P = clf.predict_proba(X)
     assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
-    clf.save(path := tmp_path / "model.cavity")
-    assert np.array_equal(cavity.load(path).predict_proba(X), P)
-    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
-    label, exported = session.run(["label", "probabilities"], {"X": X})
-    np.testing.assert_allclose(exported, P, rtol=0, atol=1e-7)
-    np.testing.assert_array_equal(label, clf.predict(X))
+    assert_same_elsewhere(clf, X, tmp_path)
 
 
 # --- values ----------------------------------------------------------------------------------------------

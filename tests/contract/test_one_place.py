@@ -20,17 +20,8 @@ from cavity.options.library import method_names
 from cavity.rows.arrow_tables import Chunk
 from cavity.rows.files.table_files import FILE_KINDS, TableFile
 from cli.running import run
+from registered import assert_same_elsewhere
 from support import toy
-
-
-def assert_same_elsewhere(clf, X, folder):
-    """The loaded model predicts the same to the last bit, the ONNX graph to 1e-6."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    clf.save(folder / "m.cavity")
-    np.testing.assert_array_equal(cavity.load(folder / "m.cavity").predict_proba(X), clf.predict_proba(X))
-    graph = cavity.export.onnx_model(clf).SerializeToString()
-    found = onnxruntime.InferenceSession(graph).run(["probabilities"], {"X": X})[0]
-    np.testing.assert_allclose(found, clf.predict_proba(X), atol=1e-6)
 
 
 @pytest.fixture
@@ -150,4 +141,4 @@ def test_a_member_of_the_pool_is_one_classifier(member, tmp_path):
     y = np.where(X[:, 0] * X[:, 1] > 0, y, 0)
     clf = GPClassifier(n_inducing=2, max_epochs=1, ensemble=[member], random_state=0).fit(X, y)
     assert len(clf.ensemble_weights_) == 2 and clf.ensemble_weights_[1] > 0.01
-    assert_same_elsewhere(clf, X, tmp_path)
+    assert_same_elsewhere(clf, X, tmp_path, atol=1e-6)

@@ -13,7 +13,7 @@ from cavity.errors import CavityError
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.likelihoods.normal_tails import hazard, log_ndtr
 from cavity.methods import EP, SEP, VI, Laplace, PowerEP
-from registered import CLASSIFIERS, make_likelihood
+from registered import CLASSIFIERS, assert_same_elsewhere, make_likelihood
 from support import toy
 
 
@@ -29,17 +29,6 @@ def fit(method: object, classes: int, **options: object) -> tuple[GPClassifier, 
     return GPClassifier(method, n_inducing=6, max_epochs=3, random_state=0, **options).fit(X, y), X
 
 
-def assert_same_elsewhere(clf: GPClassifier, X: np.ndarray, path: object) -> None:
-    """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    P = clf.predict_proba(X)
-    clf.save(path)
-    loaded = cavity.load(path)
-    assert np.array_equal(loaded.predict_proba(X), P) and repr(loaded.method) == repr(clf.method)
-    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
-    np.testing.assert_allclose(session.run(["probabilities"], {"X": X})[0], P, rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
@@ -53,7 +42,7 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     assert P.shape == (60, classes)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-12)
     assert np.isfinite(clf.predict_uncertainty(X).total).all()
-    assert_same_elsewhere(clf, X, tmp_path / "model.cavity")
+    assert_same_elsewhere(clf, X, tmp_path)
 
 
 def test_the_object_of_the_user_stays_as_it_is():
@@ -100,8 +89,8 @@ class Mislabelled(Likelihood):
 def test_a_likelihood_of_one_s_own_goes_the_same_way(method, tmp_path):
     clf, X = fit(method(likelihood=Mislabelled(0.1)), 2)
     assert clf.predict_proba(X).min() > 0.05 - 1e-9
-    assert_same_elsewhere(clf, X, tmp_path / "model.cavity")
-    assert cavity.load(tmp_path / "model.cavity").method.likelihood.share == 0.1
+    assert_same_elsewhere(clf, X, tmp_path)
+    assert cavity.load(tmp_path / "m.cavity").method.likelihood.share == 0.1
 
 
 def test_it_equals_the_library_s_own_with_the_same_formula():

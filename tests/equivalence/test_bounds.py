@@ -4,25 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+import support
 from cavity import BadOption
 from cavity.kernels import RBF
 from cavity.likelihoods import Jaakkola, Latents, Logistic, Taylor
 from reference import bounds
 from reference.kernels import rbf
-from support import (
-    arbitrary,
-    assert_gradient,
-    central_differences,
-    classifier,
-    converge,
-    machine,
-    offered,
-    toy,
-)
 
 Z = np.random.default_rng(1).normal(size=(5, 2))
 LENGTHSCALE, VARIANCE = np.array([1.1, 1.3]), 1.6
-X, Y = toy(20, 2)
+X, Y = support.toy(20, 2)
 
 
 def gram(theta):
@@ -37,7 +28,7 @@ THETA = np.log([*LENGTHSCALE, VARIANCE])
 def run(bound, damping=1.0, learn=("kernel",)):
     kernel = RBF(LENGTHSCALE, VARIANCE)
     options = {"method": "vi", "bound": bound, "likelihood": "softmax", "noise": 0.0, "jitter": 0.0}
-    return machine(X, Y, Z[None], kernel=kernel, learn=learn, damping=damping, **options)
+    return support.machine(X, Y, Z[None], kernel=kernel, learn=learn, damping=damping, **options)
 
 
 def whitened(mu, Sigma):
@@ -65,7 +56,7 @@ def test_the_jaakkola_bound_is_below_the_average_and_touches_it():
 def test_one_step_is_the_closed_form_of_the_review():
     """From any q, a step of length one is (13) and (14) at ξ² = m² + S²."""
     machine_ = run("jaakkola")
-    state = arbitrary(machine_.state)
+    state = support.arbitrary(machine_.state)
     mu, Sigma = of(state)
     L, y, K = np.linalg.cholesky(gram(THETA).mm), 2.0 * Y - 1, gram(THETA)
     m, var = bounds.marginals(L @ mu, L @ Sigma @ L.T, K)
@@ -82,7 +73,7 @@ def test_the_fixed_point_is_that_of_the_reviews_alternation(bound, alternate, va
     machine_ = run(bound)
     y, K = 2.0 * Y - 1, gram(THETA)
     *q, xi = alternate(y, K)
-    rest = converge(machine_)
+    rest = support.converge(machine_)
     for a, b in zip(of(rest), whitened(*q), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-8)
     assert machine_.evidence(rest) == pytest.approx(value(*q, xi, y, K), abs=1e-8)
@@ -99,7 +90,7 @@ def test_every_sweep_of_the_jaakkola_bound_climbs():
 
 def test_the_gradient_of_the_jaakkola_bound():
     machine_ = run("jaakkola")
-    rest = converge(machine_)
+    rest = support.converge(machine_)
     y = 2.0 * Y - 1
 
     def bound(theta):
@@ -107,23 +98,27 @@ def test_the_gradient_of_the_jaakkola_bound():
         *q, xi = bounds.jaakkola(y, K)
         return bounds.jaakkola_bound(*q, xi, y, K)
 
-    assert_gradient(offered(machine_, rest), central_differences(bound, THETA, 1e-4), rel=1e-6)
+    support.assert_gradient(
+        support.offered(machine_, rest), support.central_differences(bound, THETA, 1e-4), rel=1e-6
+    )
 
 
 def test_the_gradient_of_the_taylor_expansion_is_that_at_fixed_points_of_expansion():
     machine_ = run("taylor")
-    rest = converge(machine_)
+    rest = support.converge(machine_)
     y = 2.0 * Y - 1
     xi = bounds.taylor(y, gram(THETA))[2]
     value = lambda theta: bounds.taylor_value(*bounds.taylor_optimum(xi, y, gram(theta)), xi, y, gram(theta))
-    assert_gradient(offered(machine_, rest), central_differences(value, THETA, 1e-5), rel=1e-6)
+    support.assert_gradient(
+        support.offered(machine_, rest), support.central_differences(value, THETA, 1e-5), rel=1e-6
+    )
 
 
 def test_the_better_bound_is_the_larger():
     """At equal hyper-parameters: Jaakkola's below the average itself, and the q of the three beside each other."""
     fixed = dict(kernel=RBF(LENGTHSCALE, VARIANCE), n_inducing=10, learn=(), tol=1e-10, random_state=0)
     exact, below, near = (
-        classifier("vi", likelihood="softmax", bound=bound, **fixed).fit(X, Y)
+        support.classifier("vi", likelihood="softmax", bound=bound, **fixed).fit(X, Y)
         for bound in ("quadrature", "jaakkola", "taylor")
     )
     assert exact.elbo_ - 0.5 < below.elbo_ < exact.elbo_
@@ -149,6 +144,6 @@ def test_a_bound_that_does_not_fit_is_refused():
         ({"bound": "jaakkola", "epsilon": 0.1}, "epsilon=0.1 belongs to likelihood='robust-max'"),
     ):
         with pytest.raises(BadOption, match=words):
-            classifier("vi", **options).fit(X, Y)
+            support.classifier("vi", **options).fit(X, Y)
     with pytest.raises(BadOption, match="for two classes"):
-        classifier("vi", bound="jaakkola").fit(*toy(20, 3))
+        support.classifier("vi", bound="jaakkola").fit(*support.toy(20, 3))

@@ -13,7 +13,7 @@ from cavity import BadOption, load
 from cavity.common.column_statistics import distinct_rows
 from cavity.kernels import RBF
 from cavity.likelihoods import Logistic
-from cavity.prediction.model import predict_latent
+from cavity.prediction.predict import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace

@@ -130,18 +130,11 @@ def test_a_poor_q_is_seen():
 @pytest.mark.parametrize(
     ("ess", "k", "d", "excess", "level", "advice"),
     [
-        (
-            1972,
-            0.99,
-            30,
-            0.01,
-            "good",
-            "can be trusted",
-        ),  # nearly equal weights have a tail that does not matter
+        (1972, 0.99, 30, 0.01, "good", "can be trusted"),  # nearly equal weights: their tail does not matter
         (600, 0.6, 30, 0.5, "good", "can be trusted"),
         (300, 0.8, 30, 1.0, "usable", "raise n_samples="),
         (40, 0.65, 30, 1.5, "usable", "raise n_samples="),
-        (43, 0.72, 300, 3.0, "unclear", "fewer inducing points or n_samples=20000"),
+        (43, 0.72, 300, 3.0, "unclear", "n_samples=20000"),
         (2, 1.58, 300, 12.0, "unclear", "held out"),
         (2, 1.58, 30, 12.0, "poor", "REP(epsilon=0)"),
     ],

@@ -1,4 +1,4 @@
-"""A model does not depend on the order of columns, on constant columns, nor on the names of levels."""
+"""A model does not depend on the order and signs of columns, on constant columns, nor on the names of levels and classes."""
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,21 @@ def test_probabilities_stay_the_same(effort, N):
     known = {False: predict(lambda f: f), True: predict(lambda f: f[list("pqrs")].to_numpy())}
     for name, change in CHANGES.items():
         np.testing.assert_allclose(predict(change), known["array" in name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
+def test_signs_of_columns_and_names_of_classes_decide_nothing(effort):
+    """Another order of names, and mirrored columns, drew other folds, inducing points and networks."""
+    (frame, y), (new, _) = make_frame(60, 1), make_frame(100, 2)
+    X, X_new = (rows[list("pqrs")].to_numpy() for rows in (frame, new))
+    rename, signs = np.array([1, 2, 0]), np.array([-1.0, 1.0, -1.0, -1.0])
+
+    def predict(X, y, X_new):
+        return GPClassifier(effort=effort, random_state=0).fit(X, y).predict_proba(X_new)
+
+    known = predict(X, y, X_new)
+    np.testing.assert_allclose(predict(X * signs, y, X_new * signs), known, atol=1e-6)
+    np.testing.assert_allclose(predict(X, rename[y], X_new)[:, rename], known, atol=1e-6)
 
 
 def test_a_constant_column_has_no_relevance_and_the_others_keep_theirs():

@@ -8,24 +8,13 @@ from cavity.common.column_statistics import distinct_rows, summarize
 from cavity.fitting import row_subsets
 from cavity.kernels import Matern32
 from cavity.prediction import regression
-from reference import kernels as written_out
+from equivalence.test_regression import LENGTHSCALE, NOISE, VARIANCE, k, model
 from reference import sparse_regression as explicit
-from support import regressor
 
-NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
 RNG = np.random.default_rng(0)
 X = distinct_rows(RNG.normal(size=(31, 2)))[0]
 Y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * RNG.normal(size=31)
 NEW, Z = RNG.normal(size=(7, 2)), RNG.normal(size=(6, 2))
-
-
-def k(A, B):
-    return written_out.matern32(A, B, LENGTHSCALE, VARIANCE)
-
-
-def model(method, **options):
-    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
-    return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
 EXACT = explicit.exact(explicit.kernels(k, X, X, NEW), Y, NOISE)

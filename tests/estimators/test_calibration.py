@@ -16,8 +16,8 @@ from cavity.fitting import folds, leave_one_out, members
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
-from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
+from cavity.prediction.predict import predict_log_proba
 from cavity.rows.tables import Table
 from cavity.training import loop
 from support import without_warnings
@@ -112,7 +112,7 @@ def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(monkeypatch, eas
     fitted = model(max_epochs=8).fit(X, y)
     assert fitted.calibration_ == "48 rows held out" and fitted.loo_log_proba_.shape == (240, 6)
     options = {"kernel": fitted.kernel_, "inducing": fitted.inducing_points_, "noise": fitted.noise_}
-    fixed = {"calibration": None, "learn": (), "tol": 1e-9, "max_epochs": 2000}
+    fixed = {"calibration": None, "learn": (), "tol": 1e-5, "max_epochs": 300}
     other = GPClassifier(**nest(**fixed, **options)).fit(X, y)
     w = 1 / fitted.temperature_
     log_p = w * other.predict_log_proba(X)
@@ -275,7 +275,7 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
             M, seen = policy.count_points(config, size), policy.count_seen(config, size)
             plan = policy.plan_training(config, size._replace(rows=seen), M)
             wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
-            passes = policy.LBFGS_EPOCHS if plan.optimizer == "lbfgs" else plan.max_epochs
+            passes = policy.LBFGS_EPOCHS[effort] if plan.optimizer == "lbfgs" else plan.max_epochs
             visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size
             work = policy.STEP_COST * classes * wide * (wide + columns) * visits
             assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(config, classes)

@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_de
 from cavity import GPClassifier
 from cavity.rows.repeats import find_units, has_cells
 from cavity.rows.tables import Table
+from support import slow
 
 
 def noisy(n, seed=0):
@@ -78,7 +79,7 @@ def test_scikit_learn_agrees_that_weights_are_repetitions():
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize(("rows", "columns"), [(60, 30), (40, 60)])
+@pytest.mark.parametrize(("rows", "columns"), [(60, 30), slow(40, 60)])
 def test_the_estimate_of_a_small_wide_table_claims_no_gain_that_is_not_there(rows, columns):
     """Leave-one-out at hyper-parameters that saw the rows said .46 where new rows had .69."""
     z = []

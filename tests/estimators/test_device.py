@@ -16,7 +16,8 @@ from cavity.kernels import RBF, Linear, Matern32
 from cavity.kernels.base import formula_of
 from cavity.options import nest
 from cavity.prediction.latent import make_form
-from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
+from cavity.prediction.model import FittedModel
+from cavity.prediction.predict import predict_latent, predict_log_proba
 from cavity.prediction.regression import ARRAYS, predict_joint, predict_values
 from cavity.prediction.uncertainty import predict_uncertainty
 

@@ -72,7 +72,7 @@ def test_frames_of_numbers_are_not_prepared():
 def test_row_numbers_are_left_out_in_any_order_with_a_warning(frame, more):
     number = RNG.permutation(2 * N)[:N]
     columns = {"Unnamed: 0": number, "a": SIZE, **more}
-    with pytest.warns(UserWarning, match=r"not used as features: 'Unnamed: 0' \(row number\)"):
+    with pytest.warns(UserWarning, match="'Unnamed: 0'.*row number"):
         clf = model().fit(frame(columns), Y)
     P = clf.predict_proba(frame(columns))
     np.testing.assert_array_equal(P, clf.predict_proba(frame({**columns, "Unnamed: 0": number[::-1]})))
@@ -118,7 +118,7 @@ TABLES = {
 def test_a_column_without_a_name_is_not_dropped_silently():
     x = np.random.default_rng(0).normal(size=40)
     table = pd.DataFrame({"": x, "place": ["a", "b"] * 20})
-    with pytest.warns(UserWarning, match="not used as features: '' .the header has no name for it"):
+    with pytest.warns(UserWarning, match="no name"):
         GPClassifier(n_inducing=5, effort="fast", max_epochs=2).fit(table, x > 0)
 
 
@@ -171,7 +171,7 @@ def test_an_array_has_the_raw_columns(fitted):
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         P = fitted.predict_proba(FRAME.to_numpy())
     np.testing.assert_array_equal(P, fitted.predict_proba(FRAME))
-    with pytest.raises(BadInput, match=r"X has 6 features.*Expecting 4 features.*not prepared"):
+    with pytest.raises(BadInput, match="6 features"):
         fitted.predict(fitted.preparation_.transform(FRAME))
 
 

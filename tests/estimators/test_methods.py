@@ -311,7 +311,7 @@ def test_a_method_takes_its_own_options_and_no_others(kind):
 @pytest.mark.parametrize("learn", [("epsilon",), "epsilon"])
 def test_epsilon_is_learnt_only_by_methods_that_have_one(method, learn):
     X, y, _ = table(3)
-    with pytest.raises(BadOption, match=rf"'epsilon' is not used by method='{method}'.*method='rep'.*'vi'"):
+    with pytest.raises(BadOption, match=f"method='{method}'.*method='rep'"):
         GPClassifier(method, training=Training(learn=learn)).fit(X, y)
 
 

@@ -91,14 +91,3 @@ def test_a_file_keeps_it_and_partial_fit_has_none(tmp_path) -> None:
     clf.partial_fit(X[:10], y[:10])
     with pytest.raises(BadInput, match=r"Fit it again with fit\(\)"):
         clf.predict_novelty(X)
-
-
-def test_a_source_has_it(tmp_path) -> None:
-    X, y = rows(300, 0), np.arange(300) % 2
-    np.save(tmp_path / "X.npy", X)
-    clf = GPClassifier(n_inducing=20, max_epochs=3, effort="fast", random_state=0)
-    clf.fit(str(tmp_path / "X.npy"), y)
-    found = clf.predict_novelty(str(tmp_path / "X.npy"))
-    assert found.shape == (300,) and len(clf._result.novelty.quantiles) == 101
-    gp = GPRegressor("svi", n_inducing=20, max_epochs=3, random_state=0).fit(str(tmp_path / "X.npy"), y * 1.0)
-    assert gp.predict_novelty(X + np.array([20.0, 400.0])).min() > 0.98

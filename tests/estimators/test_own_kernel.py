@@ -1,11 +1,8 @@
 """A torch module of the user's as a kernel: its weights learn in a copy, the module stays as it was."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from torch import nn
 
 from cavity import GPClassifier
@@ -65,13 +62,3 @@ def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
     assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
     assert f"{fitted.noise_[0]:.4g}" in str(fitted.summary())
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
-
-
-def test_it_is_cloned_and_pickled(rings):
-    X, y = rings
-    fitted = fit(Deep(), X, y, max_epochs=5)
-    p = fitted.predict_proba(X)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), p)
-    copy = clone(fitted)
-    assert copy.kernel is not fitted.kernel
-    np.testing.assert_array_equal(copy.fit(X, y).predict_proba(X), p)

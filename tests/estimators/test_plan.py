@@ -1,5 +1,6 @@
 """`plan_`: what a fit decided is what it did, and anyone can read it."""
 
+import itertools
 import pickle
 from dataclasses import asdict, replace
 
@@ -8,7 +9,8 @@ import pytest
 import cavity
 from cavity import GPClassifier, Training
 from cavity.common.progress import forward_stages
-from cavity.options.plan import Plan
+from cavity.options import policy
+from cavity.options.plan import Plan, TableSize
 from cavity.options.time_estimate import estimate_seconds, measure_slowness
 from support import toy
 
@@ -82,3 +84,27 @@ def test_the_estimate_grows_with_the_work(fitted):
     assert seconds(max_epochs=30) > usual and seconds(latent=30) > usual
     assert sum(estimate_seconds(plan, 2.0).values()) == pytest.approx(2 * usual)
     assert 0.01 < measure_slowness() < 1000
+
+
+def plan_of(effort, size):
+    """The plan of a fit to a table of this size in memory."""
+    config = GPClassifier(effort=effort, device="cpu")._config()
+    judging = policy.plan_calibration(config, size, in_memory=True)
+    rest = size._replace(rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0))
+    seen = rest._replace(rows=policy.count_seen(config, rest))
+    return Plan(
+        training=policy.plan_training(config, seen, policy.count_points(config, rest)), calibration=judging
+    )
+
+
+def test_fast_plans_at_most_half_of_the_default_work_at_every_size():
+    """Work is counted, not timed: seconds on a machine of slowness 1."""
+    tables = itertools.product(
+        (60, 100, 300, 600, 2000, 3000, 10**4, 10**5, 10**6), (2, 3, 10, 30, 300), (5, 20, 300)
+    )
+    for rows, classes, columns in tables:
+        size = TableSize(rows, columns, classes, 1 if classes == 2 else classes, rows)
+        fast, default = (
+            sum(estimate_seconds(plan_of(effort, size), 1.0).values()) for effort in ("fast", "balanced")
+        )
+        assert fast <= 0.5 * default, size

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.explain import sampling
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
-from cavity.rows.tables import GivenRows, read_table_of_fit
 from support import toy, without_warnings
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
@@ -88,12 +85,3 @@ def test_a_free_q_has_no_target_in_regression_either():
     model = quietly(GPRegressor(SVGP(q_update="gradient"), **nest(**QUICK)).fit, x, y)
     with pytest.raises(BadOption, match="q_update='gradient'"):
         model.sample_hyperparameters(x, y)
-
-
-@pytest.mark.parametrize(("jitter", "expected"), [(None, 1e-6), (1e-3, 1e-3)])
-def test_a_classifier_is_sampled_with_the_jitter_of_float64(jitter, expected):
-    X, y = toy(30, 2)
-    model = quietly(GPClassifier("ep", **nest(dtype="float32", jitter=jitter, **QUICK)).fit, X, y)
-    table = read_table_of_fit(GivenRows(X, y), None, model._features(), model.classes_)
-    run = sampling.make_sampling_run(model._config(), model._fitted, table, "kernel")
-    assert run.state.theta.dtype == torch.float64 and float(run.state.jitter) == expected

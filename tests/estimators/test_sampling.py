@@ -15,7 +15,7 @@ from cavity.explain import nuts, sampling
 from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.parameters import log_parameter
 from cavity.options import nest
-from cavity.prediction.model import predict_log_proba
+from cavity.prediction.predict import predict_log_proba
 from cavity.rows.tables import GivenRows, read_table_of_fit
 from cavity.rows.targets import read_targets_of_fit
 from reference import brute_ep

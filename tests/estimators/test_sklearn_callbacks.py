@@ -47,8 +47,8 @@ class Fails(Callback):
 
 
 def make(kind=GPClassifier, **options):
-    effort = {"effort": "fast"} if kind is GPClassifier else {}
-    return kind(n_inducing=10, max_epochs=4, random_state=0, **effort, **options)
+    more = {"calibration": None} if kind is GPClassifier else {}
+    return kind(n_inducing=10, max_epochs=4, random_state=0, **more, **options)
 
 
 @pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])

@@ -3,10 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.compose import make_column_transformer
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
@@ -101,18 +97,6 @@ def test_a_large_sparse_table_gives_the_model_of_a_memory_map(tmp_path, few_dens
         known = getattr(model.fit(maps, target), predict)(X)
         found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
         assert np.abs(found - known).max() < 1e-9
-
-
-def test_transformers_of_scikit_learn_may_give_sparse_rows():
-    words = ["red apple", "green apple", "red car", "green car", "fast car", "ripe apple"] * 8
-    kind = np.array(["fruit" if "apple" in text else "car" for text in words])
-    pipe = make_pipeline(TfidfVectorizer(), GPClassifier(effort="fast", **SHORT)).fit(words, kind)
-    assert pipe.score(words, kind) == 1
-    table = np.array([text.split() for text in words])
-    columns = make_column_transformer((OneHotEncoder(), [0, 1]), sparse_threshold=1.0)
-    assert (
-        make_pipeline(columns, GPClassifier(effort="fast", **SHORT)).fit(table, kind).score(table, kind) == 1
-    )
 
 
 @pytest.mark.parametrize("model", [GPClassifier(), GPRegressor()])

@@ -12,7 +12,7 @@ import pytest
 from cavity.errors import BadOption
 from experiments import workers
 from experiments.jobs import Job
-from experiments.runner import RunOptions, plan, run_target
+from experiments.runner import RunOptions, run_target
 from experiments.targets import TARGETS, Selection, Target
 
 
@@ -49,19 +49,6 @@ def test_the_queue_passes_over_what_would_not_end_in_time() -> None:
     assert queue.pop() is short and queue.pop() is None and queue.jobs == [long]
     queue.pace = 0.01
     assert queue.pop() is long
-
-
-def test_with_a_budget_first_splits_come_first_and_without_one_long_fits(tmp_path: Path) -> None:
-    selection = Selection(sets=("wine", "vehicle"), methods=("ep",), inducing=("10%",), splits=2)
-    limited, _ = plan(TARGETS["table2"], selection, RunOptions(tmp_path, budget=1e6))
-    assert [(j.dataset, j.split) for j in limited] == [
-        ("vehicle", 0),
-        ("wine", 0),
-        ("vehicle", 1),
-        ("wine", 1),
-    ]
-    free, seconds = plan(TARGETS["table2"], selection, RunOptions(tmp_path))
-    assert [seconds[j] for j in free] == sorted(seconds.values(), reverse=True)
 
 
 @pytest.mark.parametrize(

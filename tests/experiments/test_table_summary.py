@@ -95,15 +95,6 @@ def test_ratios_are_geometric_means_over_tables_after_means_over_seeds() -> None
     assert ratio.mean == pytest.approx(2) and ratio.se == pytest.approx(2 * math.log(4) / 2)
 
 
-def test_seconds_are_compared_on_one_machine() -> None:
-    results = [result("hgb", 0.4, fit=1.0), result("hgb", 0.4, fit=10.0, machine="y")]
-    results += [result("default", 0.3, fit=30.0, machine="y"), result("cat", 0.3, fit=5.0)]
-    for method, times in (("default", 3), ("cat", 5)):
-        found = table_summary.compare(results, method, "hgb", table_summary.fit_seconds, one_machine=True)
-        assert math.exp(found["a"]) == pytest.approx(times)
-    assert not table_summary.compare(results, "default", "cat", table_summary.fit_seconds, one_machine=True)
-
-
 def test_ranks_share_ties_and_need_every_table() -> None:
     results = [
         result(m, nll, t)

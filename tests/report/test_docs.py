@@ -178,3 +178,17 @@ def test_no_message_cites_a_decision() -> None:
         }
         texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in docs]
         assert not [t for t in texts if isinstance(t, str) and re.search(r"decision \d", t)], path
+
+
+def test_the_page_of_parameters_names_each_of_them() -> None:
+    page = (ROOT / "docs" / "parameters.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    told = {
+        part.split("\n")[0]: NAMED.findall("".join(re.findall(r"^\| (`.*?) \|", part, re.M))) for part in page
+    }
+    fit = [name for name in inspect.signature(GPClassifier.fit).parameters if name not in ("self", "X", "y")]
+    named = {
+        "GPClassifier": GPClassifier().get_params(deep=False),
+        "fit": fit,
+        "Training": Training().get_params(),
+    }
+    assert {name: sorted(of) for name, of in told.items()} == {name: sorted(of) for name, of in named.items()}

@@ -239,15 +239,30 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_no_row_is_in_the_file(tmp_path):
+@pytest.mark.parametrize("options", [{"method": "sep"}, {"effort": "fast", "method": "auto"}], ids=str)
+def test_a_file_holds_no_row_but_says_that_points_are_near_rows(tmp_path, options):
     """Numbers of the table that no statistic shows: neither in float64 nor in float32."""
     X, y = toy(60, 3, D=3)
-    clf = fit(X, y, method="sep")
+    clf = fit(X, y, **options)
     clf.save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     low, high = X.min(), X.max()
     inner = [v for v in X.ravel() if low < v < high]
     assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
+    apart = np.abs(clf.inducing_points_[:, :, None] - X).max(-1).min(-1)
+    assert (
+        apart.min() < 0.1 * X.std()
+        and "began at training rows" in describe_model(tmp_path / "m")["rows_inside"]
+    )
+
+
+def test_the_size_of_a_file_does_not_depend_on_the_rows(tmp_path):
+    sizes = []
+    for n in (60, 600):
+        clf = fit(*toy(n, 3, D=3), method="sep", n_inducing=10, max_epochs=2)
+        clf.save(tmp_path / "m")
+        sizes.append((tmp_path / "m").stat().st_size)
+    assert abs(sizes[1] - sizes[0]) < 500  # digits of numbers in the header
 
 
 def test_the_device_is_for_predictions_and_later_fits(tmp_path):

@@ -110,9 +110,7 @@ def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(tmp_path
     given = path if mapped == "path" else np.load(path, mmap_mode="r")
     given = given[:] if mapped == "view" else given
     change = After(lambda: os.truncate(path, 4096))
-    with pytest.raises(
-        BadInput, match=r"X\.npy was truncated while it was in use: it had 320128 bytes and has 4096"
-    ):
+    with pytest.raises(BadInput, match=r"X\.npy was truncated.*4096"):
         fit(given, y, batch_size=batch_size, n_inducing=2, callbacks=[change])
 
 

@@ -7,6 +7,8 @@ import torch
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
 from cavity.inference import Engine
+from cavity.options import nest, papers, policy, read_classifier
+from cavity.options.plan import TableSize
 from cavity.training import lbfgs, objective
 from cavity.training.objective import Stay, evaluate
 from support import toy
@@ -68,3 +70,26 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
         assert set(counts) == {1 + lbfgs.MOST_WORSE}
     else:
         assert min(counts) > 1 + lbfgs.MOST_WORSE
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
+@pytest.mark.filterwarnings("error")
+def test_named_methods_train_as_auto_does_to_their_own_fixed_point(method):
+    keep = Keep()
+    X, y = toy(40, 3)
+    model = GPClassifier(method, n_inducing=8, callbacks=[keep], random_state=0, device="cpu").fit(X, y)
+    assert model.plan_.training.optimizer == "lbfgs" and 1 < model.n_epochs_ <= policy.LBFGS_EPOCHS
+    swept = [outcome.objective for outcome in keep.run.sweep(0.0, 20)]
+    assert np.ptp(swept) < 1e-3 * len(X)
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_epochs": 2}, {"tol": 1e-3}, {"learning_rate": 0.02}, {"optimizer": "sign"}]
+)
+def test_an_option_of_the_papers_schedule_keeps_that_schedule(given):
+    """All of it but what was given: experiments that reproduce the papers pass their epochs."""
+    size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
+    config = read_classifier(GPClassifier("ep", **nest(**given)).get_params(deep=False))
+    plan = policy.plan_training(config, size, 8)
+    assert (plan.optimizer, plan.schedule, plan.loose) == ("sign", "inner-approx", False)
+    assert plan.max_epochs == given.get("max_epochs", papers.FULL_BATCH_EPOCHS)

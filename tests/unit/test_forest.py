@@ -89,7 +89,7 @@ def test_leaves_with_the_same_frequencies_are_stored_once():
 
 def test_what_cannot_be_stored_as_arrays_is_refused():
     X, y = make_classification(60, random_state=0)
-    with pytest.raises(BadOption, match="LogisticRegression cannot be stored as arrays: use Hist"):
+    with pytest.raises(BadOption, match="LogisticRegression"):
         make_forest(LogisticRegression().fit(X, y))
     X[:, 0] = X[:, 0] > 0
     with pytest.raises(BadOption, match="leave categorical_features out"):
@@ -149,3 +149,18 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
     np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)
+
+
+def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(monkeypatch):
+    X, y = make_classification(900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0)
+    rest, held = (members.Rows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None)))
+    rounds, losses = [], []
+    for price in (0.0, 1e-5, 1e-4, 1e-3):
+        monkeypatch.setattr(members, "TREE_PRICE", price)
+        member, recipe = members.Boosting(0.1, 0).fit(rest, np.arange(8), held, lambda: np.inf)
+        assert len(member.root) == 6 * recipe.rounds
+        rounds.append(recipe.rounds)
+        losses.append(-member.log_proba(held.X)[np.arange(400), held.y].mean())
+        worth = price * np.log(6) * 6 * np.subtract(rounds[0], rounds)
+        assert (losses[-1] - losses[0] <= worth[-1] + 1e-9).all()
+    assert rounds == sorted(rounds, reverse=True) and rounds[-1] < rounds[0] // 2

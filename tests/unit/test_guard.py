@@ -122,9 +122,7 @@ def test_a_step_that_makes_no_posterior_returns_the_old_state(monkeypatch, metho
 def test_giving_up_says_what_to_try():
     run, _, guard = setting([-1])
     state = run.state
-    with pytest.raises(
-        NotPositiveDefinite, match=r"jitter=.*raise jitter \(Training\(jitter=.*inducing='kmeans'"
-    ):
+    with pytest.raises(NotPositiveDefinite, match="raise jitter"):
         for _ in range(200):
             state, info = guard.advance(state, run.rows.whole(), None, True)
             assert info is None

@@ -5,16 +5,6 @@ import pytest
 import torch
 
 from cavity.common import linalg
-from cavity.common.linalg import (
-    cholesky,
-    inverse_by_blocks,
-    inverse_lower,
-    jittered_cholesky,
-    log_det,
-    solve_lower,
-    solve_lower_t,
-    whiten,
-)
 from cavity.inference.posterior import Sums, marginals, posterior
 
 JITTER = torch.tensor(1e-3, dtype=torch.float64)
@@ -42,7 +32,7 @@ def symmetric(A):
 
 @pytest.mark.parametrize(("left", "right"), [(2, 2), (1, 2), (2, 1), (1, 1)])
 def test_whiten_is_the_triangular_solve(left, right):
-    a, failed = whiten(spd(left), rows(right), JITTER)
+    a, failed = linalg.whiten(spd(left), rows(right), JITTER)
     torch.testing.assert_close(a, plain(spd(left), rows(right)), rtol=1e-12, atol=1e-13)
     assert a.shape[0] == max(left, right) and not failed
 
@@ -51,7 +41,7 @@ def test_whiten_is_the_triangular_solve(left, right):
 def test_whiten_has_the_gradient_of_plain_autograd(left, right):
     weights = rows(2, seed=7)
     gradients = []
-    for solve in (lambda K, B: whiten(K, B, JITTER)[0], plain):
+    for solve in (lambda K, B: linalg.whiten(K, B, JITTER)[0], plain):
         A, B = spd(left).requires_grad_(), rows(right).requires_grad_()
         gradients.append(torch.autograd.grad((weights * solve(symmetric(A), B)).sum(), (A, B)))
     for ours, theirs in zip(*gradients, strict=True):
@@ -60,17 +50,17 @@ def test_whiten_has_the_gradient_of_plain_autograd(left, right):
 
 def test_the_jitter_moves_with_the_amplitude():
     """K → 4K halves L⁻¹ B exactly: the jitter is relative."""
-    a, _ = whiten(spd(), rows(), JITTER)
-    b, _ = whiten(4 * spd(), rows(), JITTER)
+    a, _ = linalg.whiten(spd(), rows(), JITTER)
+    b, _ = linalg.whiten(4 * spd(), rows(), JITTER)
     torch.testing.assert_close(b, 0.5 * a, rtol=0, atol=0)
 
 
 def test_failure_is_a_flag_and_not_an_exception():
     bad = spd()
     bad[1, 0, 0] = -1.0
-    assert jittered_cholesky(bad, JITTER).failed and cholesky(bad).failed
-    assert whiten(bad, rows(), JITTER)[1]
-    assert not jittered_cholesky(spd(), JITTER).failed and not cholesky(spd()).failed
+    assert linalg.jittered_cholesky(bad, JITTER).failed and linalg.cholesky(bad).failed
+    assert linalg.whiten(bad, rows(), JITTER)[1]
+    assert not linalg.jittered_cholesky(spd(), JITTER).failed and not linalg.cholesky(spd()).failed
 
 
 def test_factors_are_computed_in_float64():
@@ -79,16 +69,16 @@ def test_factors_are_computed_in_float64():
     hilbert = 1.0 / (i[:, None] + i[None] + 1).double()
     rounded = hilbert.float() + 1e-7 * torch.eye(8)
     assert torch.linalg.cholesky_ex(rounded.double())[1] == 0
-    factor = cholesky(rounded[None])
+    factor = linalg.cholesky(rounded[None])
     assert not factor.failed and factor.lower.dtype == torch.float64
 
 
 def test_solves_and_log_determinant():
     K, B = spd(), rows()
     lower = torch.linalg.cholesky(K)
-    torch.testing.assert_close(lower @ solve_lower(lower, B), B)
-    torch.testing.assert_close(lower.mT @ solve_lower_t(lower, B), B)
-    torch.testing.assert_close(log_det(lower), torch.logdet(K))
+    torch.testing.assert_close(lower @ linalg.solve_lower(lower, B), B)
+    torch.testing.assert_close(lower.mT @ linalg.solve_lower_t(lower, B), B)
+    torch.testing.assert_close(linalg.log_det(lower), torch.logdet(K))
 
 
 def test_posterior_by_explicit_inverses():
@@ -115,8 +105,10 @@ def test_posteriors_without_sites_and_improper_ones():
 def test_the_inverse_by_blocks_is_the_inverse(M):
     lower = torch.linalg.cholesky(spd(3, M))
     eye = torch.eye(M, dtype=torch.float64).expand(3, M, M)
-    torch.testing.assert_close(inverse_by_blocks(lower), inverse_lower(lower), rtol=1e-10, atol=1e-12 * M)
-    torch.testing.assert_close(inverse_by_blocks(lower) @ lower, eye, rtol=0, atol=1e-12 * M)
+    torch.testing.assert_close(
+        linalg.inverse_by_blocks(lower), linalg.inverse_lower(lower), rtol=1e-10, atol=1e-12 * M
+    )
+    torch.testing.assert_close(linalg.inverse_by_blocks(lower) @ lower, eye, rtol=0, atol=1e-12 * M)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -125,7 +117,7 @@ def test_solves_by_the_inverse_are_solves_by_substitution(monkeypatch, dtype):
 
     def everything():
         K, B = (t.to(dtype).requires_grad_() for t in (spd(2, 40), rows(2, 40)))
-        a, _ = whiten(K, B, JITTER)
+        a, _ = linalg.whiten(K, B, JITTER)
         grads = torch.autograd.grad(a.square().sum() + a[0, 1].sum(), [K, B])
         m = marginals(posterior(Sums(spd(2, 40), rows(2, 40)[..., 0])), a.detach())
         return a, symmetric(grads[0]), grads[1], *m.t, m.cov_a()

@@ -36,7 +36,7 @@ def info(model: str, terminal: Terminal) -> None:
     ranked = found.get("importance") or found["relevance"]
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
-        unit = "nats" if found.get("importance") else "share by lengthscale"
+        unit = "change of predictions in nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
         named = [(name_column(name), f"{value:.2f}") for name, value in order if value > 0]
         terminal.say(format_pairs(named))

@@ -229,7 +229,7 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     return "\n".join(
         [
             f"Estimated on {estimate.origin}:",
-            f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
+            f"  log loss  {loss} (class frequencies {format_loss(estimate.baseline_log_loss)}{other})",
             f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
             f"  {estimate.trust}",
             *(

@@ -13,8 +13,8 @@ from cavity.common.scoring import NORMAL_95
 from cavity.common.text_tables import format_label
 from cavity.errors import BadInput, BadOption
 from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import predict_log_proba
 from cavity.prediction.novelty import find_novelty
+from cavity.prediction.predict import predict_log_proba
 from cavity.prediction.regression import predict_targets, target_noise
 from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty

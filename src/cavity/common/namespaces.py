@@ -28,7 +28,9 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
 NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
 find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
 each row; single precision; like(x, other), an array of any kind as an array like another; double, in float64; host, as a NumPy
-array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis.
+array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis. A table of polynomials needs
+scratch(n, like), four arrays of n numbers and one of indices; multiply(a, b, out); clip_(x, low, high, out); take_(table, indices,
+out); split_whole_(x, indices), which moves the whole parts of x ≥ 0; and add_product_(into, a, b, factor), which may overwrite a.
 
 Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
 """
@@ -98,6 +100,24 @@ def _to_numpy(x: Any) -> Array:
 def _add_products(offset: Array, points: Array, V: Array) -> Array:
     offset += (points.reshape(-1, points.shape[-1]) @ V.T).reshape(offset.shape)
     return offset
+
+
+def _clip_into(x: Array, low: float, high: float, out: Array) -> None:
+    np.minimum(np.maximum(x, low, out=out), high, out=out)
+
+
+def _split_whole(x: Array, whole: Array) -> None:
+    with np.errstate(invalid="ignore"):  # NaN becomes some integer
+        np.copyto(whole, x, casting="unsafe")
+    x -= whole
+
+
+def _add_product(into: Array, a: Array, b: Array, factor: float = 1.0) -> Array:
+    a *= b
+    if factor != 1.0:
+        a *= factor
+    into += a
+    return into
 
 
 def _repeat_rows(x: Array, X: Array) -> Array:
@@ -258,6 +278,12 @@ NUMPY: Any = SimpleNamespace(
     clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
+    multiply=np.multiply,
+    clip_=_clip_into,
+    split_whole_=_split_whole,
+    take_=lambda table, place, out: np.take(table, place, out=out, mode="clip"),
+    add_product_=_add_product,
+    scratch=lambda n, like: (np.empty((4, n)), np.empty(n, np.intp)),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
     max=lambda x: np.maximum.reduce(x, -1, keepdims=True),  # methods take twice as long to start
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from cavity.errors import BadOption
 
 T = TypeVar("T")
+Registered = TypeVar("Registered", bound=type)  # so that a decorated class keeps its own type
 
 
 class Registry(Generic[T]):
@@ -20,7 +21,7 @@ class Registry(Generic[T]):
         self.what = what
         self._classes: dict[str, type[T]] = {}
 
-    def register(self, cls: type[T]) -> type[T]:
+    def register(self, cls: Registered) -> Registered:
         """Add a class under its class name; a class attribute `name` is its short name for options."""
         other = self._classes.get(cls.__name__)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):

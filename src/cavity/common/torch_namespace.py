@@ -27,6 +27,11 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
     return torch.tensor(values, dtype=dtype, device=device)
 
 
+def _split_whole(x: Tensor, whole: Tensor) -> None:
+    whole.copy_(x).clamp_(min=0)  # rounds down; NaN may become any integer
+    x.frac_()
+
+
 def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
     offset.flatten(0, 1).addmm_(points.flatten(0, 1), V.mT)
     return offset
@@ -48,6 +53,12 @@ TORCH = SimpleNamespace(
     clip=torch.clamp,
     may_exceed=lambda x, most: x.is_cuda or bool((x.detach().abs() > most).any()),
     exp_=torch.exp_,
+    multiply=torch.multiply,
+    clip_=lambda x, low, high, out: torch.clamp(x, low, high, out=out),
+    split_whole_=_split_whole,
+    take_=lambda table, place, out: torch.index_select(table, 0, place, out=out),
+    add_product_=lambda into, a, b, factor=1.0: into.addcmul_(a, b, value=factor),
+    scratch=lambda n, like: (like.new_empty(4, n), like.new_empty(n, dtype=torch.int32)),
     minimum_=lambda x, high: x.clamp_(max=high),
     max=lambda x: x.amax(-1, keepdim=True),
     min=lambda x: x.amin(-1, keepdim=True),

@@ -26,8 +26,8 @@ from cavity.options.value_checks import read_class_weight, whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import predict_labels, predict_log_proba, predict_moments, predict_proba
 from cavity.prediction.pool import normalised
+from cavity.prediction.predict import predict_labels, predict_log_proba, predict_moments, predict_proba
 from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host

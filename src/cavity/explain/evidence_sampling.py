@@ -13,7 +13,8 @@ from torch import Tensor
 from cavity.common.linalg import log_det, solve_lower_t
 from cavity.errors import BadInput, missing_extra
 from cavity.inference.posterior import Normal
-from cavity.prediction.model import PREDICT_BYTES, FittedModel, log_probabilities
+from cavity.prediction.model import FittedModel
+from cavity.prediction.predict import PREDICT_BYTES, log_probabilities
 
 Array = NDArray[np.float64]
 POINT = 1e-6  # a residual variance below which the likelihood sees a point

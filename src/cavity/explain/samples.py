@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import FittedModel, predict_latent, predict_log_proba
+from cavity.prediction.model import FittedModel
+from cavity.prediction.predict import predict_latent, predict_log_proba
 from cavity.prediction.regression import target_noise
 from cavity.rows.foreign_arrays import follow
 from cavity.rows.validation import Features, check_rows

@@ -29,7 +29,7 @@ from cavity.prediction.pool import Member, Pool
 from cavity.rows.batches.source import Source
 from cavity.rows.repeats import has_near_copies
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import Facts, LabelledTable, Table, read_table
+from cavity.rows.tables import Facts, LabelledTable, Table, read_eval_labels, read_table
 from cavity.training.callbacks import EarlyStopping
 from cavity.training.loop import Run
 
@@ -57,7 +57,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watc
     request = request.limit_training(TRAINING if split.held is not None else TRAINING / 2)
     seen = choose_seen(request, split.rest, rows.features.n)
     judging = replace(judging, seen=seen.n_rows if seen.n_rows < split.rest.n_rows else 0)
-    begun = begin_classifier(request, rows, seen, find_early_stopping(request, split))
+    begun = begin_classifier(request, rows, seen, find_early_stopping(request, rows))
     plan = complete_plan(request, split, begun, judging)
 
     judged = None
@@ -84,7 +84,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watc
 
 
 def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
-    """Read a table into memory, or survey a source; check that every rank has the same rows."""
+    """Read a table into memory, or survey a source, and the rows of eval_set; check that every rank has the same rows."""
     config, reduce, raw = request.config, request.reduce, request.raw
     weight, owner = config.class_weight, config.owner
 
@@ -103,7 +103,9 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    return rows
+    if raw.eval_set is None:
+        return rows
+    return rows._replace(held=read_eval_labels(raw.eval_set, rows.features, rows.classes))
 
 
 def fit_held_out(
@@ -116,11 +118,11 @@ def fit_held_out(
     return fit_members(recipes, split.rest, split.held, split.given.blocks, seconds)
 
 
-def find_early_stopping(request: Request[ClassifierConfig], split: Split) -> tuple[EarlyStopping, ...]:
+def find_early_stopping(request: Request[ClassifierConfig], rows: LabelledTable) -> tuple[EarlyStopping, ...]:
     """Return what stops training by the rows of eval_set, if there are any."""
-    if request.raw.eval_set is None or split.held is None:
+    if rows.held is None:
         return ()
-    return (monitoring.make_early_stopping(split.held, request.config.patience),)
+    return (monitoring.make_early_stopping(rows.held, request.config.patience),)
 
 
 def complete_plan(

@@ -15,7 +15,7 @@ from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
 from cavity.rows.repeats import find_units, has_cells
 from cavity.rows.splitting import choose_folds
-from cavity.rows.tables import Facts, LabelledTable, Table, read_eval_labels
+from cavity.rows.tables import Facts, LabelledTable, Table
 
 Numbers = NDArray[np.int64]
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
@@ -40,7 +40,7 @@ def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table:
     """Plan which rows judge the model: folds only if they fit into a time limit."""
     config, size = request.config, TableSize.of(table, rows.features.n, rows.numbered)
     groups = table.n_cases if isinstance(table, Table) and table.group is not None else 0
-    given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
+    given = {"in_memory": isinstance(table, Table), "eval_set": rows.held is not None}
     plan, limit = policy.plan_calibration(config, size, groups=groups, **given), request.clock.limit
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
         return plan
@@ -54,9 +54,8 @@ def split_rows(
     request: Request[ClassifierConfig], rows: LabelledTable, table: Facts, plan: CalibrationPlan
 ) -> tuple[Split, CalibrationPlan]:
     """Split off rows that judge the model, or take those of eval_set; leave-one-out judges if every row is needed."""
-    if request.raw.eval_set is not None:
-        held = read_eval_labels(request.raw.eval_set, rows.features, rows.classes)
-        return Split(rows, table, table, held), plan
+    if rows.held is not None:
+        return Split(rows, table, table, rows.held), plan
     if plan.how == "part" and isinstance(table, Table):
         out = number_folds(table, plan.parts, request.seed) == 0
         if out.any():

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
-from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.pool import Gate, Member, Pool, fit_temperature, fit_weights, make_gate, normalised
+from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows.tables import Table
 
 Array = NDArray[np.float64]

@@ -16,8 +16,9 @@ from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
-from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
+from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows.repeats import find_units
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run

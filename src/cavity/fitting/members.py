@@ -36,11 +36,16 @@ Labels = NDArray[np.int64]
 Left = Callable[[], float]
 
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
-FIRST_ROUNDS, MOST_ROUNDS = 50, 400  # of boosting
-LIMITED_ROUNDS = 10  # the first ones, if there is a time limit
+FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
+LIMITED_REACH = 1.0  # of the first rounds, if there is a time limit
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
 LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
+TREE_PRICE = (
+    1e-5  # of that log loss: what a tree of one class must gain to be grown and walked at each prediction
+)
+LEAF_ROWS, LEAVES = 250, (8, 31)  # training rows per leaf of a boosted tree; its leaves, at least and at most
+BIN_ROWS, BINS = 40, (63, 255)  # training rows per bin of a column; bins, at least and at most
 LINEAR_ROWS = 20_000  # that logistic regression is fitted to: more say the same
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
 LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count half
@@ -186,15 +191,20 @@ class Boosting:
 
     name: ClassVar[str] = "boosting"
 
+    def _count(self, reach: float) -> int:
+        return max(1, round(reach / self.rate))
+
     def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         (X, y, weight, *_), columns = rows.for_trees(columns)
+        limited, first = left() < math.inf, self._count(min(FIRST_REACH, MOST_REACH))
         model = bin_without_weights(
             HistGradientBoostingClassifier(
                 learning_rate=self.rate,
-                max_iter=self.rounds
-                or (FIRST_ROUNDS if left() == math.inf else min(LIMITED_ROUNDS, FIRST_ROUNDS)),
+                max_leaf_nodes=_limit(len(y) // LEAF_ROWS, LEAVES),
+                max_bins=_limit(len(y) // BIN_ROWS, BINS),
+                max_iter=self.rounds or (min(first, self._count(LIMITED_REACH)) if limited else first),
                 l2_regularization=BOOSTING_L2,
                 early_stopping=False,
                 warm_start=True,
@@ -206,17 +216,18 @@ class Boosting:
         if self.rounds is not None or held is None:
             return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
         known = held._replace(codes=rows.codes).for_trees(columns)[0]
-        loss = _find_losses(model, known)
-        least = LEAST_GAIN * _find_entropy(rows)
-        most = min(MOST_ROUNDS, len(y) // ROWS_PER_ROUND)
-        while (rounds := model.max_iter) < FIRST_ROUNDS or (_pays(loss, least) and rounds < most):
-            goal, seconds, spent = max(2 * rounds, FIRST_ROUNDS), left(), before - left()
-            if seconds < math.inf:
+        entropy = _find_entropy(rows)
+        least = LEAST_GAIN * entropy
+        loss = _find_losses(model, known, TREE_PRICE * entropy)
+        most = min(self._count(MOST_REACH), len(y) // ROWS_PER_ROUND)
+        while (rounds := model.max_iter) < first or (_pays(loss, least) and rounds < most):
+            goal, seconds, spent = max(2 * rounds, first), left(), before - left()
+            if limited:
                 goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
             if goal <= rounds:
                 break
             model.set_params(max_iter=goal).fit(X, y, weight)
-            loss = _find_losses(model, known)
+            loss = _find_losses(model, known, TREE_PRICE * entropy)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(self, rounds=best)
 
@@ -232,14 +243,18 @@ def _pays(loss: Array, least: float) -> bool:
     return bool(loss[: 2 * len(loss) // 3].min() - loss.min() > least)
 
 
-def _find_losses(model: Any, held: Rows) -> Array:
-    """Return the log loss of held-out rows after each round."""
+def _limit(value: int, limits: tuple[int, int]) -> int:
+    return min(max(value, limits[0]), limits[1])
+
+
+def _find_losses(model: Any, held: Rows, price: float) -> Array:
+    """Return the log loss of held-out rows after each round, and the price of its trees."""
     own = np.arange(len(held.y)), held.y
     loss = [
         -np.average(np.log(np.maximum(P[own], 1e-9)), weights=held.weight)
         for P in model.staged_predict_proba(held.X)
     ]
-    return np.array(loss)
+    return np.array(loss) + price * model.n_trees_per_iteration_ * np.arange(1, len(loss) + 1)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
 from cavity.options import Config
-from cavity.prediction.model import log_probabilities, predict_latent, snapshot
+from cavity.prediction.model import snapshot
+from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
 from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import find_signs
 from cavity.common.namespaces import NUMPY
 from cavity.prediction.networks import FARTHEST, Network
 
@@ -36,13 +37,17 @@ def train_networks(
     omega = np.ones(len(y)) if weight is None else weight / weight.mean()
     shift = np.average(X, 0, omega)
     spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
-    scale = 1 / np.where(spread > 0, spread, 1.0)
+    scale = find_signs(X) / np.where(spread > 0, spread, 1.0)
     Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
-    labels = np.eye(n_classes, dtype=np.float32)[y]
+    # classes in the order of their first rows, so that their names do not decide how a network starts
+    order = np.argsort(np.array([np.flatnonzero(y == c)[0] for c in range(n_classes)]))
+    labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
     rng = np.random.default_rng(seed)
     layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
     batches = list(_draw_batches(len(y), count, rng))
-    found = _train(layers, Z, labels, omega.astype(np.float32), batches)
+    *found, slope, bias = _train(layers, Z, labels, omega.astype(np.float32), batches)
+    back = np.argsort(order)
+    found += [slope[..., back], bias[..., back]]
     return Network(np.arange(X.shape[1]), shift, scale, *found)
 
 

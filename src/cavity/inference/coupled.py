@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.linalg import solve
 
 from cavity.common.linalg import solve_lower
+from cavity.distributed import Local
 from cavity.inference.batch_sites import differentiate
 from cavity.inference.engine import Engine, Visit
 from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
 from cavity.rows.batches.in_memory import Batch
+from cavity.rows.batches.stream import Whole
 
 
 class Eliminated(NamedTuple):
@@ -100,6 +102,10 @@ class Coupled(Engine):
     def shape(self) -> tuple[int, int]:
         C, M = super().shape
         return 1, C * M
+
+    def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
+        """Return the state: a Newton step finds the mode from sums of other hyper-parameters, too."""
+        return state
 
     def visit_rows(
         self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool

@@ -126,17 +126,17 @@ def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
 
 
 def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Draw half of Z_c from class c, and the other half from all rows."""
-    Z = []
+    """Draw half of Z_c from class c, and the other half from all rows; classes in an order of their rows, whatever their names."""
+    Z = np.empty((C, M, candidates.X.shape[1]))
     total = candidates.weight
-    for c in range(C):
+    for c in np.lexsort(candidates.class_weight[::-1]):
         own = candidates.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
         others = total.copy()
         others[first] = 0.0
-        Z.append(candidates.X[np.concatenate([first, _draw(others, M - half, rng)])])
-    return np.stack(Z)
+        Z[c] = candidates.X[np.concatenate([first, _draw(others, M - half, rng)])]
+    return Z
 
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:

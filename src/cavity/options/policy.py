@@ -19,18 +19,21 @@ from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.method import Method, method_names
 from cavity.options.papers import BatchSteps
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.options.training import Training
 from cavity.options.value_checks import inducing_count, is_whole
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 # The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [33, 65]
-BUDGET = {"fast": 4e9, "balanced": 1e10}
-MOST_BUDGETS = 10
+BUDGET = {"fast": 1.5e9, "balanced": 5e9}
+MOST_BUDGETS = 6
 GPU_BUDGET = 300  # times that of a CPU
 STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²
-STEPS, STEP_ROWS = 250, 300  # what hyper-parameters need does not depend on the rows
+STEPS = {"fast": 150, "balanced": 250}  # what hyper-parameters need does not depend on the rows
+STEP_ROWS = 300
 RATE = 0.08  # of Adam in these steps; it is annealed
-LBFGS_EPOCHS = 16  # at most, of a pass over all rows and more
+LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
+LBFGS_PASSES = 16  # over the rows, that must be within the budget
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
 POINTS_PER_ROOT = (
     3.0  # inducing points per square root of the rows, at most, if these are more than USUAL_POINTS
@@ -46,7 +49,7 @@ MOST_SITES = 1 << 27  # of EP: 2 GB. Above, method="auto" takes SEP
 BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
-# Rows that judge the model: folds that learn again, or a part of the rows. [48, 66]
+# Rows that judge the model: folds that learn again, or a part of the rows. [48, 65]
 FOLDS = 3
 FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
@@ -55,7 +58,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
-BOOSTING_RATE = 0.1
+BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
 
@@ -83,7 +86,9 @@ def count_points(config: Config, size: TableSize) -> int:
     if not config.method.recommended:
         return papers.POINTS
     # M (M + D) C multiplications per row and step
-    affordable = count_budget(config, size.latent) / (STEP_COST * STEPS * STEP_ROWS * size.latent)
+    affordable = count_budget(config, size.latent) / (
+        STEP_COST * STEPS[config.effort] * STEP_ROWS * size.latent
+    )
     half = size.columns / 2
     points = int(math.sqrt(affordable + half**2) - half)
     wanted = round(POINTS_PER_ROOT * math.sqrt(size.rows))
@@ -104,10 +109,13 @@ def count_seen(config: Config, size: TableSize) -> int:
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether method="auto" trains by L-BFGS on all rows."""
-    if not _is_free(config, size):
+    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always, if the method is named."""
+    if not _is_open(config, size):
         return False
-    affordable = LBFGS_EPOCHS * size.rows <= count_visits(config, size, M)
+    if not config.method.recommended:
+        all_rows = config.batch_size is None or config.method.needs_all_rows
+        return config.method.site_store != "free" and (all_rows or size.rows <= papers.FULL_BATCH_ROWS)
+    affordable = LBFGS_PASSES * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
 
@@ -152,7 +160,8 @@ def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
 
 def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> dict[str, Any]:
     """Return optimizer, schedule, batches, rate and epochs."""
-    free, quick = _is_free(config, size), takes_lbfgs(config, size, M)
+    free = config.method.recommended and _is_open(config, size)
+    quick = takes_lbfgs(config, size, M)
     steps = _count_steps(config, size, M) if free else papers.count_steps(size.rows, BATCH_ROWS)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
@@ -174,7 +183,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
         "batch_size": batch,
         "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         "max_epochs": config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
-        "planned": config.max_epochs is None and (batch is not None or planned),
+        "planned": config.max_epochs is None and (batch is not None or planned or quick),
         "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
     }
 
@@ -183,15 +192,21 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
     """Return the mini-batch steps of the budget."""
     least, most = BATCH_ROWS
     visits = count_visits(config, size, M)
-    rows = min(max(least, visits // STEPS), most, max(least, size.rows // 4))
-    return BatchSteps(min(visits // rows, 4 * STEPS), rows, RATE)
+    rows = min(max(least, visits // STEPS[config.effort]), most, max(least, size.rows // 4))
+    return BatchSteps(min(visits // rows, 4 * STEPS[config.effort]), rows, RATE)
 
 
-def _is_free(config: Config, size: TableSize) -> bool:
-    """Return whether method="auto" chooses batches, optimiser, schedule and step size."""
-    chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
+def _is_open(config: Config, size: TableSize) -> bool:
+    """Return whether the library chooses batches, optimiser, schedule and step size: for a named method, if the user sets none."""
+    method, chosen = (
+        config.method,
+        config.learning_rate is not None or config.batch_size not in ("auto", None),
+    )
+    if not method.recommended:
+        chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
+        chosen = chosen or method.task != "classification"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
-    return config.method.recommended and size.numbered and not given
+    return size.numbered and not given
 
 
 def _batch_size(
@@ -228,7 +243,7 @@ def _count_epochs(
         return papers.SWEEPS
     if batch is not None:
         return max(3, math.ceil(steps.number * batch / size.rows))
-    return LBFGS_EPOCHS if quick else papers.FULL_BATCH_EPOCHS
+    return LBFGS_EPOCHS[config.effort] if quick else papers.FULL_BATCH_EPOCHS
 
 
 def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:
@@ -240,7 +255,7 @@ def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature",
         "n_inducing": f"at most {POINTS_PER_ROOT:g} √rows, within {work}",
         "optimizer": "L-BFGS where its passes over the rows are within the work",
-        "batch_size": f"all rows, or {STEPS} steps or more within {work}",
+        "batch_size": f"all rows, or {STEPS[config.effort]} steps or more within {work}",
         "max_epochs": f"within {work}; ends earlier if an epoch gains too little",
     }
     if not config.method.recommended:
@@ -307,7 +322,7 @@ def plan_calibration(
         linear=auto,
         networks=NETWORKS if auto else 0,
         trees=TREES[effort if auto else "balanced"] if trees else 0,
-        rate=BOOSTING_RATE if trees and (large or effort != "fast" or not auto) else 0.0,
+        rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         groups=groups,

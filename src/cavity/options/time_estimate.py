@@ -24,7 +24,7 @@ LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every poin
 LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
 LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
 TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
-ROUNDS = 80  # of boosting at rate .1; held-out rows choose
+REACH = 8.0  # rounds of boosting × rate; held-out rows choose
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
 MOST_FEW = 200  # rows that every plan has time for
 REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
@@ -90,7 +90,7 @@ def _fit_members(training: TrainingPlan, plan: CalibrationPlan) -> float:
     boosted = leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns) + CELL_SECONDS * rows * columns
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
     fits = plan.parts + 1 if plan.how == "folds" else 2 if plan.refits else 1
-    rounds = ROUNDS if plan.rate else 0
+    rounds = REACH / plan.rate if plan.rate else 0.0
     return WEIGHING_SECONDS + fits * (plan.trees * tree + rounds * training.latent * boosted)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
+from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.predict import predict_labels, rows_per_block
 from cavity.rows import sources
 from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches, open_array

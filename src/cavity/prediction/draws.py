@@ -13,8 +13,9 @@ from torch import Tensor
 from cavity.common.linalg import solve_lower_t
 from cavity.likelihoods import ProbitPairs, RobustMax
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.pool import normalised
+from cavity.prediction.predict import log_probabilities, predict_latent
 
 Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference

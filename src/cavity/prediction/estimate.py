@@ -121,7 +121,8 @@ class Estimate(Tabular, _Scores):
 
     def __str__(self) -> str:
         return (
-            f"log loss {format_loss(self.log_loss, self.standard_error)} (class frequencies {self.baseline_log_loss:.3f}), "
+            f"log loss {format_loss(self.log_loss, self.standard_error)} "
+            f"(class frequencies {format_loss(self.baseline_log_loss)}), "
             f"accuracy {self.accuracy:.3f} (most frequent class {self.baseline_accuracy:.3f}), by {self.how}. {self.trust}"
         )
 

@@ -6,8 +6,6 @@ Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
-from cavity.common.namespaces import NUMPY, Array, in_torch, namespace
-from cavity.errors import BadInput
+from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.kernels.formulas import Formula
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 
@@ -33,10 +29,6 @@ if TYPE_CHECKING:
     from cavity.likelihoods import Likelihood
 
 Rows = NDArray[np.float64]
-PREDICT_BYTES = 64 << 20
-CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
-# with several latent functions, whose quadratures take a few rows at a time themselves
-QUADRATURE_BYTES = 256 << 20
 
 
 class Modules(NamedTuple):
@@ -269,116 +261,6 @@ def to_device(state: Any, device: torch.device) -> Any:
     from cavity.inference.state import map_tensors
 
     return map_tensors(lambda tensor: tensor.to(device), state)
-
-
-def rows_per_block(model: FittedModel, held: int = PREDICT_BYTES) -> int:
-    """Return how many rows have a projection [C M n] of at most so many bytes."""
-    C, M, _ = model.lower.shape
-    return max(1, held // (8 * max(C, model.n_latent) * M))
-
-
-def predict_latent(model: FittedModel, X: Any) -> Marginals | Joint:
-    """Return marginals of f at new rows, noise included: [n C], float64. Raises BadInput if a kernel overflows."""
-    rows, size = as_rows(model, X), rows_per_block(model, CACHE_BYTES if model.xp is NUMPY else PREDICT_BYTES)
-    predict = model.joint if model.coupled else model.marginals
-    pieces = (rows[i : i + size] for i in range(0, max(1, len(rows)), size))
-    parts = [[model.xp.double(x) for x in predict(piece)] for piece in pieces]
-    joined = parts[0] if len(parts) == 1 else [model.xp.join(column) for column in zip(*parts, strict=True)]
-    f = Joint(*joined) if model.coupled else Marginals(*joined)
-    _check_finite(f, rows)
-    return f
-
-
-def as_rows(model: FittedModel, X: Any) -> Array:
-    """Return rows as an array of the model's kind."""
-    if model.xp is NUMPY:
-        return np.asarray(X, dtype=np.float64)
-    return model.xp.like(X if not isinstance(X, np.ndarray) or X.flags.writeable else X.copy(), model.mean)
-
-
-def _check_finite(f: Marginals | Joint, X: Array) -> None:
-    """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(f.mean.sum() + f.var.sum())
-    if math.isfinite(total):  # a sum can also overflow
-        return
-    xp = namespace(X)
-    bad = np.flatnonzero(~np.isfinite(xp.host(f.mean) + xp.host(f.var)).all(-1))
-    if len(bad):
-        raise BadInput(
-            f"{len(bad)} rows have no finite latent values, such as the row {X[int(bad[0])].tolist()!s:.80}: the kernel overflows "
-            "there. Leave such rows out, or limit their features before the kernel squares them."
-        )
-
-
-def log_probabilities(model: FittedModel, f: Any) -> Rows:
-    """Return normalised logarithms of the class probabilities of marginals: [n C] → [n C], [n 1] → [n 2]."""
-    if isinstance(f, Joint):
-        from cavity.likelihoods.quadrature.correlated import log_softmax_probability
-
-        return np.asarray(call_in_torch(log_softmax_probability, f.mean, f.cov))
-    parts = [model.xp.host(_ask(model.outcome, *part)) for part in split_marginals(model, f)]
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
-def _ask(outcome: Any, mean: Array, var: Array) -> Array:
-    """Return log-probabilities; a likelihood of the user's own may know tensors alone."""
-    try:
-        found = outcome.log_probability(mean, var)
-    except (AttributeError, TypeError):
-        found = None
-    if found is None or (isinstance(mean, np.ndarray) and not isinstance(found, np.ndarray)):
-        return call_in_torch(outcome.log_probability, mean, var)
-    return found
-
-
-def call_in_torch(function: Callable[..., Any], *arrays: Array) -> Array:
-    """Call a function of tensors, and return a NumPy array."""
-    import torch
-
-    with torch.no_grad():
-        if all(isinstance(x, np.ndarray) for x in arrays):
-            return in_torch(lambda *x: function(*x).detach(), *arrays)
-        return namespace(arrays[0]).host(function(*arrays))
-
-
-def predict_log_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
-    """Return logarithms of the class probabilities of rows in memory, [n C]."""
-    f = predict_latent(model, rows)
-    return (apply_pool(model, f, log_probabilities(model, f), rows),)
-
-
-def predict_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
-    """Return the class probabilities of rows in memory, [n C]."""
-    return (np.exp(*predict_log_proba(model, rows)),)
-
-
-def apply_pool(model: FittedModel, f: Marginals | Joint, log_p: Rows, rows: Rows) -> Rows:
-    """Return log-probabilities with the temperature and the pool, given those of the Gaussian process at rows."""
-    var = model.xp.host(f.var) if model.pool.gate is not None else np.empty((len(rows), 0))
-    return model.pool.combine(log_p, rows, var)
-
-
-def predict_labels(model: FittedModel, rows: Rows, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
-    """Return the most probable class of rows in memory, [n]."""
-    return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
-
-
-def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
-    """Return mean and variance of the latent functions at rows in memory, noise included, each [n C]."""
-    f = predict_latent(model, rows)
-    return model.xp.host(f.mean), model.xp.host(f.var)
-
-
-def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield means and variances of a few rows at a time, as arrays of the model's kind: the quadrature takes memory per row."""
-    mean, var = (
-        model.xp.double(x) if namespace(x) is model.xp else model.xp.like(x, model.mean) for x in f[:2]
-    )
-    C = mean.shape[1]
-    held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
-    size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
-    return ((mean[i : i + size], var[i : i + size]) for i in range(0, max(1, len(mean)), size))
 
 
 def as_array(x: Any) -> Rows:

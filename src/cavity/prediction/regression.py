@@ -10,7 +10,8 @@ import numpy as np
 
 from cavity.common.namespaces import Array, namespace
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import PREDICT_BYTES, FittedModel, Rows, as_rows, predict_latent
+from cavity.prediction.model import FittedModel, Rows
+from cavity.prediction.predict import PREDICT_BYTES, as_rows, predict_latent
 
 MOST_ITERATIONS = 2000
 HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved

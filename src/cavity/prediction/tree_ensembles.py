@@ -16,7 +16,7 @@ Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # of a block at most: their cells stay in the cache
 # pairs of a row and a tree whose leaves are sought at a time: their arrays stay in the cache, too
-PAIRS = 1 << 17
+PAIRS = 1 << 15
 VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 SMALL = 1 << 8  # nodes of a tree, and thresholds of a feature, that a byte can number
@@ -121,6 +121,8 @@ class Forest(NamedTuple):
         start = np.flatnonzero(np.diff(self.root // CLIMBED_NODES, prepend=-1))
         root = self.root[:, None].astype(np.intp)
         groups = [self._arrange_levels(some, rank) for some in np.split(self.root, start[1:])]
+        most = max(len(level.inner) for levels in groups for level in levels)
+        scratch = np.empty((3, most, CLIMBED), np.uint8)
 
         def climb(cells: NDArray[Any]) -> Index:
             found = np.empty((len(self.root), cells.shape[1]), self.leaf.dtype)
@@ -129,7 +131,7 @@ class Forest(NamedTuple):
                 code = np.empty(cells[:, some].shape, np.uint8)
                 for feature, thresholds in edges.items():
                     code[feature] = thresholds.searchsorted(cells[feature, some])
-                number = np.concatenate([_climb(levels, code) for levels in groups])
+                number = np.concatenate([_climb(levels, code, scratch) for levels in groups])
                 found[:, some] = self.leaf.take(root + number)
             return found
 
@@ -196,14 +198,17 @@ class Level(NamedTuple):
     number: NDArray[np.uint8]  # [nodes CLIMBED], of the leaf at which rows end: constant at leaves
 
 
-def _climb(levels: list[Level], code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _climb(levels: list[Level], code: NDArray[np.uint8], scratch: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the numbers of the leaves, [trees n], of rows with these codes [D n]. The next call overwrites them."""
     n = code.shape[1]
     number = levels[-1].number[:, :n]
     for level in reversed(levels[:-1]):
-        left, right = np.split(number, 2)
-        step = right - left
-        step *= (code.take(level.feature, 0) > level.rank).view(np.uint8)
+        k = len(level.inner)
+        left, right, (step, cell, below) = number[:k], number[k:], scratch[:, :k, :n]
+        np.take(code, level.feature, 0, out=cell, mode="clip")  # other modes take memory
+        np.greater(cell, level.rank, out=below.view(np.bool_))
+        np.subtract(right, left, out=step)
+        step *= below
         step += left
         number = level.number[:, :n]
         number[level.inner] = step

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import (
-    FittedModel,
+from cavity.prediction.model import FittedModel
+from cavity.prediction.novelty import Novelty
+from cavity.prediction.predict import (
     apply_pool,
     log_probabilities,
     predict_latent,
     predict_moments,
     split_marginals,
 )
-from cavity.prediction.novelty import Novelty
 
 Array = NDArray[np.float64]
 

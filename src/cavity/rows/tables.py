@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import (
     Columns,
+    arrange_columns,
     distinct_rows,
     from_moments,
     hash_rows,
-    order_columns,
     share_units,
     summarize,
 )
@@ -145,9 +145,8 @@ class Table:
         """
         told = [self.y, *([self.weight] if cells else []), *([] if self.group is None else [self.group])]
         first, place = _find_equal(self.X, told)
-        # once more with the columns in an order of their own, so that theirs in the table does not matter
-        order = order_columns(self.X[first])
-        again, rank = _find_equal(self.X[first][:, order], [column[first] for column in told])
+        # once more with the columns in an order and signs of their own, so that theirs in the table do not matter
+        again, rank = _find_equal(arrange_columns(self.X[first]), [column[first] for column in told])
         first, place = first[again], rank[place]
         weight = np.bincount(place, self.weight).astype(np.float64)
         group = None if self.group is None else self.group[first]
@@ -200,10 +199,14 @@ class Table:
 
 
 def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each distinct row with what is told of it first occurs, and each row's index in them."""
-    words = hash_rows(np.column_stack([X, *told]) + 0.0)  # minus zero is zero
+    """Return where each distinct row with what is told of it first occurs, and each row's index in them.
+
+    Their order is that of X where it tells them apart, so that names of classes and groups decide nothing.
+    """
+    words, own = (hash_rows(x + 0.0) for x in (np.column_stack([X, *told]), X))  # minus zero is zero
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
+    order = np.argsort(own[first], kind="stable")
+    return first[order], np.argsort(order)[place.reshape(-1)]
 
 
 class Streamed(NamedTuple):
@@ -289,6 +292,7 @@ class LabelledTable(NamedTuple):
     features: Features
     classes: NDArray[Any]
     numbered: bool = True  # a row has the same number in every pass
+    held: Table | None = None  # rows of eval_set
 
     @property
     def blocks(self) -> list[slice]:

@@ -88,7 +88,6 @@ def save(record: Record, path: str | Path) -> None:
         "scalars": scalars,
         "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
-        "rows": describe_rows_inside(result.model, result.rows),
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
@@ -186,7 +185,7 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     if rows is not None:
         return "every training row, with its target"
     if model.prior.learn_inducing:
-        return "none"
+        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 

@@ -20,8 +20,9 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.model import FittedModel, Modules, as_rows, record_model
+from cavity.prediction.model import FittedModel, Modules, record_model
 from cavity.prediction.pool import Pool
+from cavity.prediction.predict import as_rows
 from cavity.prediction.regression import TrainingRows
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.serialize import Unpacking

@@ -159,7 +159,6 @@ FACTS = (
     Fact("notes", r.mapping),
     Fact("names?", r.many(r.text, "D")),
     Fact("preparation?", r.mapping),
-    Fact("rows?", r.text),
     Fact("summary?", r.mapping),
     Fact("plan?", r.mapping),
     Fact("prior.learn", r.many(r.text)),

@@ -25,60 +25,81 @@ class _Stop(Exception):
     """Leaves SciPy's loop when the run's own rules end the training."""
 
 
+class _Search:
+    """What SciPy asks for at the points that it tries; it remembers the best of them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.best: Point | None = None
+        self.worst, self.tried = math.inf, 0  # the smallest value, and the points since the best one
+        self.start = torch.zeros_like(run.state.theta)
+        self.scale: Callable[[Tensor], Tensor] = torch.clone
+        if (
+            run.plan.loose
+        ):  # in units of the prior, the first steps move what classes and features have in common
+            self.start = run.state.theta
+            self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
+
+    def place(self) -> np.ndarray:
+        """Return where the run is, zero in a loose plan."""
+        return (self.run.state.theta - self.start).double().cpu().numpy()
+
+    def negative(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the negative objective and its gradient."""
+        run, theta = self.run, self.start + self.scale(torch.from_numpy(x).to(self.start))
+        found = evaluate_first(run, theta) if self.best is None else evaluate(run, theta)
+        if found is None:  # no Cholesky factor here: a wall for the line search
+            run.guard.repairs += 1
+            return abs(self.worst) * 2 + 1e6, np.zeros_like(x)
+        self.worst, self.tried = min(self.worst, found.value), self.tried + 1
+        if self.best is None or found.value > self.best.value:
+            self.tried, self.best = 0, found
+            if run.plan.loose:
+                run.state = found.state  # its sites are near those of the next point
+        # a line search that finds nothing better has reached what loose sites can tell
+        run.converged = run.plan.loose and self.tried >= MOST_WORSE
+        if run.converged or run.is_late():
+            if not run.history:
+                self.end_iteration(x)
+            raise _Stop
+        return -found.value, -self.scale(found.gradient).double().cpu().numpy()
+
+    def end_iteration(self, x: np.ndarray) -> None:
+        self.end()
+        assert self.best is not None
+        self.run.record(Outcome(self.best.value, self.best.evidence))
+        if self.run.is_over():
+            raise _Stop
+
+    def end(self) -> None:
+        if self.best is not None:
+            self.run.state = self.best.state
+
+
 def train_lbfgs(run: Run) -> Run:
     """Maximise the objective with SciPy's L-BFGS-B; an epoch is one of its iterations."""
     from scipy.optimize import minimize
 
-    worst, tried = -math.inf, 0
-    best: list[Point] = []
-    start = torch.zeros_like(run.state.theta)
-    scale: Callable[[Tensor], Tensor] = torch.clone
-    if run.plan.loose:  # in units of the prior, the first steps move what classes and features have in common
-        start, scale = run.state.theta, run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
-
-    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal worst, tried
-        theta = start + scale(torch.from_numpy(x).to(start))
-        found = evaluate(run, theta) if best else evaluate_first(run, theta)
-        if found is None:  # no Cholesky factor here: a wall for the line search
-            run.guard.repairs += 1
-            return abs(worst) * 2 + 1e6, np.zeros_like(x)
-        worst, tried = found.value if worst == -math.inf else min(worst, found.value), tried + 1
-        if not best or found.value > best[0].value:
-            tried = 0
-            best[:] = [found]
-            if run.plan.loose:
-                run.state = found.state  # its sites are near those of the next point
-        # a line search that finds nothing better has reached what loose sites can tell
-        run.converged = run.plan.loose and tried >= MOST_WORSE
-        if run.converged or run.is_late():
-            if not run.history:
-                end_iteration(x)
-            raise _Stop
-        return -found.value, -scale(found.gradient).double().cpu().numpy()
-
-    def end_iteration(x: np.ndarray) -> None:
-        run.state = best[0].state
-        run.record(Outcome(best[0].value, best[0].evidence))
-        if run.is_over():
-            raise _Stop
-
+    search = _Search(run)
     options: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
     with run.notify_callbacks():
         if not run.resumed:
             run.warm_up()
-        first = (run.state.theta - start).double().cpu().numpy()  # zero in a loose plan
         try:
             if not run.is_over():  # a resumed run may be over already
                 result = minimize(
-                    negative, first, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
+                    search.negative,
+                    search.place(),
+                    jac=True,
+                    method="L-BFGS-B",
+                    callback=search.end_iteration,
+                    options=options,
                 )
                 run.converged = bool(result.status == 0 or (run.plan.loose and result.status == 2))
         except _Stop:
             pass
         finally:  # also after an interrupt
-            if best:
-                run.state = best[0].state
+            search.end()
     if run.plan.loose and run.settles and run.history and not run.is_late():
         settle_sites(run)
     return run

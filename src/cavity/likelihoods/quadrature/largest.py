@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import NUMPY, SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
+from cavity.likelihoods.quadrature.cdf_table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +42,8 @@ MANY = 200  # classes above which single ones take long
 LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-BYTES, GPU_BYTES = 2 << 20, 256 << 20  # of one array over a piece's nodes; on the CPU it stays in the cache
+# of one array over a piece's nodes: on the CPU it stays in the cache; torch has threads to share it
+NUMPY_BYTES, BYTES, GPU_BYTES = 512 << 10, 2 << 20, 256 << 20
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
 
@@ -111,17 +113,14 @@ def _sum_halves(terms: Array) -> Array:
 
 
 def _choose_evaluator(like: Array) -> Evaluate:
-    """Return the fastest way to evaluate: on a CPU with torch, a table."""
-    if namespace(like) is NUMPY or like.is_cuda:
-        return by_erfcx
-    from cavity.likelihoods.quadrature.cdf_table import Table
-
-    return Table()
+    """Return the fastest way to evaluate: on a CPU, a table."""
+    return by_erfcx if namespace(like) is not NUMPY and like.is_cuda else Table(like)
 
 
-def _split(n: int, width: int, on_gpu: bool = False) -> Iterator[slice]:
+def _split(n: int, width: int, like: Array) -> Iterator[slice]:
     """Yield slices of n rows, a few at a time, each of `width` numbers."""
-    size = max(1, (GPU_BYTES if on_gpu else BYTES) // (8 * width))
+    held = NUMPY_BYTES if namespace(like) is NUMPY else GPU_BYTES if like.is_cuda else BYTES
+    size = max(1, held // (8 * width))
     return (slice(start, start + size) for start in range(0, n, size))
 
 
@@ -133,7 +132,6 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
     xp, C = namespace(mean), mean.shape[1]
     log_p, left = 0 * mean, mean == mean
     left[:] = True
-    on_gpu = xp is not NUMPY and mean.is_cuda
     evaluate = _choose_evaluator(mean)
     with np.errstate(all="ignore"):
         span = _find_span(mean, sd, evaluate)
@@ -145,7 +143,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
                     continue
                 nodes = 8 * int(eighth)
                 rows = xp.find(count == eighth)
-                for some in (rows[i] for i in _split(len(rows), C * nodes, on_gpu)):
+                for some in (rows[i] for i in _split(len(rows), C * nodes, mean)):
                     log_p[some], left[some] = _integrate_all(
                         mean[some], sd[some], span.at(some), length[some], nodes, evaluate
                     )
@@ -203,7 +201,7 @@ def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate)
     """Return the ends of what lies between nodes where every class has fallen by DROP."""
     xp, h, steps = namespace(mean), (high - low) / (SCANNED - 1), namespace(mean).arange(SCANNED, mean)
     first, last = 0 * low, 0 * low
-    for some in _split(len(mean), mean.shape[1] * SCANNED):
+    for some in _split(len(mean), mean.shape[1] * SCANNED, mean):
         ratio, total = evaluate((low[some] - mean[some]) * rate[some], rate[some], h[some] * steps)
         ratio *= xp.exp(-total)[:, None]
         top = xp.max(ratio)
@@ -231,7 +229,7 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
     log_p[row, own] = duel
     near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
-    for some in (near[i] for i in _split(len(near), C * CAREFUL_NODES)):
+    for some in (near[i] for i in _split(len(near), C * CAREFUL_NODES, mean)):
         at, k = row[some], own[some]
         unit = s[some][:, None]
         away, rate = (mean[at] - m[some][:, None]) / unit, unit / sd[at]

@@ -168,7 +168,7 @@ function showClasses(one) {
   $("split").replaceChildren(
     bar("total", percent(one.total[0] / most), make("span", { class: "fill noise", style: width(noise) }),
       make("span", { class: "fill lack", style: width(lack) })),
-    make("div", { class: "legend" },
+    make("div", { class: "legend" }, "100%: all classes are equally probable.",
       tell(noise, "aleatoric", "noise"),
       tell(lack, "epistemic", "lack")));
 }
