@@ -20,7 +20,6 @@ CLASSIFIERS = {
     "auto": GPClassifier("auto", **nest(**FEW)),
     "two classes": GPClassifier("ep", **nest(**FEW)),
     "rep": GPClassifier("rep", **nest(learn=("kernel", "epsilon"), **FEW)),
-    "spectrum": GPClassifier("ep", **nest(inducing="spectrum", **FEW)),
     "float32": GPClassifier("ep", **nest(dtype="float32", **FEW)),
     "shared": GPClassifier("sep", **nest(share="both", **FEW)),
     "fixed": GPClassifier("sep", **nest(learn=("kernel",), **FEW)),

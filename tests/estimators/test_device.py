@@ -14,7 +14,6 @@ from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Matern32
 from cavity.kernels.base import formula_of
-from cavity.kernels.formulas import SpectrumFormula
 from cavity.options import nest
 from cavity.prediction.latent import make_form
 from cavity.prediction.model import FittedModel
@@ -137,13 +136,11 @@ def in_torch(model):
     """The same model with tensors on the CPU, as a GPU has them."""
     names = ("Z", "noise", "center", "spread", "prior_lower", "mean", "lower")
     kernel = copy.deepcopy(model.prior.kernel).requires_grad_(False)
-    formula = SpectrumFormula(kernel._scale(TORCH)) if model.is_spectrum else formula_of(kernel, TORCH)
+    formula = formula_of(kernel, TORCH)
     return model._replace(formula=formula, **{name: torch.tensor(getattr(model, name)) for name in names})
 
 
-@pytest.mark.parametrize(
-    "options", [{"method": "rep"}, {"method": "laplace"}, {"inducing": "spectrum"}, {}], ids=str
-)
+@pytest.mark.parametrize("options", [{"method": "rep"}, {"method": "laplace"}, {}], ids=str)
 def test_tensors_predict_what_arrays_do(options):
     model = fitted(**{"method": "ep"} | options)._fitted
     for predict in (predict_log_proba, predict_uncertainty):

@@ -101,7 +101,6 @@ METHODS = [
     ("ep", {}),
     ("vi", {}),
     ("laplace", {}),
-    ("ep", {"inducing": "spectrum"}),
     ("sep", {"share": "inducing"}),
 ]
 

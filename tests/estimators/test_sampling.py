@@ -124,7 +124,6 @@ def classes():
         (2, "ep", {}, ("kernel", "noise")),
         (3, "ep", dict(share="kernel"), ("kernel", "noise")),
         (2, "ep", dict(kernel=RBF() + Constant(), n_inducing=2), sampling.OVER),
-        (3, "ep", dict(inducing="spectrum", share="kernel"), "kernel"),
         (2, "rep", dict(epsilon=0.1), ("kernel", "noise")),
         (2, "laplace", {}, ("kernel", "noise")),
         (2, "vi", dict(likelihood="softmax"), ("kernel", "noise")),
@@ -155,14 +154,12 @@ def test_the_gradient_of_a_regressors_target_is_that_of_differences(method, over
     assert_gradient(target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4))
 
 
-@pytest.mark.parametrize("inducing", ["auto", "spectrum"])
-def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
+def test_at_the_start_of_a_fit_the_target_is_its_evidence():
     """The prior is centred there, and contributes nothing."""
     X, y = toy(14, 3)
     model = GPClassifier(
         "ep",
         n_inducing=4,
-        inducing=inducing,
         training=Training(learn=(), tol=1e-9),
         random_state=0,
         device="cpu",

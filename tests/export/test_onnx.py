@@ -167,7 +167,6 @@ def fit_numbers(method: str) -> GPRegressor:
         (lambda: fitted(kernel=kernels.RBF() + Bent()), "Bent", {}),
         (fitted, "int8", {"dtype": "int8"}),
         (lambda: fitted(3, method="laplace"), "couples", {}),
-        (lambda: fitted(2, inducing="spectrum"), "ONNX", {}),
         (lambda: fit_numbers("nystrom"), "training rows", {}),
         (lambda: fit_numbers("cg"), "training rows", {}),
         (lambda: fit_numbers("bcm"), "committee", {}),

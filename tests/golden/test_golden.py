@@ -47,7 +47,6 @@ CLASSIFIERS = {
     "ep-balanced": ("ep", {"class_weight": "balanced", "max_epochs": 2}),
     "ep-shared": ("ep", {"share": "both"}),
     "ep-full": ("ep", {"inducing": None, "max_epochs": 2}),
-    "ep-spectrum": ("ep", {"inducing": "spectrum"}),
     "vi-jaakkola": (VI(bound="jaakkola"), {}),
     "vi-taylor": (VI(bound="taylor"), {}),
     "laplace-probit": (Laplace(predictive="probit"), {"max_epochs": 2}),
@@ -59,7 +58,6 @@ REGRESSORS = {
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
-    "vi-spectrum": ("vi", {"inducing": "spectrum"}),
 }
 # slower than two seconds each
 SLOW = {

@@ -144,6 +144,7 @@ CASES = {
     "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
     "of the future": (file(META | {"format": tensor_files.FORMAT + 1}), "update cavity"),
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
+    "a sparse spectrum of 0.3": (changed("prior", "spectrum", to=True), "cavity<0.4"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
     "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
     "a kernel with strange arguments": (

@@ -16,7 +16,7 @@ from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
 from cavity.fitting.networks import train_networks
-from cavity.kernels import RBF, Linear, RationalQuadratic
+from cavity.kernels import Linear, RationalQuadratic
 from cavity.options import nest
 from cavity.prediction.pool import Pool
 from cavity.rows.frames import Prepared
@@ -30,7 +30,7 @@ EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
 QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
 
 
-KINDS = ("sep", "two classes", "float32", "fixed", "spectrum", "regressor", "committee", "networks")
+KINDS = ("sep", "two classes", "float32", "fixed", "regressor", "committee", "networks")
 
 
 def fitted(kind: str, path) -> Sample:
@@ -42,7 +42,6 @@ def fitted(kind: str, path) -> Sample:
         "two classes": lambda: GPClassifier("ep", **nest(kernel=RationalQuadratic() + Linear(), **few)),
         "float32": lambda: GPClassifier("ep", **nest(dtype="float32", **few)),
         "fixed": lambda: GPClassifier("ep", **nest(learn=(), noise=0.1, **few)),
-        "spectrum": lambda: GPClassifier("sep", **nest(inducing="spectrum", kernel=RBF(), **few)),
         "networks": lambda: GPClassifier("ep", **nest(**few)),
         "regressor": lambda: GPRegressor("fitc", **nest(**few)),
         "committee": lambda: GPRegressor("bcm", **nest(**few)),

@@ -40,15 +40,15 @@ def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method,
 
 def test_the_start_up_counts(monkeypatch):
     """B10: the clock began after the inducing points were chosen."""
-    from cavity.fitting import build
+    from cavity.kernels import inducing
 
-    choose = build.choose_points
+    choose = inducing.choose
 
     def slow(*arguments):
         time.sleep(0.3)
         return choose(*arguments)
 
-    monkeypatch.setattr(build, "choose_points", slow)
+    monkeypatch.setattr(inducing, "choose", slow)
     clf, _ = fit_within(0.2, 5, method="sep", n_inducing=5, batch_size=2)
     assert clf.n_epochs_ == 1 and clf.history_[0]["seconds"] > 0.3
 

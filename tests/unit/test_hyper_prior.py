@@ -62,7 +62,6 @@ def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
     assert isinstance(GPClassifier(**nest(n_inducing=9, **few)).fit(X, y).kernel_, RBF)
     assert isinstance(GPClassifier("ep", **nest(n_inducing=10, **few)).fit(X, y).kernel_, RBF)
     assert isinstance(GPClassifier(**nest(kernel=RBF(), n_inducing=10, **few)).fit(X, y).kernel_, RBF)
-    assert isinstance(GPClassifier(**nest(inducing="spectrum", n_inducing=10, **few)).fit(X, y).kernel_, RBF)
 
 
 def test_sums_and_products_read_as_they_are_written():

@@ -45,8 +45,7 @@ def info(model: str, terminal: Terminal) -> None:
 def _list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     classes = found["classes"]
     evidence = format_evidence(found["log_marginal_likelihood"])
-    spectral = found["features"] is not None
-    points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
+    points = f"{found['inducing_points']} inducing points"
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         ("method", f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}"),

@@ -81,8 +81,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         100. `plan_` has the number.
     inducing : str, None or array
         How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
-        them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
-        frequencies of the kernel's spectrum (RBF, Matérn).
+        them. None: one at every distinct row, not learnt (no sparsity).
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto": 0.08, annealed).
     batch_size : "auto", None or int
@@ -126,8 +125,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Noise variances.
     epsilon_ : float
         Share of random labels, for methods that have one.
-    frequencies_ : ndarray of shape (C, H, D)
-        Frequencies, with inducing="spectrum".
     log_marginal_likelihood_ : float
         log Z_q. With "rep", "gfitc", "laplace" and two classes it approximates the log marginal likelihood; variational methods
         have a lower bound, which is also `elbo_`. The pairwise factors of "ep", "sep", "pep" and "auto" with three and more classes
@@ -324,7 +321,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self._set_optional("epsilon_", model.outcome.epsilon)
         points = model.inducing_points
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
-        self._set_optional("frequencies_", model.frequencies)
         self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([model.pool.weight, *model.pool.weights])

@@ -54,8 +54,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     n_inducing : int, or a fraction of the rows
         Number of inducing points.
     inducing : str, None or array of shape (M, D)
-        "auto", "random", "kmeans" or "greedy"; None: every distinct row. "spectrum", for "vi" and "svi": `n_inducing` cosines and
-        sines at random frequencies of the kernel's spectrum (RBF, Matérn); the bound is then the evidence of that model.
+        "auto", "random", "kmeans" or "greedy"; None: every distinct row.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
     learning_rate, batch_size, max_epochs, device, random_state, warm_start : see GPClassifier
@@ -79,8 +78,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
-    frequencies_ : ndarray of shape (H, D)
-        Frequencies in radians per unit of a feature, with inducing="spectrum".
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column of X in nats: how much the model reads from it, the mean over training rows of the divergence of
         the prediction from a normal one with the moments that it has with that cell of other rows. What would be lost without the
@@ -174,9 +171,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
-        points, waves = result.model.inducing_points, result.model.frequencies
+        points = result.model.inducing_points
         self.inducing_points_ = points[0] if len(points) == 1 else points
-        self._set_optional("frequencies_", None if waves is None else waves[0])
 
     @overload
     def predict(

@@ -72,10 +72,7 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     prior, classes = result.model.prior, result.classes
     L = prior.n_latent
     functions = ("f",) if classes is None or L == 1 else tuple(map(str, classes))
-    if result.model.is_spectrum:
-        points = {"spectral features": prior.size}
-    else:
-        points = {"inducing points": int(prior.Z.shape[-2])}
+    points = {"inducing points": int(prior.Z.shape[-2])}
     evidence = None if math.isnan(result.evidence) else result.evidence
     facts = {"method": method, **points, "epochs": len(result.history), result.evidence_name: evidence}
     noise = (

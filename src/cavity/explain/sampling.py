@@ -22,7 +22,6 @@ from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
 from cavity.kernels import Sum
 from cavity.kernels.hyper_prior import HyperPrior
-from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.options import ClassifierConfig, Config, RegressorConfig, policy
 from cavity.options.plan import TableSize, TrainingPlan
@@ -114,7 +113,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table, over: An
             f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
             "over=('kernel', 'noise')."
         )
-    plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), build.whitened_size(config, Z))
+    plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     begin = table.start(np.random.default_rng(0))
     center, spread = as_array(model.prior.center), as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
@@ -132,7 +131,7 @@ def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Con
     if kernel is None:
         kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
     learn = names - (set() if method.latent_noise or method.linear else {"noise"})
-    if method.fixed_inducing or config.inducing is None or config.spectral:
+    if method.fixed_inducing or config.inducing is None:
         learn -= {"inducing"}
     return replace(
         config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
@@ -151,10 +150,9 @@ def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: Tra
 
 
 def _fitted_points(model: FittedModel) -> Array:
-    """Return the fitted inducing inputs, or the points of a spectrum, [C M D]."""
-    prior = model.prior
-    held = as_array(prior.inducing if isinstance(prior, Spectrum) else prior.Z)
-    return np.repeat(held, prior.n_latent // len(held), axis=0)
+    """Return the fitted inducing inputs, [C M D]."""
+    held = as_array(model.prior.Z)
+    return np.repeat(held, model.n_latent // len(held), axis=0)
 
 
 def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:

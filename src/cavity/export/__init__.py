@@ -264,10 +264,6 @@ def _check(clf: GPEstimator, dtype: str) -> None:
             f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
-    if model.is_spectrum:
-        raise BadOption(
-            "inducing='spectrum' has features that the ONNX graph cannot express: fit with inducing points (inducing='auto')."
-        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 

@@ -51,7 +51,7 @@ def begin_classifier(
     size = TableSize.of(table, features.n, rows.numbered)
     M = policy.count_points(config, size)
     Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
-    plan = policy.plan_training(config, size, build.whitened_size(config, Z))
+    plan = policy.plan_training(config, size, Z.shape[-2])
     return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
 
 

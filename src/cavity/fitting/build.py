@@ -29,7 +29,7 @@ from cavity.inference import (
     name_parameters,
 )
 from cavity.inference.posterior import Sums
-from cavity.kernels import RBF, Kernel, Linear, inducing, spectrum
+from cavity.kernels import RBF, Kernel, Linear, inducing
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
@@ -59,19 +59,12 @@ SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without an
 def choose_points(
     config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator
 ) -> Array:
-    """Choose inducing inputs [C M D], or draw the frequencies [C M/2 D] of M features."""
-    if config.spectral:
-        return spectrum.draw(config.kernel, M, C, candidates.X.shape[1], rng)
+    """Choose inducing inputs [C M D]; with method="auto" neither signs of columns nor names of classes decide."""
     if not config.method.recommended or len(candidates.X) < 2:
         return inducing.choose(config.inducing, candidates, M, C, rng)
     arranged, place = candidates.arrange()
     Z = inducing.choose(config.inducing, arranged, M, C, rng)
     return Z if C == 1 or not isinstance(config.inducing, str) else Z[place]
-
-
-def whitened_size(config: Config, Z: Array) -> int:
-    """Return M, the number of whitened values per latent function."""
-    return int(Z.shape[1]) * (2 if config.spectral else 1)
 
 
 def find_method(config: Config, plan: TrainingPlan) -> Method:
@@ -94,12 +87,11 @@ def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if plan.share_inducing:
         Z = Z[:1]
-    kind = spectrum.Spectrum if config.spectral else Prior
     given = Z, np.array(noise), begin.columns.center, begin.columns.spread
     points, noises, center, spread = (torch.tensor(x) for x in given)
     learn = config.learn if noisy else config.learn - {"noise"}
-    module = kind(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
-    if module.learn_inducing and config.method.recommended and not config.spectral:
+    module = Prior(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
+    if module.learn_inducing and config.method.recommended:
         _hold_rare_cells(module, begin.candidates)
     return module
 

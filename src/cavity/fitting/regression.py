@@ -9,7 +9,6 @@ import torch
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.distributed import run_together
-from cavity.fitting import build
 from cavity.fitting.begin import Begun, begin_run, find_start
 from cavity.fitting.finish import Store, Watch, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
@@ -51,7 +50,7 @@ def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch)
     table = choose_training_rows(config, given, start, rng) if isinstance(given, Table) else given
     size = TableSize.of(table, features.n)
     Z = choose_inputs(config, start, table, size, rng)
-    training = policy.plan_training(config, size, build.whitened_size(config, Z))
+    training = policy.plan_training(config, size, Z.shape[-2])
     likelihood, stopping = make_gaussian(config), make_early_stopping(config, request.raw, features, given)
     begun = begin_run(
         request, training, table, table, start, Z, rng, likelihood=likelihood, stopping=stopping
@@ -145,7 +144,7 @@ def choose_inputs(
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
         return inducing.choose(None, start.candidates, 0, 1, rng)
-    return build.choose_points(config, start.candidates, policy.count_points(config, size), 1, rng)
+    return inducing.choose(config.inducing, start.candidates, policy.count_points(config, size), 1, rng)
 
 
 def make_gaussian(config: RegressorConfig) -> Gaussian:

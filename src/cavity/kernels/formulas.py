@@ -262,24 +262,3 @@ class PairFormula(NamedTuple):
 
     def diag(self, X: Array) -> Array:
         return self.combine(self.first.diag(X), self.second.diag(X))
-
-
-class SpectrumFormula(NamedTuple):
-    """φ(x)·φ(x') of H cosines and H sines instead of a kernel. `cross` is φ(x), which is white: L = I."""
-
-    scale: Scale
-
-    def prepare(self, Z: Array) -> Array:
-        """Return the frequencies ω of ε [C H D] or [1 H D], in units of 1/spread."""
-        return Z * namespace(Z).exp(-self.scale.log_scale)[:, None]
-
-    def cross(self, points: Array, X: Array) -> Array:
-        """Return √(σ²/H) (cos ω₁·x, …, cos ω_H·x, sin ω₁·x, …, sin ω_H·x), [C 2H n]."""
-        xp = namespace(X)
-        angle = points @ to_units(X, self.scale.center, self.scale.unit).T
-        features = xp.swap(xp.concat([xp.swap(xp.cos(angle)), xp.swap(xp.sin(angle))]))
-        return xp.exp(0.5 * self.scale.log_variance)[:, None, None] / math.sqrt(angle.shape[1]) * features
-
-    def diag(self, X: Array) -> Array:
-        xp = namespace(X)
-        return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)

@@ -78,9 +78,9 @@ def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Gene
 
 def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
-    if isinstance(how, str) and how not in (*CHOOSERS, "spectrum"):
+    if isinstance(how, str) and how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, 'spectrum', None for every row, or an array "
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, or an array "
             "(M, D) or (C, M, D)."
         )
 

@@ -53,7 +53,7 @@ class Prior(nn.Module):
         self.register_buffer("spread", spread)
         self.learn_inducing, self.learn_noise = "inducing" in learn, "noise" in learn
         if self.learn_inducing:
-            self.inducing = nn.Parameter(self._stepped(Z))
+            self.inducing = nn.Parameter((Z - center) / spread)
         else:
             self.register_buffer("inducing", Z)  # bit for bit as given
         if self.learn_noise:
@@ -63,7 +63,7 @@ class Prior(nn.Module):
 
     @property
     def size(self) -> int:
-        """M, the number of whitened values per latent function."""
+        """M, the number of inducing inputs per latent function."""
         return self.inducing.shape[-2]
 
     @property
@@ -99,10 +99,6 @@ class Prior(nn.Module):
         k: Tensor = self.kernel.full(X[None])
         noise = self.kernel.diag(X) - k.diagonal(dim1=1, dim2=2)
         return k + torch.diag_embed(noise.clamp_min(0))
-
-    def _stepped(self, Z: Tensor) -> Tensor:
-        """Return inducing inputs in the units in which they are stepped."""
-        return (Z - self.center) / self.spread
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -32,9 +31,6 @@ class Stationary(Scaled):
     >>> Cauchy(lengthscale=2.0)
     Cauchy(lengthscale=2.0, variance=1.0)
     """
-
-    # Frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom (∞: the normal); None: not known.
-    spectral_degrees: ClassVar[float | None] = None
 
     def usual(self, columns: Columns) -> float:
         return columns.distance
@@ -92,7 +88,6 @@ class RBF(Stationary):
     True
     """
 
-    spectral_degrees = math.inf
     shape = staticmethod(formulas.rbf)
 
 
@@ -100,7 +95,6 @@ class RBF(Stationary):
 class Matern12(Stationary):
     """Matérn ½, exp(−d): continuous, nowhere differentiable. Its parameters are those of `RBF`."""
 
-    spectral_degrees = 1.0
     shape = staticmethod(formulas.matern12)
 
 
@@ -108,7 +102,6 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable. Its parameters are those of `RBF`."""
 
-    spectral_degrees = 3.0
     shape = staticmethod(formulas.matern32)
 
 
@@ -116,7 +109,6 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable. Its parameters are those of `RBF`."""
 
-    spectral_degrees = 5.0
     shape = staticmethod(formulas.matern52)
 
 

@@ -179,7 +179,6 @@ class GFITC(Method):
 
     name = "gfitc"
     needs_all_rows = True
-    takes_spectrum = False
     placement = "f"
     sweep_damping = 0.8  # 0.5 takes twice as many sweeps to converge, 1 does not converge
     full_batch_optimizer = "lbfgs"

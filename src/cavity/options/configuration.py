@@ -10,7 +10,6 @@ import torch
 
 from cavity.common.object_stores import Location
 from cavity.errors import BadOption
-from cavity.kernels import spectrum
 from cavity.kernels.inducing import CANDIDATES
 from cavity.options import value_checks as checks
 from cavity.options.method import Method
@@ -60,11 +59,6 @@ class Config:
     def jitter_backs_off(self) -> bool:
         """Whether less jitter is used if the noise is so small that the default would count."""
         return self.method.exact_jitter and self.arguments["jitter"] is None and self.dtype == torch.float64
-
-    @property
-    def spectral(self) -> bool:
-        """Whether features of the kernel's spectrum stand in for inducing points."""
-        return spectrum.asked(self.inducing)
 
     @property
     def reads_whole_table(self) -> bool:

@@ -48,7 +48,6 @@ class Method(Parameters):
     needs_noise: ClassVar[bool] = False  # noise must be positive
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
-    takes_spectrum: ClassVar[bool] = True  # it works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual

@@ -146,7 +146,7 @@ def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
 
 def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
     """Return the kernel, and what the classes share."""
-    recommended, committee = config.method.recommended and not config.spectral, config.method.committee
+    recommended, committee = config.method.recommended, config.method.committee
     linear = recommended and POINTS_PER_FEATURE * size.columns <= M
     default = "RBF() + Linear()" if linear else "RBF()"
     return {
@@ -167,7 +167,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
     width = size.latent * config.dtype.itemsize
     usual = min(steps.rows, max(1, BATCH_BYTES // (width * M)))
     batch = _batch_size(config, method, schedule, size.rows, usual, 1 if free else papers.FULL_BATCH_ROWS)
-    optimizer, planned = config.optimizer, config.method.recommended and not config.spectral
+    optimizer, planned = config.optimizer, config.method.recommended
     if optimizer == "auto":
         full = "lbfgs" if quick else method.full_batch_optimizer
         optimizer = full if batch is None else "adam"
@@ -206,7 +206,7 @@ def _is_open(config: Config, size: TableSize) -> bool:
         chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
         chosen = chosen or method.task != "classification"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
-    return not config.spectral and size.numbered and not given
+    return size.numbered and not given
 
 
 def _batch_size(
@@ -306,7 +306,7 @@ def plan_calibration(
     if temperature or members:
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
         how = "eval_set" if eval_set else "leave-one-out" if no_more_fits else "folds"
-    small = size.rows <= FOLD_ROWS[effort] or named or config.spectral
+    small = size.rows <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
     parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cavity.errors import BadOption
-from cavity.kernels import spectrum
 from cavity.kernels.base import check_kernel
 from cavity.kernels.inducing import check_choice
 from cavity.kernels.parameters import per_class
@@ -17,13 +16,13 @@ from cavity.options.regression_methods import read_regression_method
 from cavity.options.training import check_regression, flatten, read_training
 from cavity.options.value_checks import one_of, read_declared, read_n_inducing, read_noise
 
-LEARN = ("kernel", "noise", "inducing", "frequencies", "epsilon")
+LEARN = ("kernel", "noise", "inducing", "epsilon")
 
 
 def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
     given = flatten(arguments)
     method = read_method(given["method"], "classification")
-    learn = _read_learn(given["learn"], LEARN, method, given["inducing"])
+    learn = _read_learn(given["learn"], LEARN, method)
     common = _read_common(ClassifierConfig, given, method)
     schedule = common["schedule"]
     method.check_training(optimizer=common["optimizer"], schedule=schedule, damping=common["damping"])
@@ -31,11 +30,6 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
         raise BadOption(
             f"schedule='inner-exact' differentiates through the sites of each row, which {method.argument} does not store: use "
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
-        )
-    if spectrum.asked(given["inducing"]) and not method.takes_spectrum:
-        raise BadOption(
-            f"inducing='spectrum' leaves no residual variance for {method.argument} to marginalise: use method='ep', or inducing "
-            "points (inducing='auto')."
         )
     if not method.latent_noise:
         _refuse_noise(given["noise"], method)
@@ -50,11 +44,6 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     check_regression(read_training(arguments["training"]))
     given = flatten(arguments)
     method = read_regression_method(given["method"])
-    if spectrum.asked(given["inducing"]) and not method.takes_spectrum:
-        raise BadOption(
-            f"inducing='spectrum' leaves no residual variance, by which {method.argument} differs from other methods: use "
-            "method='vi', which is exact for such features, or 'svi'."
-        )
     inducing = given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
     if not method.uses_inducing and not is_free:
@@ -62,7 +51,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
             f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
         )
     common = _read_common(RegressorConfig, given, method)
-    learn = _read_learn(given["learn"], LEARN[:-1], method, given["inducing"])
+    learn = _read_learn(given["learn"], LEARN[:-1], method)
     noise = per_class(read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:
         raise BadOption(
@@ -95,8 +84,7 @@ def read_names(value: Any, valid: Iterable[str], argument: str) -> frozenset[str
     return frozenset(names)
 
 
-def _read_learn(value: Any, valid: tuple[str, ...], method: Method, inducing: Any) -> frozenset[str]:
-    """Read `learn`; "inducing" stands for frequencies where these are learnt in place of points."""
+def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset[str]:
     learn = read_names(value, valid, "learn")
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
@@ -107,12 +95,6 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method, inducing: An
         raise BadOption(
             "epsilon=0 cannot be learnt, because its log-odds are optimised: give a positive start, or leave 'epsilon' out of "
             "learn."
-        )
-    if spectrum.asked(inducing):
-        return (learn - {"inducing", "frequencies"}) | ({"inducing"} if "frequencies" in learn else set())
-    if "frequencies" in learn:
-        raise BadOption(
-            "learn with 'frequencies' is for inducing='spectrum'; inducing points are 'inducing'."
         )
     return learn
 

@@ -30,7 +30,6 @@ class RegressionMethod(Method):
     needs_all_rows = True
     in_memory = True
     latent_noise = False
-    takes_spectrum = False
     site_store = "own"
     removal = 0.5
     linear = True
@@ -93,7 +92,6 @@ class SGPR(RegressionMethod):
     name = "vi"
     in_memory = False
     needs_noise = True
-    takes_spectrum = True
     site_store = "averaged"
     removal = 0.0
     has_evidence = True
@@ -114,7 +112,6 @@ class SVGP(RegressionMethod):
     needs_all_rows = False
     in_memory = False
     needs_noise = True
-    takes_spectrum = True
     removal = 0.0
     settles = False
     merges_rows = False  # batches follow the order of the rows

@@ -16,7 +16,7 @@ from cavity.errors import BadOption
 if TYPE_CHECKING:
     import torch
 
-Learnt = Literal["kernel", "noise", "inducing", "frequencies", "epsilon"]
+Learnt = Literal["kernel", "noise", "inducing", "epsilon"]
 OF_CLASSIFIER = ("share", "schedule", "validation_fraction", "patience")  # GPRegressor has no use for them
 
 
@@ -28,8 +28,8 @@ class Training(Parameters):
 
     Parameters
     ----------
-    learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
-        What is learnt. () keeps all values and only computes the posterior. "frequencies" are those of inducing="spectrum".
+    learn : subset of ("kernel", "noise", "inducing", "epsilon")
+        What is learnt. () keeps all values and only computes the posterior.
         "epsilon" is the share of random labels of methods "rep" and "vi".
     noise : float or array of shape (C,)
         Variance of the noise on each latent value, where training starts. GPRegressor: variance of the noise on y, in units of

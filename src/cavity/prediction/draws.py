@@ -51,9 +51,7 @@ def draw_latent(
         a = prior.project_with(prior_lower, X).a.double()
         f = torch.einsum("scm,cmn->snc", w, a)
         root = _residual_root(model, X, a)
-        if root is not None:
-            f = f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
-        yield f
+        yield f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
 
 
 @torch.no_grad()
@@ -81,10 +79,8 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
-def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
-    """Return a root [C n n] of the covariance of f given the inducing values; None for a spectrum, which has none."""
-    if model.is_spectrum:
-        return None
+def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor:
+    """Return a root [C n n] of the covariance of f given the inducing values."""
     cov = model.prior.among(X).double() - a.mT @ a
     values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
     return vectors * values.clamp_min(0).sqrt()[:, None, :]

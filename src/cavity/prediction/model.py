@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
-from cavity.kernels.formulas import Formula, SpectrumFormula
+from cavity.kernels.formulas import Formula
 from cavity.likelihoods.outcomes import make_outcome
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 from cavity.prediction.pool import NO_POOL, Pool
@@ -40,7 +40,7 @@ class Modules(NamedTuple):
 
 class _Arrays(NamedTuple):
     formula: Formula  # the kernel with its numbers
-    Z: Array  # [C M D] or [1 M D], inducing inputs; standardised frequencies of a spectrum, [C H D]
+    Z: Array  # [C M D] or [1 M D], inducing inputs
     noise: Array  # [C] or [1]
     center: Array  # [D], of the columns
     spread: Array  # [D]
@@ -104,25 +104,13 @@ class FittedModel(_Arrays):
 
     @property
     def inducing_points(self) -> Rows:
-        """Inducing inputs, [C M D] or [1 M D]; a spectrum has none."""
-        return as_array(self.Z[:, :0] if self.is_spectrum else self.Z)
+        """Inducing inputs, [C M D] or [1 M D]."""
+        return as_array(self.Z)
 
     @property
     def noises(self) -> Rows:
         """Latent noise of every latent function, [C]."""
         return np.repeat(self.xp.host(self.noise), self.n_latent // len(self.noise))
-
-    @property
-    def is_spectrum(self) -> bool:
-        return isinstance(self.formula, SpectrumFormula)
-
-    @property
-    def frequencies(self) -> Rows | None:
-        """Frequencies of a sparse spectrum for every latent function, [C H D]; None for inducing points."""
-        if not isinstance(self.formula, SpectrumFormula):
-            return None
-        found = self.xp.host(self.points / self.formula.scale.unit)
-        return np.repeat(found, self.n_latent // len(found), axis=0)
 
     def covariances(self, X: Array) -> tuple[Array, Array]:
         """Return k(Z, x), [C M n] or [1 M n], and k(x, x) + s, [C n] or [1 n]."""
@@ -196,23 +184,20 @@ def record_model(
 
     from cavity.common.torch_namespace import TORCH
     from cavity.kernels.base import formula_of
-    from cavity.kernels.spectrum import Spectrum
 
     xp = TORCH if torch.as_tensor(mean).is_cuda else NUMPY
-    spectrum = isinstance(prior, Spectrum)
     kernel = prior.kernel
     if xp is TORCH:  # predictions need no derivatives
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
-        formula = SpectrumFormula(kernel._scale(xp)) if spectrum else formula_of(kernel, xp)
+        formula = formula_of(kernel, xp)
     learnt = prior.log_noise if prior.learn_noise else prior.fixed_noise
     inducing, noise, center, spread = (
         _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread)
     )
-    moves = prior.learn_inducing and not spectrum
     return FittedModel(
         formula=formula,
-        Z=center + spread * inducing if moves else inducing,
+        Z=center + spread * inducing if prior.learn_inducing else inducing,
         noise=xp.exp(noise) if prior.learn_noise else noise,
         center=center,
         spread=spread,

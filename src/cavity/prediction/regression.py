@@ -169,7 +169,7 @@ def joint_over_rows(model: FittedModel, new: Array, residual: bool = True) -> tu
     """Return mean [n] and covariance [n n] of one latent function: k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without `residual`."""
     mean, half, a = _project(model, new)
     cov = half[0].T @ half[0]
-    if residual and not model.is_spectrum:
+    if residual:
         cov = cov + model.xp.host(model.among(as_rows(model, new))[0]) - a[0].T @ a[0]
     return mean[0], cov
 

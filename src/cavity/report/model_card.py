@@ -48,14 +48,11 @@ def _describe_regressor(gp: GPEstimator) -> Facts:
 
 def _describe_classifier(clf: GPClassifier) -> Facts:
     latent, M, D = clf.inducing_points_.shape
-    what = "Inducing points"
-    if hasattr(clf, "frequencies_"):
-        what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
     facts = [
         ("Method", read_method(clf.method, "classification").label),
         ("Classes", f"{len(clf.classes_)}"),
         ("Columns", f"{D}"),
-        (what, f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
+        ("Inducing points", f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
         ("Kernel", _describe_kernel(clf.kernel_)),
         ("Noise variance", _format_range(clf.noise_)),
     ]

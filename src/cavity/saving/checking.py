@@ -85,8 +85,11 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
         raise BadFile("a classifier has classes, and a regressor has units of its targets.")
     rows = declared["mean"].shape[0]
     C = rows if n_classes is None else 1 if n_classes == 2 else n_classes
-    D, H = declared["prior.center"].shape[0], declared["prior.inducing"].shape[-2]
-    M = H * (2 if meta["prior"].get("spectrum") else 1)  # a frequency has a cosine and a sine
+    D, M = declared["prior.center"].shape[0], declared["prior.inducing"].shape[-2]
+    if meta["prior"].get("spectrum"):
+        raise BadFile(
+            "the model has a sparse spectrum, which cavity 0.3 reads (pip install 'cavity<0.4'): fit again with inducing points."
+        )
     if not C * D * M:
         raise BadFile("the file lacks inducing points or columns.")
     B, K = 1 if n_classes is not None and rows < C else C, meta["prior"]["kernels"]
@@ -97,7 +100,7 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
     scales = [e.shape for name, e in declared.items() if name.endswith(".log_lengthscale")]
     grouped = [shape[1] for shape in scales if len(shape) > 1]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
-    sizes = {"C": C, "D": D, "H": H, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
+    sizes = {"C": C, "D": D, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
     return sizes | {"pool members": len(_list_members(meta)), "classes": n_classes or 0}
 
 

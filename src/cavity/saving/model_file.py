@@ -184,8 +184,6 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     """Return which training rows a file of this model holds."""
     if rows is not None:
         return "every training row, with its target"
-    if model.is_spectrum:
-        return "none"
     if model.prior.learn_inducing:
         return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
     return "the inducing points, which were not learnt: training rows, unless you gave them"

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
-SPECTRA = ("RBF", "Matern12", "Matern32", "Matern52")  # kernels of a known spectral density
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
 SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
 
@@ -51,22 +50,16 @@ def restore_model(
     outcome = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
         outcome = make_outcome(str(name), arguments, _parts(arrays, "factor."), n_classes)
-    if not _is_known(contents.kernel, meta):
+    if not _is_known(contents.kernel):
         prior, likelihood = modules.get()
         made = record_model(prior, arrays["prior_lower"], arrays["mean"], arrays["lower"], likelihood, pool)
         _check_factors(made)
         return made
-    learn, spectrum = meta["prior"]["learn"], bool(meta["prior"].get("spectrum"))
+    learn = meta["prior"]["learn"]
     inducing, center, spread, lower = (arrays[name] for name in PRIOR)
-    formula: Any = _make_formula(contents.kernel, arrays)
-    if spectrum:
-        formula, lower = (
-            formulas.SpectrumFormula(formula.scale),
-            np.eye(contents.sizes["M"], dtype=lower.dtype)[None],
-        )
     made = FittedModel(
-        formula=formula,
-        Z=center + spread * inducing if "inducing" in learn and not spectrum else inducing,
+        formula=_make_formula(contents.kernel, arrays),
+        Z=center + spread * inducing if "inducing" in learn else inducing,
         noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
         center=center,
         spread=spread,
@@ -78,8 +71,7 @@ def restore_model(
         modules=modules,
         pool=pool,
     )
-    if not spectrum:
-        _check_factors(made, lambda c: _make_formula(contents.kernel, arrays, c))
+    _check_factors(made, lambda c: _make_formula(contents.kernel, arrays, c))
     return made
 
 
@@ -87,12 +79,9 @@ def _parts(arrays: Arrays, prefix: str) -> Arrays:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def _is_known(kernel: Any, meta: Meta) -> bool:
+def _is_known(kernel: Any) -> bool:
     """Return whether all parts of a kernel are of the library, with numbers as arguments."""
-    parts = list(walk(kernel))
-    if meta["prior"].get("spectrum"):
-        return len(parts) == 1 and parts[0][1] in SPECTRA and _is_plain(*parts[0][1:])
-    return all(_is_plain(name, arguments) for _, name, arguments in parts)
+    return all(_is_plain(name, arguments) for _, name, arguments in walk(kernel))
 
 
 def _is_plain(name: str | None, arguments: dict[str, Any]) -> bool:
@@ -190,7 +179,6 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     from cavity.common.column_statistics import Columns
     from cavity.kernels import Kernel
     from cavity.kernels.prior import Prior
-    from cavity.kernels.spectrum import Spectrum, spectral_degrees
 
     learn, dtype = frozenset(about["learn"]), tensors["mean"].dtype
     if isinstance(kernel, Kernel):
@@ -201,10 +189,7 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
-    if about.get("spectrum") and spectral_degrees(type(kernel)) is None:
-        raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
-    kind = Spectrum if about.get("spectrum") else Prior
-    prior = kind(kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn).to(dtype)
+    prior = Prior(kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn).to(dtype)
     _fill(prior, tensors)
     return prior
 
@@ -246,15 +231,12 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
 def describe_prior(prior: Prior) -> dict[str, Any]:
     from torch import nn
 
-    from cavity.kernels.spectrum import Spectrum
-
     moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
     kernel = any(p.requires_grad for p in moving)
     learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
     return {
         "learn": [name for name, is_learnt in learnt.items() if is_learnt],
         "kernels": _kernel_sets(prior.kernel),
-        "spectrum": isinstance(prior, Spectrum),
     }
 
 

@@ -4,8 +4,8 @@
 
 Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the same in one group of tensors):
 
-    C  latent functions       H  inducing points, or frequencies       D  features
-    M  values per function    B  blocks of q, C or 1 if coupled        W  values per block
+    C  latent functions       D  features
+    M  inducing points        B  blocks of q, C or 1 if coupled        W  values per block
     K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
     P  learnt numbers         Q  learnt logarithms, which have a prior
 
@@ -54,7 +54,7 @@ MODEL = (  # name, shape, type, range
     Tensor("mean",               "B W",     T, r.BOUNDED),
     Tensor("lower",              "B W W",   T, r.PRECISION_FACTOR),
     Tensor("prior_lower",        "1|C M M", T, r.FACTOR),
-    Tensor("prior.inducing",     "1|C H D", T),
+    Tensor("prior.inducing",     "1|C M D", T),
     Tensor("prior.center",       "D",       T),
     Tensor("prior.spread",       "D",       T, r.POSITIVE),
     Tensor("factor.log_noise?",  "1",       T, r.LOG),  # Gaussian
@@ -163,7 +163,7 @@ FACTS = (
     Fact("plan?", r.mapping),
     Fact("prior.learn", r.many(r.text)),
     Fact("prior.kernels", r.whole(1, 1, "C")),
-    Fact("prior.spectrum", r.flag),
+    Fact("prior.spectrum?", r.flag),  # of version 0.3
     Fact("likelihood", r.mapping),
     Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
     Fact("warnings?", r.many(r.text)),
@@ -214,7 +214,6 @@ SUMMARY = (  # what `cavity info` prints
     Fact("kernel", r.text),
     Fact("classes", r.many(r.text)),
     Fact("inducing_points", COUNT),
-    Fact("features?", COUNT),
     Fact("noise", r.number_or_list),  # of each class, or of the targets
     Fact("rows_inside", r.text),
     Fact("n_features", COUNT),

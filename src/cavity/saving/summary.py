@@ -29,7 +29,6 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "kernel": repr(model.prior.kernel),
         "classes": [format_label(c) for c in (() if result.classes is None else result.classes)],
         "inducing_points": int(model.inducing_points.shape[-2]),
-        "features": model.prior.size if model.is_spectrum else None,
         "noise": _list_noise(result),
         "rows_inside": rows_inside,
         "n_features": n,
