@@ -137,51 +137,47 @@ def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, A
 def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
     """Return the distinct rows and each row's index in them; neither the order of rows nor that of columns changes theirs.
 
-    They ascend by the columns of `arrange_columns`.
+    They ascend by the columns in the order of `order_columns`.
     """
     words = hash_rows(X + 0.0)  # minus zero is zero
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     found = X[first]
-    order = np.lexsort(arrange_columns(found)[:, ::-1].T) if len(first) > 1 else np.zeros(1, np.int64)
+    order = np.lexsort(found[:, order_columns(found)[::-1]].T) if len(first) > 1 else np.zeros(1, np.int64)
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place.reshape(-1)]
 
 
-def arrange_columns(X: Array) -> Array:
-    """Return the columns that are not constant, in the order of `order_columns` and with the signs of `find_signs`."""
-    order = order_columns(X)
-    return np.asarray(X[:, order] * find_signs(X)[order] + 0.0)  # minus zero is zero
-
-
 def order_columns(X: Array) -> NDArray[np.int64]:
-    r"""Return the columns that are not constant, in an order that depends on their values alone, and not on their signs.
+    r"""Return the columns that are not constant, in an order that depends on their values alone.
 
-        key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells of sign_d X_d as shares of their column's range
+        key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
 
     s is the same in any order of columns. Keys are rounded, so that the last bits do not decide; columns with equal keys keep
     their order.
     """
-    varying = np.flatnonzero(X.min(0) < X.max(0))
+    low, high = X.min(0), X.max(0)
+    varying = np.flatnonzero(low < high)
+    rows = slice(None, None, -(-len(X) // ORDER_ROWS))
     with np.errstate(over="ignore", invalid="ignore"):  # ranges beyond float64: any order will do
-        r = _find_shares(X)[:, varying]
-        r = np.where(find_signs(X)[varying] < 0, 1 - r, r)
+        r = (X[rows, varying] - low[varying]) / (high - low)[varying]
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
     return np.asarray(varying[np.lexsort(keys)])
 
 
+def arrange_columns(X: Array) -> Array:
+    """Return the columns that are not constant, in an order and with signs of their own: X and −X give the same."""
+    signed = X * find_signs(X)
+    return np.asarray(signed[:, order_columns(signed)] + 0.0)  # minus zero is zero
+
+
 def find_signs(X: Array) -> Array:
-    """Return −1 for columns whose mean is above the middle of their range, else 1: with these signs, X and −X are the same."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        above = np.nan_to_num(_find_shares(X).mean(0) - 0.5).round(9) > 0
-    return np.where(above, -1.0, 1.0)
-
-
-def _find_shares(X: Array) -> Array:
-    """Return cells as shares of their column's range, of some rows if there are many; NaN in a constant column."""
+    """Return −1 for columns whose mean is above the middle of their range, else 1."""
     low, high = X.min(0), X.max(0)
-    return np.asarray((X[:: -(-len(X) // ORDER_ROWS)] - low) / np.where(low < high, high - low, np.nan))
+    with np.errstate(over="ignore", invalid="ignore"):
+        above = np.nan_to_num((X - low).mean(0) / np.where(low < high, high - low, np.nan) - 0.5).round(9) > 0
+    return np.where(above, -1.0, 1.0)
 
 
 def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:

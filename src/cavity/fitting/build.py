@@ -62,7 +62,11 @@ def choose_points(
     """Choose inducing inputs [C M D], or draw the frequencies [C M/2 D] of M features."""
     if config.spectral:
         return spectrum.draw(config.kernel, M, C, candidates.X.shape[1], rng)
-    return inducing.choose(config.inducing, candidates, M, C, rng)
+    if not config.method.recommended or len(candidates.X) < 2:
+        return inducing.choose(config.inducing, candidates, M, C, rng)
+    arranged, place = candidates.arrange()
+    Z = inducing.choose(config.inducing, arranged, M, C, rng)
+    return Z if C == 1 or not isinstance(config.inducing, str) else Z[place]
 
 
 def whitened_size(config: Config, Z: Array) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import Columns, distinct_rows
+from cavity.common.column_statistics import Columns, arrange_columns, distinct_rows
 from cavity.errors import BadInput, BadOption
 
 Array = NDArray[np.float64]
@@ -33,6 +33,14 @@ class Candidates(NamedTuple):
     def weight(self) -> Array:
         """Total weight of each row, [N]."""
         return np.asarray(self.class_weight.sum(1))
+
+    def arrange(self) -> tuple[Candidates, Rows]:
+        """Return them in an order that neither signs of columns nor names of classes change, and each class's place in it."""
+        order = np.lexsort(arrange_columns(self.X)[:, ::-1].T)
+        weight = self.class_weight[order]
+        classes = np.lexsort(weight[::-1])
+        arranged = self._replace(X=self.X[order], U=self.U[order], class_weight=weight[:, classes])
+        return arranged, np.argsort(classes)
 
 
 def draw_candidates(
@@ -126,17 +134,17 @@ def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
 
 
 def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Draw half of Z_c from class c, and the other half from all rows; classes in an order of their rows, whatever their names."""
-    Z = np.empty((C, M, candidates.X.shape[1]))
+    """Draw half of Z_c from class c, and the other half from all rows."""
+    Z = []
     total = candidates.weight
-    for c in np.lexsort(candidates.class_weight[::-1]):
+    for c in range(C):
         own = candidates.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
         others = total.copy()
         others[first] = 0.0
-        Z[c] = candidates.X[np.concatenate([first, _draw(others, M - half, rng)])]
-    return Z
+        Z.append(candidates.X[np.concatenate([first, _draw(others, M - half, rng)])])
+    return np.stack(Z)
 
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
