@@ -86,7 +86,7 @@ def test_compare_says_which_model_is_better_and_by_how_much(birds, poor):
 
 def test_compare_calls_small_differences_noise(birds):
     done = run("compare", birds / "birds.cavity", birds / "birds.cavity", birds / "new.csv")
-    assert done.exit_code == 0 and "predict these rows alike" in done.stdout
+    assert done.exit_code == 0 and "give these rows the same predictions" in done.stdout
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 200)
     a, b = (np.log(rng.dirichlet(np.ones(3), 200)) for _ in range(2))

@@ -44,6 +44,15 @@ def test_decision_regions_show_inducing_points_on_request(ax, clf) -> None:
     assert ax.get_legend() is None
 
 
+def test_many_classes_with_long_names_are_named_beside_the_plot(ax) -> None:
+    names = np.array([f"{k} is a class with a long name" for k in range(5)])[np.arange(60) % 5]
+    plots.decision_regions(LogisticRegression().fit(X, names), X, names, ax, grid=20)
+    assert all(len(text.get_text()) <= 16 for text in ax.get_legend().get_texts())
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
+    plots.confusion_matrix(names, names, ax)
+    assert {len(text.get_text()) for text in ax.get_xticklabels()} == {16}
+
+
 def test_decision_regions_are_white_where_nothing_was_seen(ax) -> None:
     clf = GPClassifier("ep", n_inducing=20, max_epochs=20, random_state=0).fit(X, Y)
     far = np.vstack([X, [[-9, -9], [9, 9]]])
@@ -94,7 +103,7 @@ def test_confusion_matrix_counts_pairs_of_classes(ax) -> None:
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.5, 0.5, 0], [0, 1, 0], [0, 1, 0]])
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
     plots.confusion_matrix([1, 2], [2, 2], ax, labels=[3, 2, 1])
-    np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
+    np.testing.assert_allclose(ax.images[-1].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
     with pytest.raises(BadInput, match="'1' is not in labels"):
         plots.confusion_matrix([1, 2], [2, 2], ax, labels=[2, 3])
 

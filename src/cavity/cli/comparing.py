@@ -88,7 +88,7 @@ def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Com
 def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> str:
     size, error = abs(score.difference.value), score.difference.error
     if size == 0 and error == 0:
-        return "Both models predict these rows alike."
+        return "Both models give these rows the same predictions."
     if not math.isfinite(size):
         return "A model gives a row's own class a probability of 0: the log loss cannot be compared."
     if score.better is None:

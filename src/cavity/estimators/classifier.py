@@ -97,8 +97,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
-        Factors on the weights of rows, by class. "balanced" gives every class the same weight, and all rows together that of as
-        many as they are worth: H / n_c, with n_c the weight of class c and H the harmonic mean of them.
+        Factors on the weights of rows, by class. "balanced" gives every class the same weight: factors are H / n_c, with n_c the
+        weight of class c and H the harmonic mean of these weights.
     training : None or cavity.Training
         How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
         `Training(tol=1e-3)`. Grid searches take `training__tol`.

@@ -44,7 +44,7 @@ def write_report(
     path : str or Path
         File to write.
     X : array-like of shape (n, D), or a frame, optional
-        Rows to predict, raw cells as they are. For honest scores, give rows that were not used for training.
+        Rows to predict, raw cells as they are. For unbiased scores, give rows that were not used for training.
     y : array-like of shape (n,), optional
         Labels or targets of the rows.
     names : sequence of str, optional

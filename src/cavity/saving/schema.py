@@ -126,7 +126,7 @@ TREES = (  # below pool., of each member
 NETWORK = (  # the same of networks
     Tensor("used",        "used",             SMALL, r.index("D")),
     Tensor("shift",       "used",             F64, r.WIDE),
-    Tensor("scale",       "used",             F64, r.NOT_NEGATIVE),
+    Tensor("scale",       "used",             F64, r.BOUNDED),  # negative where a column is mirrored
     Tensor("first",       "nets used one",    FLOAT, r.BOUNDED),
     Tensor("first_bias",  "nets 1 one",       FLOAT, r.BOUNDED),
     Tensor("second",      "nets one two",     FLOAT, r.BOUNDED),
