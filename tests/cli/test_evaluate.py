@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +63,17 @@ def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
     clf = cavity.load(tmp_path / "m")
     assert list(clf.preparation_.inputs) == ["x"] and clf.notes_["group"] == "shop"
     assert found["estimate"]["log_loss"] > 0.6
+    (tmp_path / "alone.csv").write_text("x,kind\n" + "".join(re.sub("shop [0-9]+,", "", row) for row in rows))
+    grouped, alone = (
+        json.loads(run("evaluate", tmp_path / "m", tmp_path / name, "--json").stdout)
+        for name in ("t.csv", "alone.csv")
+    )
+    assert grouped["nll"] == alone["nll"]  # rows of a shop are not independent
+    for name in ("nll", "error"):
+        assert np.ptp(grouped["intervals"][name]) == pytest.approx(
+            6**0.5 * np.ptp(alone["intervals"][name]), rel=0.25
+        )
+    assert "30 groups of rows (column 'shop')" in run("evaluate", tmp_path / "m", tmp_path / "t.csv").output
     (tmp_path / "t.csv").write_text("x,shop,kind\n1,,a\n" + "".join(rows))
     assert "missing in 1 rows" in run(*fit, "--group", "shop").output
 

@@ -26,6 +26,21 @@ def model(**options):
     return GPClassifier(**nest(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options))
 
 
+@pytest.mark.parametrize("copies", [1, 4])
+def test_errors_know_of_the_losses_that_few_rows_do_not_show(copies):
+    """Nearly half of these tables have no wrong row: their losses do not differ at all."""
+    rng, logs, covered = np.random.default_rng(0), np.log([0.98, 0.02]), []
+    true = -np.exp(logs) @ logs
+    unit = np.arange(40).repeat(copies)
+    for _ in range(400):
+        y = rng.binomial(1, 0.02, 40).repeat(copies)
+        log_p, ones = np.tile(logs, (len(y), 1)), np.ones(len(y))
+        found = estimate_quality(log_p, y, ones, np.full(2, 0.5), "", "held out", unit)
+        covered.append(abs(found.log_loss - true) < 2 * found.standard_error)
+    assert 0.94 < np.mean(covered)
+    assert found.standard_error < 0.25
+
+
 def test_the_numbers_are_those_of_scikit_learn_weights_included():
     rng = np.random.default_rng(0)
     P, y, w = rng.dirichlet(np.ones(4), 60), rng.integers(0, 4, 60), rng.uniform(0.1, 3, 60)

@@ -98,3 +98,15 @@ def test_ten_thousand_classes_end_in_time():
     """B10: `max_seconds=20` took more than eight minutes to begin. One step of all classes cannot be cut."""
     clf, seconds = fit_within(20, 10_000, n_inducing=50)
     assert seconds < 120 and clf.n_epochs_ == 1
+
+
+def test_a_limit_that_passes_while_folds_judge_leaves_a_pool_with_its_estimate(monkeypatch):
+    """Its members were not there, and the fit raised a ValueError."""
+    monkeypatch.setattr("cavity.fitting.clock.Clock.has", lambda self, seconds: False)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] + 0.5 * rng.normal(size=60) > 0).astype(int)
+    with pytest.warns(UserWarning, match="1 of 3 folds judge the model"):
+        clf = GPClassifier(effort="fast", random_state=0, device="cpu").fit(X, y, time_limit=600)
+    assert "1 of 3 folds" in clf.estimate_.how
+    assert len(clf.ensemble_weights_) == 1 + len(clf._fitted.pool.members) > 1

@@ -185,6 +185,9 @@ def evaluate(
     data: Data,
     target: Target = None,
     weight: Weight = None,
+    group: Annotated[
+        Text, _option("Column of groups, which intervals count (default: as in training).", "COL")
+    ] = None,
     importance: Annotated[
         bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
     ] = False,

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from cavity.cli.evaluating import predict_rows
-from cavity.cli.model_rows import find_target, find_weight
+from cavity.cli.model_rows import find_column, find_target
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
@@ -49,7 +49,7 @@ def compare(
         raise BadInput(f"only one of the models has the class {odd!r}: compare models of the same classes.")
     file = open_table(data)
     target = find_target(models[0], file, target)
-    weight = find_weight(models[0], file, weight)
+    weight = find_column(models[0], file, "weight", weight)
     for opened in models:
         note_training_rows(opened, data, terminal)
     found = [predict_rows(opened, open_table(data), target, weight, terminal) for opened in models]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.model_rows import Reservoir, find_target, find_weight, read_model_rows
+from cavity.cli.model_rows import Reservoir, find_column, find_target, read_model_rows
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
@@ -30,19 +30,28 @@ EACH = ("precision", "recall", "f1", "auc")
 
 class RowsToScore(NamedTuple):
     columns: tuple[Any, ...]  # predictions, truth, weights
+    unit: Any  # the same number for rows of a group; None: each row stands alone
     sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
     total: int  # number of all rows
     notes: dict[str, int]  # counts of cells unlike those of the training rows
 
 
 def evaluate(
-    model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
+    model: str,
+    data: str,
+    target: Text,
+    weight: Text,
+    group: Text,
+    importance: bool,
+    device: Text,
+    terminal: Terminal,
 ) -> None:
     opened, file = Model.open(model, device), open_table(data)
     if not terminal.as_json:
         note_training_rows(opened, data, terminal)
-    columns = find_target(opened, file, target), find_weight(opened, file, weight)
-    found = predict_rows(opened, file, *columns, terminal)
+    target, weight = find_target(opened, file, target), find_column(opened, file, "weight", weight)
+    group = find_column(opened, file, "group", group)
+    found = predict_rows(opened, file, target, weight, terminal, group)
     report = _report_numbers if opened.classes is None else _report_classes
     result = report(opened, found, terminal)
     if importance:
@@ -50,17 +59,23 @@ def evaluate(
     terminal.print_result(result | {"notes": found.notes})
 
 
-def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
+def predict_rows(
+    model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal, group: Text = None
+) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
     kept, sample, notes = Reservoir(most), Reservoir(MOST_EXPLAINED), Counter[str]()
-    for part in read_model_rows(model, file, target, weight, notes, terminal):
+    for part in read_model_rows(model, file, target, weight, notes, terminal, group):
         found = model.predict_targets(part.X) if model.classes is None else (model.predict_log_proba(part.X),)
-        kept.add(*found, part.y, part.weight)
+        kept.add(*found, part.y, part.weight, part.y if part.group is None else part.group)
         sample.add(part.X, part.y, part.weight)
     if kept.total > most:
         terminal.note(f"scores are of a random sample of {most} of {kept.total} rows")
-    return RowsToScore(kept.columns, sample.columns, kept.total, dict(notes))
+    *columns, of = kept.columns
+    unit = None if group is None else np.unique(of, return_inverse=True)[1]
+    if unit is not None:
+        terminal.note(f"intervals count {unit.max() + 1} groups of rows (column {group!r}), not rows")
+    return RowsToScore(tuple(columns), unit, sample.columns, kept.total, dict(notes))
 
 
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
@@ -87,7 +102,7 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
     log_p, y, w = found.columns
     classes = [format_label(c) for c in model.classifier.classes_]
     prior = getattr(model.classifier, "class_prior_", None)
-    values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
+    values, ranges, plain = scores.assess_classes(log_p, y, w, prior, found.unit)
     confusion = count_confusion(y, log_p.argmax(1), len(classes))
     each = {
         name: {"rows": int(confusion[c].sum()), "predicted": int(confusion[:, c].sum())}
@@ -120,7 +135,7 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     mean, std, y, w = found.columns
-    values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
+    values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units, found.unit)
     lines = [["", "model", "95% interval", "mean and spread of the training rows"]]
     for name, value in values.items():
         ends = "[{:.4g}, {:.4g}]".format(*ranges[name])

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity.cli.models import Model
 from cavity.cli.predicting import read_chunks, report_notes
-from cavity.cli.reading import read_weights
+from cavity.cli.reading import read_group, read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_label, list_names
 from cavity.errors import BadInput, BadOption
@@ -30,6 +30,7 @@ class RowsOfChunk(NamedTuple):
     X: Any  # prepared
     y: Any  # numbers of classes, or targets; zeros if nothing is asked for
     weight: Any
+    group: Any = None  # labels of rows that belong together
 
     @property
     def cells(self) -> Any:
@@ -94,15 +95,21 @@ def find_target(model: Model, file: TableFile, target: str | None) -> str:
     return target
 
 
-def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
-    """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
-    check_column(file, weight, "weights (--weight)")
-    stored = getattr(model.classifier, "notes_", {}).get("weight")
-    return weight or (stored if stored in file.names else None)
+def find_column(model: Model, file: TableFile, role: str, name: str | None) -> str | None:
+    """Return the column with a role, "weight" or "group": the one asked for, or that of the training if the file has it."""
+    check_column(file, name, f"{role}s (--{role})")
+    stored = getattr(model.classifier, "notes_", {}).get(role)
+    return name or (stored if stored in file.names else None)
 
 
 def read_model_rows(
-    model: Model, file: TableFile, target: Text, weight: Text, notes: Counter[str], terminal: Terminal
+    model: Model,
+    file: TableFile,
+    target: Text,
+    weight: Text,
+    notes: Counter[str],
+    terminal: Terminal,
+    group: Text = None,
 ) -> Iterator[RowsOfChunk]:
     """Yield the rows that have a label in `target` and a positive weight; without `target`, all rows.
 
@@ -110,7 +117,7 @@ def read_model_rows(
     """
     prepare = model.choose_preparation(file, target or model.target)
     unlabelled = total = 0
-    for chunk in read_chunks(file, [*prepare.inputs, *filter(None, (target, weight))], terminal):
+    for chunk in read_chunks(file, [*prepare.inputs, *filter(None, (target, weight, group))], terminal):
         n = chunk.table.num_rows
         y, known = (np.zeros(n), np.full(n, True)) if target is None else _read_truth(model, chunk, target)
         w = np.ones(n) if weight is None else read_weights(chunk, weight)
@@ -119,7 +126,8 @@ def read_model_rows(
         total += len(places)
         if len(places):
             X = prepare.encode(chunk, notes)[places]
-            yield RowsOfChunk(chunk, places, X, y[places], w[places])
+            g = None if group is None else read_group(chunk, group)[places]
+            yield RowsOfChunk(chunk, places, X, y[places], w[places], g)
     if not total:
         lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
         raise BadInput(f"{file.path} has no rows{lacking}.")

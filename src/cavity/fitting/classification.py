@@ -71,8 +71,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watc
             judged, recipes, more = judge_folds(request, split, begun, judging, recipes)
             notes += more
         if judged is not None and recipes and isinstance(split.table, Table):
-            refits = judging.how == "folds" or (judging.how == "part" and judging.refits)
-            if refits and request.clock.has(member_seconds):
+            refits = judging.how == "part" and judging.refits and request.clock.has(member_seconds)
+            if refits or judging.how == "folds":  # no member of folds has seen all rows
                 members = refit_members(request, split, split.table, recipes, judged)
             else:
                 members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
@@ -95,7 +95,8 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     rows = run_together(reduce, read)
     if raw.groups is not None and (reduce.world > 1 or not isinstance(rows, LabelledTable)):
         raise BadOption(
-            "groups= needs a table in memory and a single process: read the rows into memory, or leave groups= out."
+            "groups= needs a table in memory and a single process: read the rows into memory, or judge by groups that no training "
+            "row has, fit(..., eval_set=(X_val, y_val))."
         )
     if not isinstance(rows, LabelledTable):
         config.check_source(rows.numbered)

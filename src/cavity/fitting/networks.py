@@ -37,17 +37,18 @@ def train_networks(
     omega = np.ones(len(y)) if weight is None else weight / weight.mean()
     shift = np.average(X, 0, omega)
     spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
-    scale = find_signs(X) / np.where(spread > 0, spread, 1.0)
+    scale = 1 / np.where(spread > 0, spread, 1.0)
     Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
-    # classes in the order of their first rows, so that their names do not decide how a network starts
-    order = np.argsort(np.array([np.flatnonzero(y == c)[0] for c in range(n_classes)]))
+    # columns with signs of their own, and classes in the order of their first rows, so that neither decides how a network starts
+    order = np.argsort([(y == c).argmax() for c in range(n_classes)], kind="stable")
     labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
+    signs = find_signs(X[omega > 0]).astype(np.float32)
     rng = np.random.default_rng(seed)
     layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
     batches = list(_draw_batches(len(y), count, rng))
-    *found, slope, bias = _train(layers, Z, labels, omega.astype(np.float32), batches)
+    first, *rest, slope, bias = _train(layers, Z * signs, labels, omega.astype(np.float32), batches)
     back = np.argsort(order)
-    found += [slope[..., back], bias[..., back]]
+    found = [signs[:, None] * first, *rest, slope[..., back], bias[..., back]]
     return Network(np.arange(X.shape[1]), shift, scale, *found)
 
 

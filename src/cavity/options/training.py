@@ -39,8 +39,9 @@ class Training(Parameters):
         towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
         inducing points, else None. Only for GPClassifier.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
-        GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on small tables. GPRegressor: "auto" is L-BFGS-B; for
+        GPClassifier: "auto" is L-BFGS on small tables, and Adam on mini-batches. If a named method is given a part of the papers'
+        schedule (`learning_rate`, `batch_size`, `max_epochs`, `schedule` or `tol`), it is their sign rule on full batches, L-BFGS
+        for "gfitc", "laplace" and `VI(q_update="gradient")`. GPRegressor: "auto" is L-BFGS-B; for
         "svi" Adam on mini-batches.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.

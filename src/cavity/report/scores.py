@@ -46,15 +46,18 @@ def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
     return {**score_log_proba(log_p, y, weight), **means, "classes": each}
 
 
-def assess_classes(log_p: Array, y: Labels, weight: Array, prior: Array | None) -> Assessment:
+def assess_classes(
+    log_p: Array, y: Labels, weight: Array, prior: Array | None, unit: Labels | None = None
+) -> Assessment:
     """Assess log-probabilities [n C]. The baseline are the class frequencies of the training rows; None: of these rows.
 
-    Intervals are those of a bootstrap; the error has Wilson's.
+    Intervals are those of a bootstrap; the error has Wilson's. `unit`: the same number for rows that belong together.
     """
     rows, C = (log_p, y, weight), log_p.shape[1]
-    ranges: Numbers = bootstrap(score_classes, rows, C)
+    ranges: Numbers = bootstrap(score_classes, rows, C, unit)
     error = average(log_p.argmax(1) != y, weight).value
-    ranges["error"] = [float(end) for end in find_interval(error, count_effective(weight))]
+    each = weight if unit is None else _sum(unit, weight, int(unit.max()) + 1)
+    ranges["error"] = [float(end) for end in find_interval(error, count_effective(each))]
     with np.errstate(divide="ignore"):
         log_prior = np.log(_sum(y, weight / weight.sum(), C) if prior is None else prior)
         plain = score_classes(np.broadcast_to(log_prior, log_p.shape), y, weight)
@@ -84,11 +87,11 @@ def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
 
 
 def assess_targets(
-    mean: Array, std: Array, y: Array, weight: Array, units: tuple[float, float]
+    mean: Array, std: Array, y: Array, weight: Array, units: tuple[float, float], unit: Labels | None = None
 ) -> Assessment:
-    """Assess normal predictions; `units`: mean and spread of the training rows, the baseline."""
+    """Assess normal predictions; `units`: mean and spread of the training rows, the baseline; `unit` as for classes."""
     rows = (mean, std, y, weight)
-    ranges = bootstrap(score_targets, rows, 4)
+    ranges = bootstrap(score_targets, rows, 4, unit)
     return Assessment(score_targets(*rows), ranges, score_constant(*units, y, weight))
 
 
@@ -105,16 +108,25 @@ def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> flo
     return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total)) if total > 0 else math.nan
 
 
-def bootstrap(score: Callable[..., Numbers], rows: tuple[Any, ...], width: int, seed: int = 0) -> Any:
+def bootstrap(
+    score: Callable[..., Numbers],
+    rows: tuple[Any, ...],
+    width: int,
+    unit: Labels | None = None,
+    seed: int = 0,
+) -> Any:
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
-    Rows are drawn with replacement. `width`: numbers per row, which limits how many are drawn.
+    Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which limits how many are drawn.
     """
-    n, rng = len(rows[0]), np.random.default_rng(seed)
-    m = max(min(n, MOST_RESAMPLED // width), min(n, 100))
+    place = np.arange(len(rows[0])) if unit is None else np.argsort(unit, kind="stable")
+    of = np.split(place, np.cumsum(np.bincount(unit))[:-1]) if unit is not None else place
+    n, rng = len(of), np.random.default_rng(seed)
+    m = max(min(n, MOST_RESAMPLED * n // (width * len(place))), min(n, 100))
     found = score(*rows)
-    drawn = [rng.integers(0, n, m) for _ in range(RESAMPLES)]
-    again = [score(*(column[i] for column in rows)) for i in drawn]
+    drawn = (rng.integers(0, n, m) for _ in range(RESAMPLES))
+    taken = (i if unit is None else np.concatenate([of[j] for j in i]) for i in drawn)
+    again = [score(*(column[i] for column in rows)) for i in taken]
     return _map(lambda value, *others: _interval(value, np.array(others), math.sqrt(m / n)), found, *again)
 
 
