@@ -67,7 +67,6 @@ def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(tm
 import sys
 from pathlib import Path
 from cavity.cli.describing import describe_model
-from cavity.cli import main
 from cavity.cli.app import app
 print(describe_model(Path(sys.argv[1])))
 print("heavy", [name for name in ("torch", "sklearn", "scipy", "pandas", "pyarrow", "numpy") if name in sys.modules])

@@ -123,7 +123,7 @@ FORK = """
 import os, sys, numpy as np, torch, cavity
 torch.set_num_threads(2)
 clf = cavity.load(sys.argv[1])
-X = np.random.default_rng(0).normal(size=(5_000, clf.n_features_in_))
+X = np.random.default_rng(0).normal(size=(20_000, clf.n_features_in_))
 P = clf.predict_proba(X)
 child = os.fork()
 if not child:

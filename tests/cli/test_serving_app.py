@@ -98,13 +98,6 @@ def test_a_refusal_names_the_row_and_the_column(client, changed, column, words):
     assert f"row 3, column '{column}'" in got.json()["detail"]
 
 
-def test_every_wrong_row_is_named_up_to_a_limit(toy_client):
-    width = toy_client.get("/schema").json()["columns"]
-    rows = [[0.0] * width, *([[None] * width] * 30)]
-    errors = post(toy_client, json.dumps({"rows": rows})).json()["errors"]
-    assert len(errors) == 20 and errors[0] == errors[0] | {"row": 2, "column": "1"}
-
-
 def test_without_names_rows_are_lists(toy_model, toy_client):
     X, _ = toy(3, 3, seed=1)
     got = toy_client.post("/predict", json={"rows": X.tolist()})

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from cavity.common.namespaces import namespace
 from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods import (
@@ -363,25 +362,6 @@ def test_the_defaults_are_enough_for_a_likelihood_of_one_s_own():
         factor.uncertainty(mean, var, torch.zeros(1))
     with pytest.raises(BadOption, match=r"Sharp.*log_probability"):
         factor.log_probability(Value(Graph(), "mean"), Value(Graph(), "var"))
-
-
-class Toss(Likelihood):
-    """The largest wins, or a coin decides: its probabilities are one method, for torch, NumPy and ONNX."""
-
-    def __init__(self, n_classes: int, share: float) -> None:
-        self.n_classes, self.share = n_classes, share
-
-    def log_probability(self, mean, var):
-        xp = namespace(mean)
-        p = xp.exp(ProbitPairs(self.n_classes).log_probability(mean, var))
-        return xp.log((1 - self.share) * p + self.share / self.n_classes)
-
-
-def test_a_new_likelihood_writes_its_probabilities_once():
-    assert_same_everywhere(Toss(4, 0.2))
-    other = RobustMax(4, 0.2)
-    mean, var = new_rows(other)
-    torch.testing.assert_close(Toss(4, 0.2).log_probability(mean, var), other.log_probability(mean, var))
 
 
 def test_one_latent_function_per_class_is_not_enough_for_two_classes():

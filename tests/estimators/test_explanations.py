@@ -162,17 +162,6 @@ def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
         assert found.values[0].tolist()[:2] == [f"{rows['signal'][0]:.6g}", rows["place"][0]]
 
 
-def test_columns_that_are_constant_or_ignored_contribute_nothing(fitted):
-    clf, table, _ = fitted
-    constant = table.assign(coin="heads", date=pd.Timestamp("2020-05-05"))
-    found = dict(
-        zip(table, clf.explain_rows(constant, constant).contributions.transpose(1, 0, 2), strict=True)
-    )
-    for name in ("coin", "date", "key", "same"):
-        assert (found[name] == 0).all(), name
-    assert np.abs(found["signal"]).max() > 0.1
-
-
 def test_their_expectation_is_the_importance_of_columns(fitted):
     clf, _, _ = fitted
     X = clf._result.background

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
-from support import toy, without_warnings
+from support import without_warnings
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
 
@@ -49,24 +49,12 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
         GPClassifier(**nest(**options)).fit(Unread())
 
 
-def test_classes_that_all_weigh_nothing_are_refused():
-    X, y = toy(20, 2)
-    with pytest.raises(BadInput, match="weight 0"):
-        GPClassifier(class_weight={0: 0, 1: 0}).fit(X, y)
-
-
 # --- partial_fit is there or not, whatever else is wrong --------------------------------------------------
 @pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
 def test_only_the_method_decides_whether_partial_fit_exists(wrong):
     assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
     assert hasattr(GPClassifier("sep", **nest(**wrong)), "partial_fit")
     assert not hasattr(GPClassifier("sep", **nest(optimizer="lbfgs", **wrong)), "partial_fit")
-
-
-def test_a_method_that_is_unknown_has_a_partial_fit_that_says_so():
-    X, y = toy(20, 2)
-    with pytest.raises(BadOption, match="'epp' is unknown"):
-        GPClassifier("epp").partial_fit(X, y)
 
 
 # --- names of methods -------------------------------------------------------------------------------------

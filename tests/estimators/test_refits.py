@@ -85,9 +85,3 @@ def test_partial_fit_moves_what_learn_still_names():
     clf.set_params(training__learn=("noise",)).partial_fit(X, Y)
     assert not np.array_equal(clf.noise_, noise)
     np.testing.assert_array_equal(clf.inducing_points_, points)
-
-
-def test_partial_fit_cannot_learn_what_was_fixed():
-    clf = classifier("sep", learn=("kernel",), **QUICK).fit(X, Y)
-    with pytest.raises(BadOption, match="'noise'"):
-        clf.set_params(training__learn=("kernel", "noise")).partial_fit(X, Y)

@@ -34,12 +34,6 @@ def test_a_clone_has_its_own_training() -> None:
     assert pickle.loads(pickle.dumps(gp)).training == gp.training
 
 
-def test_only_what_differs_is_shown() -> None:
-    assert repr(Training()) == "Training()"
-    assert repr(GPClassifier(training=Training(tol=0.5))) == "GPClassifier(training=Training(tol=0.5))"
-    assert Training(noise=np.array([0.1])) != Training() and Training(learn=()) != Training() != "Training()"
-
-
 @pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
 def test_flat_and_nested_arguments_are_the_same(kind) -> None:
     given = kind(training=Training(**OTHER)).get_params(deep=False)

@@ -102,8 +102,8 @@ def test_confusion_matrix_counts_pairs_of_classes(ax) -> None:
     assert shown == {(0, 0): "1", (0, 1): "1", (1, 1): "1", (2, 1): "1"}
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.5, 0.5, 0], [0, 1, 0], [0, 1, 0]])
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
-    plots.confusion_matrix([1, 2], [2, 2], ax, labels=[3, 2, 1])
-    np.testing.assert_allclose(ax.images[-1].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
+    ax = plots.confusion_matrix([1, 2], [2, 2], Figure().subplots(), labels=[3, 2, 1])
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
     with pytest.raises(BadInput, match="'1' is not in labels"):
         plots.confusion_matrix([1, 2], [2, 2], ax, labels=[2, 3])
 

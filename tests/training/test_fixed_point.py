@@ -69,16 +69,6 @@ def test_the_sums_are_those_of_the_sites_in_the_projection_of_theta(method, chun
     assert torch.equal(back.sums.P, again.sums.P) and torch.equal(back.sums.h, again.sums.h)
 
 
-def test_another_jitter_is_another_projection(projections):
-    run = problem("ep")
-    engine = run.engine.freeze(run.state, run.rows)
-    raised = run.state._replace(jitter=run.state.jitter * 1e4)
-    got, _ = engine.step(raised, run.rows.whole(), Local(), None, True)
-    expected, _ = run.step(raised)
-    assert len(projections) == 3
-    assert all(torch.equal(a, b) for a, b in zip(leaves(got), leaves(expected), strict=True))
-
-
 @pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])
 def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
     run = problem(method, damping=0.5)

@@ -5,8 +5,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import scipy.sparse as sp
-import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -88,15 +86,6 @@ def test_the_columns_of_an_array_are_those_of_the_training_rows():
     )
     with pytest.raises(BadInput, match="2 features"):
         prepare.transform(rows[:, :2])
-
-
-@pytest.mark.parametrize("make", [torch.tensor, sp.csr_array])
-def test_tensors_and_sparse_tables_give_the_features_of_the_array(make):
-    rows = RNG.integers(0, 3, (60, 2)).astype(float)
-    prepare = Preparation().fit(rows)
-    np.testing.assert_array_equal(
-        Preparation().fit(make(rows)).transform(make(rows)), prepare.transform(rows)
-    )
 
 
 def test_categories_that_are_numbers_stay_categories():
