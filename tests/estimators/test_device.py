@@ -160,6 +160,21 @@ def test_tensors_predict_targets_as_arrays_do(method):
             np.testing.assert_allclose(x, value, rtol=1e-7, atol=1e-9)
 
 
+def test_products_replace_solves_where_they_are_accurate_and_noise_is_small():
+    """As on images: a variance of 100, smooth functions, and noise of a thousandth."""
+    rng = np.random.default_rng(0)
+    Z, rows = rng.normal(size=(100, 10)), rng.normal(size=(200, 10))
+    K, k = (100 * np.exp(-((Z[:, None] - x) ** 2).sum(-1) / 40) for x in (Z, rows))
+    L, s = np.linalg.cholesky(K + 1e-6 * np.eye(100)), 1e-3
+    a = np.linalg.solve(L, k)
+    lower, mean = np.linalg.cholesky(np.eye(100) + 5 * a @ a.T), rng.normal(size=(1, 100))
+    form = make_form(L[None], mean, lower[None], np.array([s]))
+    found_mean, found_var = form.apply(k[None], np.full((1, 200), 100 + s))
+    var = 100 + s - (a * a).sum(0) + (np.linalg.solve(lower, a) ** 2).sum(0)
+    np.testing.assert_allclose(found_var[0], var, rtol=1e-9)
+    np.testing.assert_allclose(found_mean[0], mean[0] @ a, rtol=0, atol=1e-9 * var.min() ** 0.5)
+
+
 def test_badly_conditioned_factors_are_solved():
     lower, q, mean = np.array([[[1.0, 0.0], [1.0, 1e-9]]]), np.eye(2)[None], np.zeros((1, 2))
     noise = np.array([0.1])
