@@ -44,26 +44,22 @@ def test_rows_with_labels_of_their_own_are_cells():
 
 
 @pytest.mark.usefixtures("few_trees")
-@pytest.mark.parametrize(
-    ("effort", "copies"),
-    [
-        ("fast", 5),
-        ("fast", 40),
-        ("balanced", 5),
-        pytest.param("balanced", 40, marks=pytest.mark.xfail(reason="estimate .61 ± .13, new rows 1.01")),
-    ],
-)
+@pytest.mark.parametrize("copies", [5, 40])
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_copies_neither_sharpen_the_estimate_nor_its_error(effort, copies):
-    X, y = noisy(40)
+    """Over six draws the estimates are right within their errors, on average, too."""
     new, labels = noisy(2000, 1)
-    one, many = (
-        GPClassifier(effort=effort, random_state=0).fit(X.repeat(k, 0), y.repeat(k)) for k in (1, copies)
-    )
-    for clf in (one, many):
-        true = -np.log(clf.predict_proba(new)[np.arange(2000), labels]).mean()
-        assert abs(clf.estimate_.log_loss - true) < 2 * clf.estimate_.standard_error
-    assert many.estimate_.standard_error > 0.4 * one.estimate_.standard_error
-    assert many.estimate_.accuracy < 0.95
+    z, errors = [], []
+    for seed in range(2, 8):
+        X, y = noisy(40, seed)
+        for k in (1, copies):
+            clf = GPClassifier(effort=effort, random_state=0).fit(X.repeat(k, 0), y.repeat(k))
+            true = -np.log(clf.predict_proba(new)[np.arange(2000), labels]).mean()
+            z.append((clf.estimate_.log_loss - true) / clf.estimate_.standard_error)
+            errors.append(clf.estimate_.standard_error)
+            assert clf.estimate_.accuracy < 0.95
+    assert np.sum(np.abs(z) > 2) <= 1 and np.abs(np.mean(z)) < 0.8
+    assert np.mean(errors[1::2]) > 0.7 * np.mean(errors[::2])
 
 
 @pytest.mark.usefixtures("few_trees")
