@@ -142,9 +142,9 @@ def chunks(X, y):
 
 def test_batches_without_row_numbers_are_for_methods_without_sites_a_row():
     X, y = draw(300)
-    memory = fit(X, y, method="sep", kernel=RBF(), learn=())
+    memory = fit(X, y, method="sep", kernel=RBF(), learn=(), inducing=X[:10])
     for data in (chunks(X, y), list(chunks(X, y)()), [(torch.tensor(X), y)]):
-        model = fit(data, kernel=RBF(), learn=(), calibration=None)
+        model = fit(data, kernel=RBF(), learn=(), inducing=X[:10], calibration=None)
         np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
     for options in ({"method": "rep", "sites": "tied"}, {"method": "vi"}):
         assert fit(chunks(X, y), batch_size=100, **options).score(X, y) > 0.4

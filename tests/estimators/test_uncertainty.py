@@ -81,7 +81,7 @@ def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("ensemble", [None, "trees"], ids=["temperature", "pool"])
 def test_the_total_is_the_entropy_of_the_printed_probabilities_and_the_parts_add_up(ensemble) -> None:
-    X, y = toy(120, 4)
+    X, y = toy(90, 4)
     clf = GPClassifier(
         effort="fast", ensemble=ensemble, calibration="temperature", n_inducing=10, random_state=0
     )

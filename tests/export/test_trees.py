@@ -14,6 +14,7 @@ from cavity.export import add_trees
 from cavity.fitting.networks import train_networks
 from cavity.fitting.sklearn_trees import make_forest
 from cavity.prediction.networks import Network
+from cavity.prediction.tree_ensembles import Forest
 
 
 def make_rows(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -64,8 +65,9 @@ def test_members_without_weight_are_left_out_and_the_file_says_its_opsets(pooled
         return sum(node.op_type == "TreeEnsembleRegressor" for node in made.graph.node)
 
     pool = pooled._fitted.pool
-    assert count(pooled._fitted) == sum(w > 0 for w in pool.weights)
-    one = pool._replace(weights=(0.5, *(0.0 for _ in pool.weights[1:])))
+    trees = [isinstance(member, Forest) for member in pool.members]
+    assert count(pooled._fitted) == sum(trees)
+    one = pool._replace(weights=tuple(0.5 * (i == trees.index(True)) for i in range(len(trees))))
     assert count(pooled._fitted._replace(pool=one)) == 1
 
 

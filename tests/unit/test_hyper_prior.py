@@ -76,7 +76,7 @@ def test_sums_and_products_read_as_they_are_written():
 
 def test_auto_is_ep_with_that_kernel_and_the_shared_prior():
     X, y = three_classes(60, 4)
-    common = {"n_inducing": 10, "max_epochs": 15, "random_state": 0}
+    common = {"inducing": X[:10], "max_epochs": 15, "random_state": 0}
     common |= {"optimizer": "sign", "calibration": None}  # "auto" would take L-BFGS here, and calibrate
     ours = GPClassifier(**nest(**common)).fit(X, y)
     spelt = GPClassifier("ep", **nest(kernel=RBF() + Linear(), share="prior", **common)).fit(X, y)

@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 MOST_NAMES = 8
 
 
@@ -53,7 +51,7 @@ def shorten(text: str, width: int) -> str:
 
 def format_label(label: Any) -> str:
     """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
-    value = label.item() if isinstance(label, np.generic) else label
+    value = label.item() if hasattr(label, "item") else label  # of NumPy
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

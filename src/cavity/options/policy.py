@@ -25,8 +25,8 @@ from cavity.options.value_checks import inducing_count, is_whole
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 # The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [33, 65]
-BUDGET = {"fast": 1.5e9, "balanced": 5e9}
-MOST_BUDGETS = 6
+BUDGET = {"fast": 1.5e9, "balanced": 1e10}
+MOST_BUDGETS = 8
 GPU_BUDGET = 300  # times that of a CPU
 STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²
 STEPS = {"fast": 150, "balanced": 250}  # what hyper-parameters need does not depend on the rows
