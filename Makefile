@@ -58,7 +58,7 @@ quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadra
 	@echo "==> Quick tests ($(WORKERS) processes)"
 	@$(PYTEST) $(WORKING) $(QUICK) $(PYTEST_ARGS)
 
-test: $(VENV)/.test     ## run the tests that every change must pass (8 minutes on two cores)
+test: $(VENV)/.test     ## run the tests that every change must pass (6 minutes on two cores)
 	@echo "==> Tests ($(WORKERS) processes)"
 	@$(PYTEST) $(WORKING) $(PYTEST_ARGS)
 

@@ -95,7 +95,7 @@ def _per_share(rows: list[Row], score: str) -> list[str]:
 
 
 def _shipped(rows: Rows) -> str:
-    """The three efforts, and the default of version 0.1."""
+    """Both efforts, and the default of version 0.1."""
     older = [row for row in rows.select("table2") if row["method"] == "auto"]
     table = tables.shipped(older + rows.select("table2-efforts"))
     return f"### As shipped\n\n{read_texts()['shipped']}\n\n{table}"
