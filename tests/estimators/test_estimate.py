@@ -119,7 +119,7 @@ def test_rows_that_belong_together_count_once_in_the_error():
 
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
 def test_a_model_of_random_labels_says_that_it_is_no_better_than_guessing(effort):
-    """250 rows of five noisy classes fitted with a training accuracy of .85, and nobody was told; chance may hide it in one draw."""
+    """250 rows of five noisy classes fitted with a training accuracy of .85, and nobody was told. One draw may be luck."""
     told = 0
     for seed in range(3, 6):
         rng = np.random.default_rng(seed)
