@@ -1,4 +1,4 @@
-"""How the papers train: what a named method does if the user sets a part of its schedule, or there are many rows. [24, 29]"""
+"""How the papers train: what a named method does if the user sets a part of its schedule, or there are many rows. [24]"""
 
 from __future__ import annotations
 

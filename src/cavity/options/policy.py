@@ -24,7 +24,7 @@ from cavity.options.value_checks import inducing_count, is_whole
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
-# The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [33, 65]
+# The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [65]
 BUDGET = {"fast": 1.5e9, "balanced": 1e10}
 MOST_BUDGETS = 8
 GPU_BUDGET = 300  # times that of a CPU
