@@ -6,7 +6,7 @@ number decides these; the seed draws its law and its rows, and is the model's `r
 4,000 new rows (of new groups) is within two standard errors, to which that of the new rows is added. z is the distance in these
 errors, and bias is estimated less new accuracy. Goals of each effort: 94 % covered, mean z within .3, mean bias at most .01.
 
-    python benchmarks/estimates.py [--jobs 16] [--seeds 3] [--out rows.jsonl] [--only 40 5] [--seconds 300]
+    python benchmarks/estimates.py [--jobs 16] [--seeds 0 3] [--out rows.jsonl] [--only 40 5] [--seconds 300]
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Drawn(NamedTuple):
     labels: np.ndarray
 
 
-def list_cases(tables: int, of_copies: int, seeds: int) -> list[Case]:
+def list_cases(tables: int, of_copies: int, seeds: tuple[int, int]) -> list[Case]:
     """Return all fits, those that take longest first."""
     cases = []
     for number in range(tables + of_copies):
@@ -69,7 +69,7 @@ def list_cases(tables: int, of_copies: int, seeds: int) -> list[Case]:
         kind = KINDS[number // len(SIZES) % len(KINDS)] if i < 0 else "copies"
         copies = ([int(rng.choice([2, 5, 20]))] if kind == "copies" else [1]) if i < 0 else COPIES
         name = str(number) if i < 0 else f"c{i}"
-        for seed in range(seeds):
+        for seed in range(*seeds):
             for effort in ("balanced", "fast"):
                 for each in copies:
                     cases.append(Case(name, seed, effort, rows, columns, classes, number % 7, kind, each))
@@ -227,7 +227,7 @@ def main() -> None:
     """Fit all tables, write a row for each fit, and print the figures next to the goals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1, help="processes, each of one thread")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 3), help="first, and one after the last")
     parser.add_argument(
         "--only",
         type=int,
