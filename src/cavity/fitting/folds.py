@@ -52,7 +52,7 @@ def judge_folds(
     """Judge the model by fits without some of the rows; also return recipes with what the folds decided, and notes."""
     table, clock = split.table, request.clock
     assert isinstance(table, Table)
-    fold, unit = number_folds(table, plan.parts, request.seed), number_cases(table)
+    fold, unit = number_folds(table, plan, request.seed), number_cases(table)
     folds = [i for i in range(plan.parts) if (fold == i).any()]
     epochs = math.ceil(max(1, len(begun.run.history)) / 2)
     found, notes = list[Held](), list[str]()

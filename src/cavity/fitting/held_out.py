@@ -58,17 +58,17 @@ def split_rows(
     if rows.held is not None:
         return Split(rows, table, table, rows.held), plan
     if plan.how == "part" and isinstance(table, Table):
-        out = number_folds(table, plan.parts, request.seed) == 0
+        out = number_folds(table, plan, request.seed) == 0
         if out.any():
             return Split(rows, table, table.select(~out), table.select(out)), plan
         plan = replace(plan, how="leave-one-out", parts=0)
     return Split(rows, table, table), plan
 
 
-def number_folds(table: Table, k: int, seed: int) -> Numbers:
+def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
-    return choose_folds(rows, table.y, k, seed, group=table.group)
+    return choose_folds(rows, table.y, plan.parts, seed, group=table.group, stratified=plan.how == "part")
 
 
 def number_cases(table: Table) -> Numbers:
@@ -91,5 +91,5 @@ def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -
     if most >= rest.n_rows:
         return rest
     parts = max(2, math.ceil(rest.n_rows / most))
-    kept = choose_folds(np.arange(float(rest.n_rows))[:, None], rest.y, parts, request.seed) <= 0
-    return rest.select(kept)
+    numbers = np.arange(float(rest.n_rows))[:, None]
+    return rest.select(choose_folds(numbers, rest.y, parts, request.seed, stratified=True) <= 0)
