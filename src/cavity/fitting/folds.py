@@ -12,7 +12,7 @@ from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.held_out import Split, number_cases, number_folds
-from cavity.fitting.judging import Held, Judged, find_gate, join_folds, judge_rows, predict_rows, weigh
+from cavity.fitting.judging import Held, Judged, join_folds, judge_rows, predict_rows, weigh
 from cavity.fitting.members import Recipe, fit_members
 from cavity.fitting.request import Request
 from cavity.options import ClassifierConfig
@@ -33,9 +33,8 @@ def judge_held(split: Split, plan: CalibrationPlan, model: FittedModel, members:
     assert held is not None
     found = predict_rows(model, members, held, number_cases(held))
     small = plan.how == "part" and isinstance(split.table, Table) and split.table.n_cases <= FULL_ROWS
-    gate = find_gate(model, split.rest) if members and isinstance(split.rest, Table) else None
     how = f"{held.n_rows} rows {where}{name_groups(held)}"
-    return judge_rows(found, gate, split.given.class_prior, how, FOLDS if small else HELD_OUT)
+    return judge_rows(found, split.given.class_prior, how, FOLDS if small else HELD_OUT)
 
 
 def name_groups(held: Table) -> str:
@@ -82,10 +81,7 @@ def judge_folds(
     joined, how = join_folds(found), f"{len(found)} folds"
     if len(found) < len(folds):
         how = f"{len(found)} of {len(folds)} folds"
-    gate = (
-        find_gate(extract_model(begun.run.engine, begun.run.state), table) if len(joined.logs) > 1 else None
-    )
-    judged = judge_rows(joined, gate, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
+    judged = judge_rows(joined, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
     return judged, recipes[: len(joined.logs) - 1], notes
 
 
