@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -53,7 +52,7 @@ def judge_folds(
     assert isinstance(table, Table)
     fold, unit = number_folds(table, plan, request.seed), number_cases(table)
     folds = [i for i in range(plan.parts) if (fold == i).any()]
-    epochs = math.ceil(max(1, len(begun.run.history)) / 2)
+    epochs = max(1, len(begun.run.history))
     found, notes = list[Held](), list[str]()
     announce(
         f"  judging: {len(folds)} more fits, each without 1 of {plan.parts} parts of the rows",
@@ -88,7 +87,7 @@ def judge_folds(
 def fit_fold(
     request: Request[ClassifierConfig], rows: LabelledTable, rest: Table, epochs: int
 ) -> FittedModel:
-    """Learn again on part of the rows, for a model that only predicts the others: half of the epochs is enough."""
+    """Learn again on part of the rows, for as many epochs: a model that learns on becomes surer, and another one."""
     run = begin_classifier(request, rows, rest).run
     run.plan, run.settles = replace(run.plan, max_epochs=epochs), False
     run = runs.train(run)

@@ -67,8 +67,9 @@ def split_rows(
 
 def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
-    rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
-    return choose_folds(rows, table.y, plan.parts, seed, group=table.group, stratified=plan.how == "part")
+    unit = find_units(table)
+    rows = np.arange(float(table.n_rows))[:, None] if unit is None and has_cells(table) else table.X
+    return choose_folds(rows, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
 
 
 def number_cases(table: Table) -> Numbers:
