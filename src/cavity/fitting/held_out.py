@@ -19,6 +19,7 @@ from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, Table
 
 Numbers = NDArray[np.int64]
+MOST_COPIES = 2**53  # above, whole numbers have no remainder
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
 
 
@@ -32,9 +33,17 @@ class Split(NamedTuple):
 
 
 def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells."""
+    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells.
+
+    If every case then weighs a multiple of g, the table is g copies of a smaller one, which is taken.
+    """
     auto = request.config.method.recommended and request.reduce.world == 1
-    return table.merge() if auto and isinstance(table, Table) and not has_cells(table) else table
+    if not auto or not isinstance(table, Table) or has_cells(table):
+        return table
+    merged = table.merge()
+    whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
+    g = np.gcd.reduce(merged.weight.astype(np.int64)) if whole else 1
+    return replace(merged, weight=merged.weight / g)
 
 
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
