@@ -1,8 +1,5 @@
 """What the tests of Ray and Spark share: rows, an estimator, and how their models compare with those of one process."""
 
-import os
-import re
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,8 +42,3 @@ def check_page(names, predictions, rows):
     found, given = (frame.sort_values(["a", "b"]) for frame in (predictions, pq.read_table(rows).to_pandas()))
     expected = alone.predict_proba(given[["a", "b"]])
     np.testing.assert_allclose(found[["x", "y", "z"]].to_numpy(dtype=float), expected, atol=1e-8)
-
-
-def says(error, text):
-    """Whether the engine's error, or what caused it, has the text of the library's."""
-    return re.search(re.escape(text), f"{error.value} {error.value.__cause__} {os.linesep}")

@@ -8,7 +8,7 @@ import pytest
 import workers
 from cavity import callbacks
 from pages import run_section
-from workers import assert_equal, check_default, check_page, make, says, write_rows
+from workers import assert_equal, check_default, check_page, make, write_rows
 
 ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
 pytest.importorskip(
@@ -68,9 +68,8 @@ def test_the_default_classifier_is_that_of_one_process(rows, run):
 
 
 def test_an_error_says_what_the_library_says(rows, run):
-    with pytest.raises(ray.train.TrainingFailedError) as error:
+    with pytest.raises(ray.train.TrainingFailedError, match="no column 'species'"):
         fit_on_ray(make(), str(rows), target="species", run_config=run)
-    assert says(error, "no column 'species'")
 
 
 def test_the_page_gives_the_model_of_one_process(rows, tmp_path, monkeypatch):
