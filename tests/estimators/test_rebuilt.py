@@ -15,7 +15,7 @@ QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
 class Unread:
     """A source that must not be read."""
 
-    names, numbered, n_rows = None, True, 10
+    names, n_rows = None, 10
 
     def pieces(self, size):
         raise AssertionError("a row was read")

@@ -68,10 +68,8 @@ def unbroken_run(name):
 
 
 @pytest.fixture
-def parquet(tmp_path, monkeypatch):
-    """The same rows in files of several row groups, shuffled through a buffer for half of them."""
-    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 45)
-    monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 9)
+def parquet(tmp_path):
+    """The same rows in files of several row groups."""
     (tmp_path / "rows").mkdir()
     for i in range(3):
         part = slice(30 * i, 30 * i + 30)

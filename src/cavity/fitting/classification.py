@@ -100,7 +100,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
             "row has, fit(..., eval_set=(X_val, y_val))."
         )
     if not isinstance(rows, LabelledTable):
-        config.check_source(rows.numbered)
+        config.check_source()
         rows = read_source(rows, weight, owner, request.seed, reduce)
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
@@ -143,7 +143,7 @@ def plan_fast(config: ClassifierConfig, split: Split, plan: Plan) -> Plan | None
     if config.effort == "fast" or not config.method.recommended:
         return None
     config = replace(config, effort="fast")
-    size = TableSize.of(split.rest, split.given.features.n, split.given.numbered)
+    size = TableSize.of(split.rest, split.given.features.n)
     M = min(plan.training.n_inducing, policy.count_points(config, size))
     judging = policy.plan_calibration(config, size, in_memory=isinstance(split.table, Table))
     return Plan(training=policy.plan_training(config, size, M), calibration=judging)
