@@ -45,7 +45,6 @@ def make_run(
     has_q = False  # and not only a prior to start from
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
-        state = engine.at(state, state.theta)
     shown = config.verbose if reduce.rank == 0 else 0
     return Run(
         engine,
