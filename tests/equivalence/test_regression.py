@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from cavity import GPRegressor
 from cavity.fitting import build
 from cavity.fitting.regression import make_gaussian
-from cavity.inference import Engine, State
+from cavity.inference import State
 from cavity.kernels import RBF, Matern32
 from cavity.options import nest, read_regressor
 from cavity.options.plan import TableSize
@@ -159,7 +159,6 @@ def test_one_natural_step_on_all_rows_is_the_collapsed_optimum():
 def test_the_gradient_is_that_of_the_evidence(method):
     """Kernel, points and noise; the sites found again at every point."""
     run = machine(method, learn=("kernel", "noise", "inducing"))
-    engine: Engine = run.engine
     swept = run.step(run.state)[0]
 
     def evidence(theta):

@@ -267,14 +267,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """
         import torch
 
-        from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.classification import fit_classifier
 
         raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
         request = self._make_request(raw)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            watch = partial(tell_callbacks, self, raw)
-            self.fit_warnings_ = fit_classifier(request, self._store, watch)
+            self.fit_warnings_ = fit_classifier(request, self._store)
         return self
 
     @available_if(lambda self: self._partial_fit_problem())
