@@ -38,6 +38,7 @@ class WaitingRows:
 
     def __init__(self, X: Array, extras: Extras) -> None:
         self.X, self.extras = X, extras
+        self.begun = time.perf_counter()
         self.taken, self.missing = 0, len(X)  # rows in a block or predicted; rows not yet predicted
         self.found: dict[int, Columns] = {}  # by first row
         self.done: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
@@ -78,9 +79,7 @@ class Batcher:
         job = WaitingRows(X, extras)
         self._jobs.append(job)
         if len(self._running) < THREADS:
-            task = asyncio.create_task(self._run())
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._running.add(asyncio.create_task(self._run()))
         try:
             return await job.done
         finally:
@@ -107,6 +106,8 @@ class Batcher:
                 self._deliver(part, result)
                 # requests that end together would begin together again, and /health wait for all
                 await asyncio.sleep(0)
+        # in this turn of the loop, because a job that arrives before a callback of the task would find nobody to run it
+        self._running.discard(asyncio.current_task())  # type: ignore[arg-type]
 
     def _deliver(self, part: BlockPart, result: Columns | Exception) -> None:
         job = part.job
@@ -144,18 +145,23 @@ class Batcher:
 
 
 def take_parts(jobs: list[WaitingRows], room: int) -> list[BlockPart]:
-    """Take the rows of a block from waiting jobs, in equal shares. Large jobs get the rest of the shares of small ones.
+    """Take the rows of a block from waiting jobs: half of it for the oldest, or a large job would wait for as long as small ones
+    arrive, the rest in equal shares. Large jobs get what small ones leave.
 
-    The oldest job decides which columns the block has. Afterwards it is the last in the queue, if rows of it are
-    left. Each of the first `room` jobs gets at least one row.
+    The first job decides which columns the block has. Afterwards the jobs that were served are the last in the queue, if rows of
+    them are left. At most `room // 2` jobs are served, and each gets at least one row.
     """
-    chosen = [job for job in jobs if job.extras == jobs[0].extras][:room]
+    alike = [job for job in jobs if job.extras == jobs[0].extras]
+    oldest = min(alike, key=lambda job: job.begun)
+    others = sorted([job for job in alike if job is not oldest][: room // 2 - 1], key=lambda job: job.left)
+    kept = min(oldest.left, room // 2)
+    room -= kept
     parts = []
-    for i, job in enumerate(sorted(chosen, key=lambda job: job.left)):
-        count = min(job.left, room // (len(chosen) - i))
+    for i, job in enumerate([*others, oldest]):
+        count = min(job.left, kept + room if job is oldest else room // (len(others) - i))
         parts.append(BlockPart(job, job.taken, job.X[job.taken : job.taken + count]))
         job.taken += count
         room -= count
-    served = set(map(id, chosen))
+    served = {id(part.job) for part in parts}
     jobs.sort(key=lambda job: id(job) in served)  # stable: those that were not served come first
     return parts
