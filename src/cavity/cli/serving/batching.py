@@ -19,7 +19,9 @@ Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
 Predict = Callable[[Array, Extras], Columns]
 
-BLOCK_SECONDS = 0.1  # that a block takes at most, about; a new request waits for one block before its turn
+BLOCK_SECONDS = (
+    0.1  # of CPU that a block takes at most, about; a new request waits for one block before its turn
+)
 SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
 THREADS = 2  # blocks at a time: while one is in Python, the other is in torch
 MOST_RETRY_SECONDS = 60
@@ -100,8 +102,10 @@ class Batcher:
             parts = take_parts(self._jobs, self.block)
             self._jobs = [job for job in self._jobs if job.left]
             begun = time.perf_counter()
-            results = await loop.run_in_executor(self._threads, self._predict_parts, parts)
-            self._adapt(sum(len(part.X) for part in parts), time.perf_counter() - begun)
+            results, seconds = await loop.run_in_executor(self._threads, self._time_block, parts)
+            rows = sum(len(part.X) for part in parts)
+            self._rows_per_second = rows / max(time.perf_counter() - begun, 1e-9)
+            self._adapt(rows, seconds)
             for part, result in zip(parts, results, strict=True):
                 self._deliver(part, result)
                 # requests that end together would begin together again, and /health wait for all
@@ -123,6 +127,11 @@ class Batcher:
             found = [columns for _, columns in sorted(job.found.items())]
             job.done.set_result({name: np.concatenate([c[name] for c in found]) for name in result})
 
+    def _time_block(self, parts: list[BlockPart]) -> tuple[list[Columns | Exception], float]:
+        """Predict a block; return the results and the CPU seconds, since smaller blocks do not help while others use the processor."""
+        begun = time.thread_time()
+        return self._predict_parts(parts), time.thread_time() - begun
+
     def _predict_parts(self, parts: list[BlockPart]) -> list[Columns | Exception]:
         """Predict a block. If that fails, predict each part alone, so that a bad row fails its own request only."""
         extras = parts[0].job.extras
@@ -137,7 +146,6 @@ class Batcher:
         return [{name: pieces[i] for name, pieces in split.items()} for i in range(len(parts))]
 
     def _adapt(self, rows: int, seconds: float) -> None:
-        self._rows_per_second = rows / max(seconds, 1e-9)
         if seconds > BLOCK_SECONDS and rows > self.block // 2:
             self.block = max(SMALLEST, self.block // 2)
         elif seconds < BLOCK_SECONDS / 3 and rows == self.block:
