@@ -128,7 +128,7 @@ class Batcher:
             job.done.set_result({name: np.concatenate([c[name] for c in found]) for name in result})
 
     def _time_block(self, parts: list[BlockPart]) -> tuple[list[Columns | Exception], float]:
-        """Predict a block; return the results and the CPU seconds, since smaller blocks do not help while others use the processor."""
+        """Predict a block; return the results and its CPU seconds: on a busy machine a smaller block would not end sooner."""
         begun = time.thread_time()
         return self._predict_parts(parts), time.thread_time() - begun
 
