@@ -111,7 +111,7 @@ class Batcher:
                 # requests that end together would begin together again, and /health wait for all
                 await asyncio.sleep(0)
         # in this turn of the loop, because a job that arrives before a callback of the task would find nobody to run it
-        self._running.discard(asyncio.current_task())  # type: ignore[arg-type]
+        self._running.discard(asyncio.current_task())
 
     def _deliver(self, part: BlockPart, result: Columns | Exception) -> None:
         job = part.job
