@@ -103,7 +103,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
         `Training(tol=1e-3)`. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
-        JsonLines, TensorBoard, TimeBudget, or your own.
+        JsonLines, or your own.
     verbose : int
         1 shows the plan with a time estimate, the stages of the fit, and progress bars.
 

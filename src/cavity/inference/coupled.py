@@ -6,7 +6,6 @@ all CM whitened values. The store keeps π instead of τ, because W follows from
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -107,10 +106,7 @@ class Coupled(Engine):
         """Return the state: a Newton step finds the mode from sums of other hyper-parameters, too."""
         return state
 
-    def visit_rows(
-        self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> Visit:
-        q = get_q()
+    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
         with torch.no_grad():
             a, r, failed = self._project(state, batch)
             stored = self.sites.stored(state, batch, r)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cavity.common.linalg import Factor, pack_symmetric, times_transpose, unpack_symmetric
-from cavity.common.side_stream import run_on_side_stream
 from cavity.distributed import Local
 from cavity.inference.batch_sites import (
     BatchView,
@@ -70,12 +69,11 @@ class Begun(NamedTuple):
 
 
 class Made(NamedTuple):
-    """The sums that a step made, the share of the old ones in them, the clock, and the factor of the new q."""
+    """The sums that a step made, the share of the old ones in them, and the clock."""
 
     sums: Sums
     decay: Tensor
     clock: Tensor
-    factor: Callable[[], Factor]
 
 
 class CachedProjection(NamedTuple):
@@ -224,8 +222,7 @@ class Engine:
         the state; q is not factorised twice. `going` [] bool: False lets nothing move, as if the step failed.
         """
         self.load(state.theta)
-        # the rows are projected meanwhile
-        begun = run_on_side_stream(state.theta.device, lambda: self._begin(state, factored))
+        begun = self._begin(state, factored)
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
         gradient: Tensor | None = None
@@ -233,7 +230,7 @@ class Engine:
         learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
             gradient = _add(gradient, visit)
-            visit = self.visit_rows(state, lambda: begun().q, piece, learn, full)
+            visit = self.visit_rows(state, begun.q, piece, learn, full)
             update = visit.update
             updates = (
                 [update] if self.sites.tied else [*updates, update.reduce_to_added() if full else update]
@@ -241,18 +238,15 @@ class Engine:
             part = visit.totals
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
-        # autograd runs meanwhile; a sum over ranks comes first
-        made = self._collect(state, totals, full) if type(reduce) is Local else None
         if self.exact and optimiser is not None:
             gradient = self.exact_gradient(state, batch)
         else:
             gradient = _add(gradient, visit)
         if gradient is not None:
             totals = totals._replace(gradient=gradient)
-        if made is None:
-            totals = _sum(totals, reduce)
-            made = self._collect(state, totals, full)
-        return self._finish(state, begun(), batch, join(updates), totals, made, optimiser, full, going)
+        totals = _sum(totals, reduce)
+        made = self._collect(state, totals, full)
+        return self._finish(state, begun, batch, join(updates), totals, made, optimiser, full, going)
 
     def _begin(self, state: State, factored: Factored | None) -> Begun:
         known = factored is not None and factored.of is state.sums.P
@@ -260,24 +254,18 @@ class Engine:
         return Begun(self.sites.gaussian(state.sums, factor), factor)
 
     def _collect(self, state: State, totals: Totals, full: bool) -> Made:
-        """Return the sums after the step, and start to factorise them."""
+        """Return the sums after the step."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
-        # q may follow from parameters that are not yet known; and a CPU does one thing after the other
-        if self.sites.size or not sums.P.is_cuda:
-            return Made(sums, decay, clock, lambda: self.sites.factorise(sums))
-        factor = run_on_side_stream(sums.P.device, lambda: self.sites.factorise(sums))
-        return Made(sums, decay, clock, factor)
+        return Made(sums, decay, clock)
 
-    def visit_rows(
-        self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> Visit:
+    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
         """Return what these rows add to the sums and the objective, their new sites, and how to find their gradient."""
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
-            a, q = projection.a.detach(), get_q()
+            a = projection.a.detach()
             m = marginals(q, a)
             r = self._residual(state, projection)
             view = self._view(state, m, r, batch)
@@ -420,7 +408,7 @@ class Engine:
         going: Tensor | None,
     ) -> tuple[State, Info]:
         """Return the state after the step: sums, sites and hyper-parameters; or the old one."""
-        q, sums, factor = begun.q, made.sums, made.factor
+        q, sums = begun.q, made.sums
         scale = self.total / totals.weight
         evidence = self.sites.evidence(state.sums, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
@@ -436,8 +424,7 @@ class Engine:
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum() if full else None
             sums = self.sites.place(theta, sums)
-            factor = made.factor if sums is made.sums else lambda: self.sites.factorise(sums)
-        new, size = factor(), sums.h.sum() + evidence
+        new, size = self.sites.factorise(sums), sums.h.sum() + evidence
         broken = q.failed | totals.failed
         failed = broken | new.failed
         if len(theta) and optimiser is not None:
