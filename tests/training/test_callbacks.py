@@ -165,14 +165,6 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
     assert clf.history_[-1]["validation_nll"] > nll
 
 
-def test_without_tensorboard_the_message_says_what_to_install(tmp_path, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
-        fit(callbacks=[callbacks.TensorBoard(tmp_path)], max_epochs=2)
-
-
 class Adds(Callback):
     def __init__(self, value, name="added"):
         self.value, self.name = value, name

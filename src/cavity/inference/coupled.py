@@ -6,7 +6,6 @@ all CM whitened values. The store keeps π instead of τ, because W follows from
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -107,10 +106,7 @@ class Coupled(Engine):
         """Return the state: a Newton step finds the mode from sums of other hyper-parameters, too."""
         return state
 
-    def visit_rows(
-        self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> Visit:
-        q = get_q()
+    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
         with torch.no_grad():
             a, r, failed = self._project(state, batch)
             stored = self.sites.stored(state, batch, r)
@@ -127,7 +123,7 @@ class Coupled(Engine):
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
         totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed)
-        return Visit(totals, SiteUpdate(stored, site, usable, added), None)
+        return Visit(totals, SiteUpdate(stored, site, usable, added))
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

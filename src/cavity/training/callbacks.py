@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -110,59 +109,6 @@ class JsonLines(Callback):
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         return False
-
-
-class TimeBudget(Callback):
-    """Stop at the end of the first epoch after a number of seconds.
-
-    The estimators' `max_seconds` also stops within an epoch.
-
-    Parameters
-    ----------
-    seconds : float
-        The time from the start of training, or from the resume.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def start(self, run: Running) -> None:
-        self.begun = time.monotonic()
-
-    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        run.stopped = run.stopped or time.monotonic() - self.begun > self.seconds
-        return False
-
-
-class TensorBoard(Callback):
-    """Write every number of the history for TensorBoard, which must be installed.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder for the event files, as in ``tensorboard --logdir folder``.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def start(self, run: Running) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                "callbacks.TensorBoard needs the tensorboard package: pip install tensorboard, or log with JsonLines."
-            ) from None
-        self._writer = SummaryWriter(str(self.folder))
-
-    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        for name, value in row.items():
-            if name != "epoch" and isinstance(value, int | float):
-                self._writer.add_scalar(name, value, row["epoch"])
-        return False
-
-    def end(self, run: Running) -> None:
-        self._writer.close()
 
 
 class EarlyStopping(Callback):
