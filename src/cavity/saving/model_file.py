@@ -118,7 +118,7 @@ def save(record: Record, path: str | Path) -> None:
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    inside = describe_rows_inside(record.result.model, record.result.rows)
+    inside = describe_rows_inside(record)
     return summarise(record.arguments, record.result, inside)
 
 
@@ -180,11 +180,16 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
+def describe_rows_inside(record: Record) -> str:
     """Return which training rows a file of this model holds."""
-    if rows is not None:
+    arguments, result = record.arguments, record.result
+    if result.rows is not None:
         return "every training row, with its target"
-    if model.prior.learn_inducing:
+    if all(
+        isinstance(arguments.get(name), str) and arguments[name] == "auto" for name in ("method", "inducing")
+    ):
+        return "none"
+    if result.model.prior.learn_inducing:
         return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
