@@ -22,13 +22,12 @@ from cavity.likelihoods import (
     RobustBinary,
     RobustMax,
     Softmax,
-    Taylor,
 )
 from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6
 # Derivatives at a fixed point of expansion, which are not those of the value; their laws are in tests/equivalence.
-EXPANDED = {LogisticPoint: "moments", Taylor: "average"}
+EXPANDED = {LogisticPoint: "moments"}
 
 
 @pytest.fixture(params=REGISTERED_LIKELIHOODS)
@@ -223,18 +222,18 @@ def assert_same_everywhere(factor: Likelihood) -> None:
 
 
 def test_one_method_is_the_probabilities_of_torch_numpy_and_onnx(classifier):
-    for factor in bound(classifier, epsilon=0.1, probit=False):
+    for factor in bound(classifier, epsilon=0.1):
         assert_same_everywhere(factor)
 
 
-@pytest.mark.parametrize("factor", [RobustMax(20, 0.01), Logistic(probit=True), RobustBinary(0.0)], ids=repr)
+@pytest.mark.parametrize("factor", [RobustMax(20, 0.01), RobustBinary(0.0)], ids=repr)
 def test_options_and_many_classes_too(factor):
     assert_same_everywhere(factor)
 
 
 # --- arguments -------------------------------------------------------------------------------------------
 def test_arguments_go_in_and_out_by_name(kind):
-    template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
+    template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True)
     other = clone(template)
     assert other is not template and other.get_params() == template.get_params()
     assert repr(eval(repr(template), dict(REGISTERED_LIKELIHOODS))) == repr(template)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cavity import GPClassifier, distributed
 from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches import shuffle, source_survey, stream
+from cavity.rows.batches import source_survey
 from support import toy
 
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
@@ -56,7 +56,7 @@ class Kill(Callback):
 
 
 # A buffer and a sample for a part of the rows, so that both have something to leave out.
-SIZES = {(shuffle, "SHUFFLE_ROWS"): 60, (stream, "PIECES"): 12, (source_survey, "SAMPLE_ROWS"): 70}
+SIZES = {(source_survey, "SAMPLE_ROWS"): 70}
 
 
 def from_files(folder):

@@ -12,7 +12,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 from cavity import BadOption, load
 from cavity.common.column_statistics import distinct_rows
 from cavity.kernels import RBF
-from cavity.likelihoods import Logistic
 from cavity.prediction.predict import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
@@ -84,23 +83,12 @@ def test_the_gradient_of_laplace_is_that_of_its_evidence(C, weighted):
     start = converge(run)
 
     def evidence(theta):
-        return run.evidence(converge(run, run.engine.at(start, torch.tensor(theta)), tol=1e-13))
+        return run.evidence(converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13))
 
     theta = start.theta.numpy()
     assert_gradient(offered(run, start), central_differences(evidence, theta, 1e-5), rel=1e-6)
 
 
-def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
-    mean, sd = np.meshgrid(np.linspace(-30, 30, 201), np.geomspace(1e-2, 30, 30))
-    f = torch.tensor(mean.reshape(-1, 1)), torch.tensor(sd.reshape(-1, 1) ** 2)
-    exact, quick = (Logistic(probit).log_probability(*f).exp() for probit in (False, True))
-    error = (exact - quick).abs().max()
-    assert 0.015 < error < 0.02
-    sure = (exact[:, 0] - 0.5).abs() > 1e-9
-    assert torch.equal(exact.argmax(1)[sure], quick.argmax(1)[sure])
-
-
-# --- more classes ------------------------------------------------------------------------------------------
 def test_softmax_laplace_is_that_of_explicit_matrices():
     X, y = toy(18, 3)
     gp = full("laplace", 3).fit(X, y)
@@ -128,10 +116,9 @@ def test_softmax_laplace_couples_its_classes():
     ("C", "options"),
     [
         (2, {}),
-        (2, {"predictive": "probit"}),
         (3, {}),
         (3, {"dtype": "float32"}),
-        (2, {"method": "vi", "bound": "jaakkola"}),
+        (2, {"method": "vi", "likelihood": "softmax"}),
     ],
     ids=str,
 )
@@ -168,7 +155,7 @@ def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
     start = converge(run)
 
     def evidence(theta):
-        return run.evidence(converge(run, run.engine.at(start, torch.tensor(theta)), tol=1e-13))
+        return run.evidence(converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13))
 
     slope = central_differences(evidence, start.theta.numpy(), 1e-5)
     assert_gradient(offered(run, start), slope, rel=1e-5)
@@ -187,19 +174,13 @@ def test_inducing_none_is_every_distinct_row_and_stays_there(method):
 # --- refusals ----------------------------------------------------------------------------------------------
 def test_what_laplace_does_not_use_is_refused():
     X, y = toy(20, 2)
-    three = toy(20, 3)
     for options, words in (
         ({"noise": 0.5}, "noise=0.5 is not used by method='laplace'"),
         ({"batch_size": 5}, "needs all rows at once"),
-        ({"predictive": "exact"}, "'quadrature', 'probit'"),
         ({"schedule": "inner-exact"}, "inner-exact"),
     ):
         with pytest.raises(BadOption, match=words):
             classifier("laplace", **options).fit(X, y)
-    with pytest.raises(BadOption, match="formula for two classes"):
-        classifier("laplace", predictive="probit").fit(*three)
-    with pytest.raises(BadOption, match="likelihood='softmax'"):
-        classifier("vi", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="every row"):
         classifier("sep", inducing=None).fit(lambda: iter([(X, y)]))
 

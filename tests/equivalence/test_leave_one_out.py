@@ -1,6 +1,5 @@
 """Leave-one-out from the sites against explicit matrices: every site of a row is taken out of the natural parameters."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -8,14 +7,12 @@ import pytest
 import torch
 
 from cavity import GPClassifier, Training
-from cavity.fitting.classification import fit_classifier
-from cavity.fitting.request import make_request
+from cavity.callbacks import Callback
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
 from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
 from cavity.options import nest
-from cavity.rows.tables import GivenRows
 from support import slow
 
 
@@ -25,20 +22,19 @@ def problem(C, n=40, seed=0):
     return X, np.argmax(X @ rng.normal(size=(2, C)) + 0.5 * rng.normal(size=(n, C)), 1)
 
 
+class Keep(Callback):
+    def start(self, run):
+        self.run = run
+
+
 def trained(method, C, weight=None, **options):
     X, y = problem(C)
-    clf = GPClassifier(
-        method, **nest(kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, **options)
+    keep = Keep()
+    options = (
+        dict(kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, callbacks=[keep]) | options
     )
-    found = []
-
-    @contextmanager
-    def watch(run, plan, record):
-        yield
-        found.append(run)
-
-    fit_classifier(make_request(clf._config(), GivenRows(X, y, weight), None), clf._store, watch)
-    return clf, found[0], X, y
+    clf = GPClassifier(method, **nest(**options)).fit(X, y, weight)
+    return clf, keep.run, X, y
 
 
 def by_matrices(run, row, site_of_row):

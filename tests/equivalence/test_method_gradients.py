@@ -23,7 +23,7 @@ def setting(C, method, weighted=False, **options):
     given = {"kernel": kernel, "noise": noise, "weight": WEIGHTS[weighted], "learn": EVERYTHING, **options}
     run = machine(X, y, Z, method=method, damping=0.5, **given)
     theta = run.state.theta + 0.1 * torch.tensor(rng.normal(size=len(run.state.theta)))
-    return run._replace(state=run.engine.at(run.state, theta))
+    return run._replace(state=run.state._replace(theta=theta))
 
 
 def assert_at_the_fixed_point(run):
@@ -82,24 +82,11 @@ def test_the_bound_at_any_q(C, likelihood, weighted):
     assert_as_it_stands(run, arbitrary(run.state))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("likelihood", VARIATIONAL)
-@pytest.mark.parametrize("C", [2, 3])
-def test_the_bound_in_q_and_the_hyper_parameters_together(C, likelihood, weighted):
-    """Mean and Cholesky factor of q are the last entries of θ."""
-    run = setting(C, "vi", weighted, q_update="gradient", **VARIATIONAL[likelihood])
-    assert (
-        len(run.state.theta) == sum(p.numel() for p in run.engine.parameters.values()) + run.engine.sites.size
-    )
-    assert_as_it_stands(run, run.state)
-
-
 SHARED = {
     "SEP": ("sep", {}),
     "tied robust EP": ("rep", {"sites": "tied", "learn": WITH_EPSILON, "epsilon": 0.1}),
     "natural steps": ("vi", {"learn": WITH_EPSILON}),
     "softmax": ("vi", {"likelihood": "softmax"}),
-    "gradient steps": ("vi", {"q_update": "gradient"}),
 }
 
 
@@ -108,7 +95,7 @@ def test_a_batch_s_gradient_is_its_share(name):
     """Mini-batches of one pass, scaled up: their mean is the gradient of the whole."""
     method, options = SHARED[name]
     run = setting(3, method, **options)
-    state = run.state if run.engine.sites.size else arbitrary(run.state)
+    state = arbitrary(run.state)
     parts = [offered(run, state, batch) for batch in run.rows.batches(3, torch.Generator().manual_seed(0))]
     assert len(parts) == 2
     np.testing.assert_allclose(np.mean(parts, axis=0), offered(run, state), rtol=1e-9, atol=1e-11)

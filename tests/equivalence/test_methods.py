@@ -205,23 +205,19 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.parametrize("q_update", ["natural", "gradient"])
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
 @pytest.mark.parametrize("C", [2, 3])
-def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
+def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood):
     problem = setting(C, N=6)
     data = whitened(problem)[1]
     expected = LIKELIHOODS[likelihood]
     found = variational.maximise(data, expected)
-    model = fit(*problem, "vi", likelihood=likelihood, q_update=q_update, **ENDS[q_update])
+    model = fit(*problem, "vi", likelihood=likelihood, tol=1e-10)
     assert model.elbo_ == model.log_marginal_likelihood_
     assert model.elbo_ == pytest.approx(found.bound, abs=1e-6)
     assert model.elbo_ == pytest.approx(variational.bound(data, *gaussian(model), expected), abs=1e-6)
     for a, b in zip(gaussian(model), (found.mean, found.cov), strict=True):
-        np.testing.assert_allclose(a, b, atol={"natural": 1e-5, "gradient": 1e-3}[q_update])
-
-
-ENDS = {"natural": {"tol": 1e-10}, "gradient": {"tol": 1e-10, "max_epochs": 400}}
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
@@ -237,13 +233,3 @@ def test_the_bound_is_below_the_evidence(likelihood):
     truth = log_evidence_is(data, log_p, gaussian(model), samples=10_000)
     assert truth.error < 0.05
     assert model.elbo_ <= truth.value + 4 * truth.error
-
-
-def test_a_free_q_adopts_what_other_sites_found():
-    run = machine(*toy(40, 3), toy(40, 3)[0][:6], method="vi", q_update="gradient", optimizer="lbfgs")
-    rng = np.random.default_rng(0)
-    A = torch.tensor(rng.normal(size=run.state.sums.P.shape))
-    sums = type(run.state.sums)(A @ A.mT, torch.tensor(rng.normal(size=run.state.sums.h.shape)))
-    theta = run.engine.sites.adopt(run.state.theta, sums)
-    assert theta.shape == run.state.theta.shape
-    torch.testing.assert_close(tuple(run.engine.sites.place(theta, run.state.sums)), tuple(sums))

@@ -5,7 +5,7 @@ import pytest
 
 from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.likelihoods import RobustMax
-from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
+from cavity.methods import EP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
 from support import without_warnings
 
@@ -15,7 +15,7 @@ QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
 class Unread:
     """A source that must not be read."""
 
-    names, numbered, n_rows = None, True, 10
+    names, n_rows = None, 10
 
     def pieces(self, size):
         raise AssertionError("a row was read")
@@ -65,11 +65,3 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
     before = model.predict(x + 3, return_std=True)[1]
     assert np.array_equal(model.set_params(method="fitc").predict(x + 3, return_std=True)[1], before)
     assert np.array_equal(model.set_params(method="nonsense").predict(x + 3, return_std=True)[1], before)
-
-
-# --- sampling ---------------------------------------------------------------------------------------------
-def test_a_free_q_has_no_target_in_regression_either():
-    x, y = line()
-    model = quietly(GPRegressor(SVGP(q_update="gradient"), **nest(**QUICK)).fit, x, y)
-    with pytest.raises(BadOption, match="q_update='gradient'"):
-        model.sample_hyperparameters(x, y)

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")
 METHODS = list(method_names("regression"))
 SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 VARIANTS = [
-    regressor("svi", q_update="gradient", **SHORT | {"max_epochs": 20}),
     regressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
 ]
 RNG = np.random.default_rng(0)

@@ -316,7 +316,6 @@ def test_bad_arguments_are_named(options, words):
     [
         ("sep", {}, "ties its sites"),
         ("vi", {}, "several optima"),
-        ("vi", dict(likelihood="softmax", q_update="gradient"), "q_update='gradient'"),
         ("ep", dict(kernel=torch.nn.Module), "without a prior"),
         ("ep", dict(noise=0.0, learn="kernel"), "noise is 0"),
     ],

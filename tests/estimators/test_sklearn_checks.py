@@ -13,7 +13,6 @@ METHODS = [
     {"method": "pep"},
     {"method": "gfitc"},
     {"method": "vi"},
-    {"method": "vi", "q_update": "gradient"},
     {"method": "laplace"},
 ]
 SWEEP_FIRST = ("gfitc", "laplace")

@@ -19,7 +19,7 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
-from cavity.methods import BCM, REP, SVGP, VI, ConjugateGradients, Laplace, PowerEP, SubsetOfData
+from cavity.methods import BCM, REP, VI, ConjugateGradients, PowerEP, SubsetOfData
 from cavity.options import nest
 
 FILE = Path(__file__).parent / "predictions.json"
@@ -36,7 +36,6 @@ CLASSIFIERS = {
     "pep-0.8": (PowerEP(power=0.8), {}),
     "gfitc": ("gfitc", {"max_epochs": 2}),
     "vi": ("vi", {}),
-    "vi-gradient": (VI(q_update="gradient"), {}),
     "vi-softmax": (VI(likelihood="softmax"), {"max_epochs": 4}),
     "laplace": ("laplace", {"max_epochs": 2}),
     "ep-batches": ("ep", {"batch_size": 64, "max_epochs": 2}),
@@ -47,14 +46,9 @@ CLASSIFIERS = {
     "ep-balanced": ("ep", {"class_weight": "balanced", "max_epochs": 2}),
     "ep-shared": ("ep", {"share": "both"}),
     "ep-full": ("ep", {"inducing": None, "max_epochs": 2}),
-    "vi-jaakkola": (VI(bound="jaakkola"), {}),
-    "vi-taylor": (VI(bound="taylor"), {}),
-    "laplace-probit": (Laplace(predictive="probit"), {"max_epochs": 2}),
-    "vi-logistic-probit": (VI(likelihood="softmax", predictive="probit"), {}),
 }
 REGRESSORS = {
     **{name: (name, {}) for name in ("exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg")},
-    "svi-gradient": (SVGP(q_update="gradient"), {}),
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),

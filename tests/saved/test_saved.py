@@ -29,7 +29,6 @@ METHODS = {
     "pep": dict(method="pep", power=0.7),
     "gfitc": dict(method="gfitc"),
     "vi": dict(method="vi"),
-    "vi gradient": dict(method="vi", q_update="gradient"),
     "vi softmax": dict(method="vi", likelihood="softmax"),
     "nothing learnt": dict(learn=(), noise=0.0),
     "all shared": dict(share="both"),

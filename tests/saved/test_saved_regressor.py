@@ -22,7 +22,6 @@ VARIANTS = {
     "exact in single precision": {"dtype": "float32"},
     "conjugate gradients in single precision": {"method": "cg", "dtype": "float32"},
     "a committee in single precision": {"method": "bcm", "dtype": "float32"},
-    "free mean and factor": {"method": "svi", "q_update": "gradient"},
     "mini-batches": {"method": "svi", "batch_size": 10},
     "units of y": {"method": "vi", "normalize_y": False},
     "nothing learnt": {"method": "fitc", "learn": ()},

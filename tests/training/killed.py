@@ -8,7 +8,6 @@ import numpy as np
 from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches import shuffle, stream
 
 
 class Slow(Callback):
@@ -18,7 +17,6 @@ class Slow(Callback):
 
 def fit_slowly(where: Path, path: Path, options: dict) -> None:
     """Fit to the rows of a file or folder, and write a checkpoint after every step."""
-    shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
     options = options | dict(checkpoint=path, checkpoint_every=0, callbacks=[Slow()])
     data = dict(X=where, target="label") if where.is_dir() else dict(np.load(where))
     GPClassifier(**nest(**options)).fit(**data)

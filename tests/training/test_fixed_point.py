@@ -62,10 +62,10 @@ def test_the_sums_are_those_of_the_sites_in_the_projection_of_theta(method, chun
     whole = run.rows.whole()
     same = engine.collect(state, whole, Local())
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(leaves(same), leaves(state), strict=True))
-    moved = engine.at(state, state.theta + 0.3)
+    moved = state._replace(theta=state.theta + 0.3)
     there, again = engine.collect(moved, whole, Local()), engine.collect(same, whole, Local())
     assert not torch.allclose(there.sums.P, state.sums.P, atol=1e-3)
-    back = engine.collect(engine.at(there, state.theta), whole, Local())
+    back = engine.collect(there._replace(theta=state.theta), whole, Local())
     assert torch.equal(back.sums.P, again.sums.P) and torch.equal(back.sums.h, again.sums.h)
 
 

@@ -15,7 +15,6 @@ METHODS = [
     dict(method="sep"),
     dict(method="rep"),
     dict(method="vi"),
-    dict(method="vi", q_update="gradient"),
 ]
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -16,9 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.rows.files import table_files, text_files
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.files.table_files import open_table, spool_table
+from cavity.rows.files.table_files import TableRows, open_table
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
 COLOUR = ["red", "blue", None, "red", "green", "blue"]
@@ -288,29 +286,11 @@ def test_damaged_json_is_refused(learnt, change):
 
 
 def test_prepared_files_are_a_source(tmp_path, learnt):
-    """From CSV by way of a copy in Parquet, in pieces and in any order."""
     table = open_table(csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}))
-    with spool_table(table, learnt, ["kind"]) as path:
-        source = Arrow(path, prepare=learnt)
-        pieces = list(source.pieces(4))
-        assert source.names == learnt.names and [len(p.index) for p in pieces] == [4, 2]
-        np.testing.assert_allclose(np.concatenate([p.X for p in pieces]), learnt.transform(FRAME), atol=1e-12)
-        (part,) = source.parts()
-        assert part == range(6) and [n for p in source.section(part[3:], 2) for n in p.index] == [3, 4, 5]
-    assert not path.exists()
-
-
-def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, monkeypatch):
-    """Every row group that is opened parses the list of all of them."""
-    monkeypatch.setattr(text_files, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(table_files, "CHUNK_ROWS", 500)
-    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
-    table = open_table(tmp_path / "t.csv")
-    assert len(list(table.chunks())) > 10
-    with spool_table(table, Preparation(target="y").fit_batches(table.chunks()), ["y"]) as path:
-        copy = pq.ParquetFile(path)
-        assert copy.metadata.num_row_groups <= 4 and copy.metadata.num_rows == 2000
-        np.testing.assert_allclose(copy.read().column("x").to_numpy(), np.arange(2000) / 7, rtol=1e-12)
+    source = TableRows(table, learnt, None)
+    pieces = list(source.pieces(4))
+    assert source.names == learnt.names and [p.index.tolist() for p in pieces] == [[0, 1, 2, 3], [4, 5]]
+    np.testing.assert_allclose(np.concatenate([p.X for p in pieces]), learnt.transform(FRAME), atol=1e-12)
 
 
 # ---------------------------------------------------------------- files

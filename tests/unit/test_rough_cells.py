@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cavity import BadInput, Preparation
 from cavity.rows.columns.column_kinds import Date
 from cavity.rows.columns.dates import parse_date
-from cavity.rows.files.table_files import open_table, spool_table
+from cavity.rows.files.table_files import TableRows, open_table
 
 EPOCH = dt.date(1970, 1, 1)
 
@@ -176,7 +176,7 @@ def test_files_in_other_encodings_are_read(tmp_path, encoding):
             list(open_table(tmp_path / "t.csv", strict=True).chunks())
 
 
-def test_rows_without_a_label_are_counted_and_left_out_of_a_copy(tmp_path):
+def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
     (tmp_path / "t.csv").write_text("x,when,y\n1,2020-01-01,a\n2,2020-02-01,NA\n3,,b\n4,2020-03-05,\n")
     table = open_table(tmp_path / "t.csv")
     prepare = Preparation("y").fit_batches(table.chunks())
@@ -184,10 +184,9 @@ def test_rows_without_a_label_are_counted_and_left_out_of_a_copy(tmp_path):
     (chunk,) = table.chunks()
     labelled = prepare.find_labelled(chunk)
     assert labelled.tolist() == [True, False, True, False]
-    with spool_table(table, prepare, ["y"]) as path:
-        (copy,) = open_table(path).chunks()
-        np.testing.assert_allclose(prepare.encode(copy), prepare.encode(chunk)[labelled])
-        assert prepare.labels(copy).tolist() == ["a", "b"]
+    (rows,) = TableRows(table, prepare, None).pieces(10)
+    np.testing.assert_allclose(rows.X, prepare.encode(chunk)[labelled])
+    assert rows.y.tolist() == ["a", "b"] and rows.index.tolist() == [0, 1]
     with pytest.raises(BadInput, match=r"'y'.*row 2"):
         Preparation("y", strict=True).fit_batches(table.chunks())
 

@@ -1,8 +1,9 @@
-"""Sources of rows: every row once per pass, the same batches for the same seed and any rank, statistics in one pass."""
+"""Sources of rows: read once, then every row once per pass in the order of a table in memory; statistics in that one pass."""
 
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,17 @@ import pytest
 import torch
 
 from cavity.common.column_statistics import from_moments, summarize
+from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.shuffle import Buffer, Encoded, allocate_rows, shard_range
-from cavity.rows.batches.source import Piece, prefetch
-from cavity.rows.batches.source_survey import Survey, survey, survey_section
-from cavity.rows.batches.stream import Stream
+from cavity.rows.batches.source import Piece, prefetch, shard_range
+from cavity.rows.batches.source_survey import Survey, survey
+from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.fragments import Fragments
+from cavity.rows.sources import survey_ranks
+from cavity.rows.tables import Streamed
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -90,11 +93,10 @@ def source(request, tmp_path):
     return request.param(tmp_path)
 
 
-def stream(source, dtype=torch.float64):
-    summary = survey(source, 0)
-    factor = np.ones(len(summary.classes))
-    device = torch.device("cpu")
-    return Stream(source, summary.classes, factor, summary.n_rows, D, dtype, device)
+def stream(source, dtype=torch.float64, reduce=None):
+    read = survey_ranks(source, (0, 1), reduce or Local())
+    options = SimpleNamespace(dtype=dtype, device=torch.device("cpu"))
+    return Streamed(*read, np.ones(len(read.summary.classes))).rows(options)
 
 
 def generator(seed=0):
@@ -111,10 +113,7 @@ def assert_rows(batch):
 
 
 @pytest.mark.parametrize("size", [1, 10, 64, 236, 237, 1000])
-def test_a_shuffled_pass_meets_every_row_once(source, size, monkeypatch):
-    """Also with a buffer for few of the rows."""
-    if size == 10:
-        monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 30)
+def test_a_shuffled_pass_meets_every_row_once(source, size):
     batches = list(stream(source).batches(size, generator()))
     assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
     sizes = [len(b.index) for b in batches]
@@ -137,13 +136,29 @@ def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
     assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
 
 
+class Rank(Local):
+    """One of several ranks, which ask each other in turn."""
+
+    def __init__(self, rank, world, found):
+        self.rank, self.world, self.found = rank, world, found
+
+    def in_turn(self, value):
+        return iter(self.found)
+
+    def gather(self, value):
+        return [value] * self.world
+
+
 @pytest.mark.parametrize("ranks, world", [([0], 1), ([0, 1], 2), ([0, 1, 2], 3), ([0, 1, 299], 300)])
-def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world, monkeypatch):
-    """With a buffer for less than half of the rows; of 300 ranks some have a row, others none."""
-    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 100)
-    monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 8)
+def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world):
+    """Of 300 ranks some have a row, others none. A rank of a source in sections stores its own rows alone."""
     data = stream(source)
-    shards = [data.shard(rank, world) for rank in ranks]
+    found = (
+        [survey(source, (0, 1), shard_range(N, r, world)) for r in range(world)]
+        if hasattr(source, "section")
+        else []
+    )
+    shards = [stream(source, reduce=Rank(rank, world, found)).shard(rank, world) for rank in ranks]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
@@ -173,19 +188,13 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
     source = Arrow(tmp_path, "label", "w")
     counted = source.fragments
     counted.seen = {}
-    data = stream(source)
-    for read in (
-        lambda shard: list(shard.batches(20, generator())),
-        lambda shard: list(shard.whole().split(30)),
-        lambda shard: survey_section(source, 0, shard.mine),
-    ):
-        decoded = []
-        for rank in range(2):
-            counted.seen = {}
-            read(data.shard(rank, 2))
-            decoded.append(counted.seen)
-        assert [set(d.values()) for d in decoded] == [{25}, {25}]
-        assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
+    decoded = []
+    for rank in range(2):
+        counted.seen = {}
+        survey(source, 0, shard_range(N - 37, rank, 2))
+        decoded.append(counted.seen)
+    assert [set(d.values()) for d in decoded] == [{25}, {25}]
+    assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
 
 
 def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
@@ -206,11 +215,9 @@ def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
     assert first != second
 
 
-@pytest.mark.parametrize("make", [arrays, npy])
-def test_addressed_rows_come_in_the_order_of_a_table_in_memory(make, tmp_path):
-    data = stream(make(tmp_path))
-    codes = np.searchsorted(data.classes, Y)
-    table = Rows(torch.tensor(X), torch.tensor(codes), torch.tensor(W))
+def test_rows_come_in_the_order_of_a_table_in_memory(source):
+    data = stream(source)
+    table = Rows(torch.tensor(X), torch.tensor(np.searchsorted(["a", "b", "c"], Y)), torch.tensor(W))
     for ours, theirs in zip(data.batches(20, generator()), table.batches(20, generator()), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
@@ -221,15 +228,25 @@ def test_rows_are_converted_batch_by_batch(source):
     assert {b.weight.dtype for b in data.whole().split(50)} == {torch.float64}
 
 
-def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 3000)
-    y = np.repeat(np.arange(4), 5000)
-    for rows in (1000, 20_000):
-        pq.write_table(pa.table({"x": y * 1.0, "y": y}), tmp_path / "sorted.parquet", row_group_size=rows)
-        source = Arrow(tmp_path / "sorted.parquet", "y")
-        data = Stream(source, np.arange(4), np.ones(4), 20_000, 1, torch.float64, torch.device("cpu"))
-        shares = [np.bincount(b.y, minlength=4) / 200 for b in data.batches(200, generator())]
-        assert np.mean(np.min(shares, axis=1) > 0.05) > 0.9  # nearly every batch has rows of all four classes
+def test_a_source_is_read_once_and_its_copy_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    calls = []
+    data = stream(Batches(lambda: calls.append(1) or chunks()))
+    assert not list(tmp_path.iterdir())
+    for _ in range(2):
+        assert sum(len(b.index) for b in data.batches(20, generator())) == N
+    assert calls == [1]
+
+
+def test_a_full_disk_is_named_with_what_to_do(monkeypatch):
+    store = StoredRows()
+
+    def write(data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "_file", SimpleNamespace(write=write))
+    with pytest.raises(BadInput, match=r"No space left.*TMPDIR"):
+        store.add(Piece(np.arange(2), np.ones((2, 1)), np.zeros(2), None), np.zeros(2))
 
 
 # ------------------------------------------------------------------ files
@@ -262,12 +279,11 @@ def rewrite(folder, table):
         (lambda d: (d / "part-1.parquet").write_text("broken"), "cannot be read"),
     ],
 )
-def test_a_file_that_changes_between_passes_is_named_with_what_changed(change, word, tmp_path):
-    data = stream(parquet_folder(tmp_path))
+def test_a_file_that_changes_after_it_was_opened_is_named_with_what_changed(change, word, tmp_path):
+    source = parquet_folder(tmp_path)
     change(tmp_path)
-    for read in (lambda: data.whole().split(50), lambda: data.batches(50, generator())):
-        with pytest.raises(BadInput, match=rf"part-1\.parquet.*{word}"):
-            list(read())
+    with pytest.raises(BadInput, match=rf"part-1\.parquet.*{word}"):
+        survey(source, 0)
 
 
 def write(folder, **columns):
@@ -297,7 +313,7 @@ def write(folder, **columns):
         (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "label per row"),
         (lambda d: survey(Batches([(np.full((2, 1), "red"), [0, 1])]), 0), "batch 0.*numeric"),
         (lambda d: survey(Batches([(np.array([[np.nan]]), [0])]), 0), "batch 0.*column 0"),
-        (lambda d: survey(Fixed(), 0), "no rows"),
+        (lambda d: survey(Fixed(), 0).summary(), "no rows"),
     ],
 )
 def test_what_is_not_a_source_of_rows_is_refused(make, word, tmp_path):
@@ -353,39 +369,10 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
     assert closed == [True] and threading.active_count() == before
 
 
-# ------------------------------------------------------------------ the shuffle buffer
-def test_a_small_buffer_loses_nothing_and_holds_no_more():
-    """Half of the rows are those of another rank; the buffer grows if a piece is too large for it."""
-    buffer, order = Buffer(allocate_rows(1, np.float64, np.int64, 57)), np.random.default_rng(0)
-    got = []
-    for start in range(0, 1000, 7):
-        index = np.arange(start, min(start + 7, 1000))
-        mine = index % 2 == 0
-        own = Encoded(index[mine], index[mine, None] / 2, index[mine] % 3, np.ones(mine.sum()))
-        buffer.add(index, mine, own)
-        while buffer.held > 50 or (start == 994 and buffer.held):
-            drawn = buffer.draw(min(30, buffer.held), order)
-            got.extend(drawn.index.tolist())
-            own = drawn.at(drawn.index % 2 == 0)
-            assert np.array_equal(own.X[:, 0] * 2, own.index) and np.array_equal(own.y, own.index % 3)
-    assert sorted(got) == list(range(1000)) and got != sorted(got)
-    assert len(buffer.rows.index) == 57
-    buffer.add(np.arange(100), np.zeros(100, dtype=bool), None)
-    assert sorted(buffer.draw(100, order).index.tolist()) == list(range(100))
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
-    data = stream(Batches(chunks))._replace(total=N + change)
-    for read in (lambda: data.whole().split(20), lambda: data.batches(20, generator())):
-        with pytest.raises(BadInput, match="fewer" if change > 0 else "more"):
-            list(read())
-
-
 # ------------------------------------------------------------------ one pass of statistics
 def test_the_survey_has_exact_counts_and_moments(source, monkeypatch):
     monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 20)
-    found = survey(source, 0)
+    found = survey(source, 0).summary()
     assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N and found.complete
     for c, name in enumerate("abc"):
         own, w = X[Y == name], W[Y == name]
@@ -419,8 +406,8 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
     monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 3000)
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
-    found = survey(Arrays(numbers, y), 0)
-    again = survey(Arrays(numbers, y), 0)
+    found = survey(Arrays(numbers, y), 0).summary()
+    again = survey(Arrays(numbers, y), 0).summary()
     assert np.array_equal(found.sample.index, again.sample.index)
     kept = np.bincount(found.sample.y)
     assert kept.sum() <= 3000 and not found.complete
@@ -442,9 +429,9 @@ def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, mon
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]
     source = Arrays(values, y, numbers % 3 + 0.5)
-    alone, together = survey(source, 0), Survey()
+    alone, together = survey(source, 0).summary(), Survey()
     for rank in range(world):
-        together.join(survey_section(source, 0, shard_range(3000, rank, world)))
+        together.join(survey(source, 0, shard_range(3000, rank, world)))
     joined = together.summary()
     assert np.array_equal(joined.classes, alone.classes)
     assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))
@@ -456,7 +443,7 @@ def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, mon
 class Fixed:
     """Pieces given by hand."""
 
-    names, numbered = ("width", "height"), True
+    names = ("width", "height")
 
     def __init__(self, *pieces):
         self.given = pieces
@@ -494,16 +481,6 @@ def test_bad_pieces_are_named(bad, words):
     with pytest.raises(BadInput) as caught:
         survey(Fixed(piece(), bad), 0)
     assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-def test_a_label_that_was_not_in_the_first_pass_is_an_error():
-    source = Fixed(piece())
-    summary = survey(source, 0)
-    data = Stream(source, summary.classes, np.ones(2), 4, 2, torch.float64, torch.device("cpu"))
-    source.given = (piece(y=np.array([0, 1, 7, 1])),)
-    for read in (lambda: data.whole().split(10), lambda: data.batches(2, generator())):
-        with pytest.raises(BadInput, match=r"label 7 .*part-1\.parquet"):
-            list(read())
 
 
 @pytest.mark.parametrize("header", [b"(", b"{'descr': '<f8", b"\xa3", b"9" * 60])

@@ -32,8 +32,7 @@ from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.columns.target_labels import MANY_VALUES
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.files.table_files import open_table, spool_table
+from cavity.rows.files.table_files import TableRows, open_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
 
@@ -155,12 +154,8 @@ def _fit(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
                 'validation = "FILE" in the file of --config.'
             )
-        columns = [settings.target, *([settings.weight] if settings.weight else [])]
-        with (
-            spool_table(table.file, prepare, columns) as path,
-            explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)),
-        ):
-            model.fit(Arrow(path, weight=settings.weight, prepare=prepare), **more)
+        with explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)):
+            model.fit(TableRows(table.file, prepare, settings.weight), **more)
     return {}
 
 

@@ -16,7 +16,6 @@ from cavity.common.lazy import resolve
 from cavity.errors import BadOption, CavityError
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.notebook import describe_fit
-from cavity.estimators.optional_methods import CallbackSupport
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.fit_summary import FitSummary, summarise_fit
@@ -58,7 +57,7 @@ def give_rows(*arguments: Any) -> GivenRows:
     return GivenRows(*arguments)
 
 
-class GPEstimator(CallbackSupport, BaseEstimator):
+class GPEstimator(BaseEstimator):
     """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
 
     _kind: ClassVar[str]  # what its files call themselves

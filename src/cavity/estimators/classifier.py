@@ -59,7 +59,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     Parameters
     ----------
     method : str or cavity.methods.Method, default="auto"
-        "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
+        "auto" (recommended: EP, or SEP if sites take more than 2 GB, with the kernel and prior named below), "ep", "sep",
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced"}
         How much work method="auto" may take. "fast": a Gaussian process pooled with class frequencies, logistic regression and two
@@ -240,7 +240,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; with `target`, a Parquet or Arrow file, a folder or
             a URI, a pyarrow dataset, table or reader, or any object with `__arrow_c_stream__` (readers and streams are read into
             memory); a callable that returns an iterator of batches (X, y) or (X, y, weight), or an iterable of them that can be
-            iterated repeatedly. Rows of batches have no row numbers, so "auto" is SEP, and methods with sites per row are refused.
+            iterated repeatedly.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None
@@ -267,14 +267,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """
         import torch
 
-        from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.classification import fit_classifier
 
         raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
         request = self._make_request(raw)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            watch = partial(tell_callbacks, self, raw)
-            self.fit_warnings_ = fit_classifier(request, self._store, watch)
+            self.fit_warnings_ = fit_classifier(request, self._store)
         return self
 
     @available_if(lambda self: self._partial_fit_problem())

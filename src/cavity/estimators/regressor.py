@@ -158,14 +158,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         import torch
 
-        from cavity.estimators.sklearn_callbacks import tell_callbacks
         from cavity.fitting.regression import fit_regressor
 
         raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit)
         request = self._make_request(raw)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            watch = partial(tell_callbacks, self, raw)
-            self.fit_warnings_ = fit_regressor(request, self._store, watch)
+            self.fit_warnings_ = fit_regressor(request, self._store)
         return self
 
     def _store(self, result: Result) -> None:

@@ -48,7 +48,7 @@ def begin_classifier(
         stopping = (monitoring.make_early_stopping(held, config.patience),)
     table = merge_rows(request, seen)
     start = find_start(request, table, features, rng)
-    size = TableSize.of(table, features.n, rows.numbered)
+    size = TableSize.of(table, features.n)
     M = policy.count_points(config, size)
     Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
     plan = policy.plan_training(config, size, Z.shape[-2])

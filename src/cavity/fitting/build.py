@@ -17,7 +17,6 @@ from cavity.inference import (
     Averaged,
     Coupled,
     Engine,
-    Free,
     OnF,
     OnT,
     Optimiser,
@@ -130,19 +129,18 @@ def make_default_kernel(linear: bool, fades: bool = True) -> Kernel:
 def make_hyper_prior(
     module: Prior,
     parameters: dict[str, nn.Parameter],
-    n_free: int,
     log_parameters: tuple[nn.Parameter, ...] = (),
     pooled: bool = False,
 ) -> HyperPrior:
     """Make weak normal priors on the logs of the library's kernel parameters and of the noise.
 
-    All other parameters have none: Z, weights of a user's kernel, ε, and the `n_free` parameters of q at the end.
-    `log_parameters` are those of the likelihood that are logarithms.
+    All other parameters have none: Z, weights of a user's kernel, ε. `log_parameters` are those of the likelihood that are
+    logarithms.
     """
-    rest = torch.zeros(n_free, dtype=module.center.dtype, device=module.center.device)
     if not parameters:
-        return HyperPrior(rest, rest)
-    mean = torch.cat([*(p.detach().flatten() for p in parameters.values()), rest])
+        none = torch.zeros(0, dtype=module.center.dtype, device=module.center.device)
+        return HyperPrior(none, none)
+    mean = torch.cat([p.detach().flatten() for p in parameters.values()])
     pools, weights, start = [], [], 0
     for name, p in parameters.items():
         is_log = any(p is log for log in log_parameters) or _is_log(module, name)
@@ -152,7 +150,7 @@ def make_hyper_prior(
             weight = pools[-1].own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
-    return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
+    return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))
 
 
 def _is_log(module: Prior, name: str) -> bool:
@@ -182,8 +180,6 @@ def make_site_store(
         return Own(total, weighted, fractional, tempers, method.on_f)
     if kind == "averaged":
         return Averaged(total)
-    if kind == "free":
-        return Free(total, table.n_latent, M)
     counts = torch.tensor(count_sites(table, likelihood), device=config.device)
     return Tied(counts, weighted, min(1.0, table.heaviest), tempers)
 
@@ -209,7 +205,7 @@ def make_engine(
         parameters=learnt,
         factor=likelihood,
         sites=sites,
-        hyper_prior=make_hyper_prior(module, learnt, sites.size, likelihood.log_parameters, pooled),
+        hyper_prior=make_hyper_prior(module, learnt, likelihood.log_parameters, pooled),
         total=_scalar(table.class_totals.sum(), config.device),
         removal=method.removal,
         placement=PLACEMENTS[method.placement](),

@@ -13,7 +13,7 @@ from cavity.distributed import run_together
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import monitoring, runs
 from cavity.fitting.begin import Begun, begin_classifier
-from cavity.fitting.finish import Store, Watch, describe_plan, keep_on_interrupt, warn
+from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
 from cavity.fitting.held_out import Split, choose_seen, find_cases, plan_judging, split_rows
 from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_gate, judge_left_out
@@ -41,7 +41,7 @@ NEAR_COPIES = (
 )
 
 
-def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watch) -> list[str]:
+def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str]:
     """Fit a classifier, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
     rows = read_labelled_rows(request)
     request = request.on_best_device(TableSize.of(rows.table, rows.features.n))
@@ -62,7 +62,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store, watch: Watc
     plan = complete_plan(request, split, begun, judging)
 
     judged = None
-    with keep_on_interrupt(begun, plan, store, watch, lambda run: record(request, split, begun, run, plan)):
+    with keep_on_interrupt(begun, store, lambda run: record(request, split, begun, run, plan)):
         begun.train()
         if split.held is not None:
             judged = judge_held(split, judging, extract_model(begun.run.engine, begun.run.state), members)
@@ -100,7 +100,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
             "row has, fit(..., eval_set=(X_val, y_val))."
         )
     if not isinstance(rows, LabelledTable):
-        config.check_source(rows.numbered)
+        config.check_source()
         rows = read_source(rows, weight, owner, request.seed, reduce)
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
@@ -143,7 +143,7 @@ def plan_fast(config: ClassifierConfig, split: Split, plan: Plan) -> Plan | None
     if config.effort == "fast" or not config.method.recommended:
         return None
     config = replace(config, effort="fast")
-    size = TableSize.of(split.rest, split.given.features.n, split.given.numbered)
+    size = TableSize.of(split.rest, split.given.features.n)
     M = min(plan.training.n_inducing, policy.count_points(config, size))
     judging = policy.plan_calibration(config, size, in_memory=isinstance(split.table, Table))
     return Plan(training=policy.plan_training(config, size, M), calibration=judging)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cavity.common.progress import announce
@@ -21,7 +21,6 @@ from cavity.training.threads import flush_denormals, limit_threads
 
 Record = Callable[[Run], Result]
 Store = Callable[[Result], None]
-Watch = Callable[[Run, Plan, Record], AbstractContextManager[None]]
 Found = list[tuple[str, type[Warning]]]
 
 NO_EVIDENCE = (
@@ -43,13 +42,12 @@ def describe_plan(plan: Plan, fast: Plan | None, config: Config, reduce: Local) 
 
 
 @contextmanager
-def keep_on_interrupt(begun: Begun, plan: Plan, store: Store, watch: Watch, record: Record) -> Iterator[None]:
-    """Run the block watched, with threads for its work; on an interrupt store what was learnt so far, within seconds."""
+def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[None]:
+    """Run the block with threads for its work; on an interrupt store what was learnt so far, within seconds."""
     first = begun.run.state
     with limit_threads(runs.count_work(begun.run)), flush_denormals(begun.config.dtype):
         try:
-            with watch(begun.run, plan, record):
-                yield
+            yield
         except KeyboardInterrupt:
             now = begun.run.state
             if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:

@@ -39,7 +39,7 @@ def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
 
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
     """Plan which rows judge the model: folds only if they fit into a time limit."""
-    config, size = request.config, TableSize.of(table, rows.features.n, rows.numbered)
+    config, size = request.config, TableSize.of(table, rows.features.n)
     groups = table.n_cases if isinstance(table, Table) and table.group is not None else 0
     given = {"in_memory": isinstance(table, Table), "eval_set": rows.held is not None}
     plan, limit = policy.plan_calibration(config, size, groups=groups, **given), request.clock.limit

@@ -10,7 +10,7 @@ import torch
 from cavity.common.column_statistics import distinct_rows
 from cavity.distributed import run_together
 from cavity.fitting.begin import Begun, begin_run, find_start
-from cavity.fitting.finish import Store, Watch, describe_plan, keep_on_interrupt, warn
+from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
@@ -41,7 +41,7 @@ TRAINING = 0.9  # share of a time limit
 PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
 
 
-def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch) -> list[str]:
+def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
     request, rng = request.limit_training(TRAINING), np.random.default_rng(request.seed)
     given, features = read_target_rows(request)
@@ -57,9 +57,7 @@ def fit_regressor(request: Request[RegressorConfig], store: Store, watch: Watch)
     )
     plan = Plan(training=training, time_limit=request.clock.limit)
     plan = describe_plan(plan, None, config, request.reduce)
-    with keep_on_interrupt(
-        begun, plan, store, watch, lambda run: record(config, run, begun, given, features, plan)
-    ):
+    with keep_on_interrupt(begun, store, lambda run: record(config, run, begun, given, features, plan)):
         begun.train()
         result = record(config, begun.run, begun, given, features, plan)
         store(result)

@@ -17,7 +17,7 @@ from cavity.inference.posterior import Sums
 from cavity.options import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
-from cavity.rows.batches.shuffle import shard_range
+from cavity.rows.batches.source import shard_range
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
 from cavity.training.guard import make_factorisation_error
@@ -45,7 +45,6 @@ def make_run(
     has_q = False  # and not only a prior to start from
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
-        state = engine.at(state, state.theta)
     shown = config.verbose if reduce.rank == 0 else 0
     return Run(
         engine,

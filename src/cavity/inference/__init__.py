@@ -5,4 +5,4 @@ from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
 from cavity.inference.state import Factored, Info, Optimiser, Sites, State, Totals, copy_state, empty_sites
-from cavity.inference.variational import Averaged, Free
+from cavity.inference.variational import Averaged

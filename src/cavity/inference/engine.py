@@ -7,7 +7,6 @@ does not know their names. Data flow: X → (a, r) → marginals → cavity → 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
@@ -56,24 +55,8 @@ LONGEST = 12.0  # move of a hyper-parameter in one step, in its own units (logs,
 class Visit(NamedTuple):
     """What a step finds on a piece of its rows."""
 
-    totals: Totals  # without the gradient
+    totals: Totals
     update: SiteUpdate
-    pull: Callable[[], Tensor] | None  # computes the gradient [P], once; None if nothing is learnt
-
-
-class Begun(NamedTuple):
-    """The Gaussian that a step starts from, and its factor."""
-
-    q: Posterior
-    factor: Factor
-
-
-class Made(NamedTuple):
-    """The sums that a step made, the share of the old ones in them, and the clock."""
-
-    sums: Sums
-    decay: Tensor
-    clock: Tensor
 
 
 class CachedProjection(NamedTuple):
@@ -133,10 +116,6 @@ class Engine:
             name: slice(end - p.numel(), end)
             for (name, p), end in zip(self.parameters.items(), ends, strict=True)
         }
-
-    def at(self, state: State, theta: Tensor) -> State:
-        """Return the state moved to other parameters."""
-        return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
 
     def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
         """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once.
@@ -198,11 +177,9 @@ class Engine:
 
     def theta(self) -> Tensor:
         """Return the workspace's hyper-parameters as a vector."""
-        free = torch.zeros(self.sites.size, dtype=torch.float64, device=self.total.device)
         if not self.parameters:
-            return free
-        vector = parameters_to_vector(self.parameters.values()).detach().clone()
-        return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
+            return torch.zeros(0, dtype=torch.float64, device=self.total.device)
+        return parameters_to_vector(self.parameters.values()).detach().clone()
 
     def step(
         self,
@@ -222,46 +199,83 @@ class Engine:
         the state; q is not factorised twice. `going` [] bool: False lets nothing move, as if the step failed.
         """
         self.load(state.theta)
-        begun = self._begin(state, factored)
+        known = factored is not None and factored.of is state.sums.P
+        factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
+        q = self.sites.gaussian(state.sums, factor)
+        learn = optimiser is not None and bool(self.parameters)
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
-        gradient: Tensor | None = None
-        visit: Visit | None = None
-        learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
-            gradient = _add(gradient, visit)
-            visit = self.visit_rows(state, begun.q, piece, learn, full)
-            update = visit.update
+            part, update = self.visit_rows(state, q, piece, learn and not self.exact, full)
             updates = (
                 [update] if self.sites.tied else [*updates, update.reduce_to_added() if full else update]
             )
-            part = visit.totals
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
         if self.exact and optimiser is not None:
-            gradient = self.exact_gradient(state, batch)
-        else:
-            gradient = _add(gradient, visit)
-        if gradient is not None:
-            totals = totals._replace(gradient=gradient)
+            totals = totals._replace(gradient=self.exact_gradient(state, batch))
         totals = _sum(totals, reduce)
-        made = self._collect(state, totals, full)
-        return self._finish(state, begun, batch, join(updates), totals, made, optimiser, full, going)
+        moved, info, decay = self._move(state, q, factor, totals, optimiser, full, going)
+        if is_readable(info.failed) and bool(info.failed):
+            return state, info
+        update = join(updates)
+        sites = self.sites.write(state.sites, batch, update, decay, moved.clock, full)
+        return self._choose(state, moved._replace(sites=sites), info, factor, batch, update, full)
 
-    def _begin(self, state: State, factored: Factored | None) -> Begun:
-        known = factored is not None and factored.of is state.sums.P
-        factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
-        return Begun(self.sites.gaussian(state.sums, factor), factor)
-
-    def _collect(self, state: State, totals: Totals, full: bool) -> Made:
-        """Return the sums after the step."""
+    def _move(
+        self,
+        state: State,
+        q: Posterior,
+        factor: Factor,
+        totals: Totals,
+        optimiser: Optimiser | None,
+        full: bool,
+        going: Tensor | None,
+    ) -> tuple[State, Info, Tensor]:
+        """Return the state with new sums and hyper-parameters, what there is to say of the step, and the share of the old sums."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
-        return Made(sums, decay, clock)
+        scale = self.total / totals.weight
+        evidence = self.sites.evidence(state.sums, q) + scale * totals.value
+        theta, memory = state.theta, state.optimiser
+        cached = self._find_cached(state)
+        pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
+        slope = promise = None
+        if optimiser is not None:
+            slope = scale * totals.gradient + pull
+            theta, memory = optimiser.step(memory, theta, slope, state.rate)
+            promise = (slope * (theta - state.theta)).sum() if full else None
+        new, size = self.sites.factorise(sums), sums.h.sum() + evidence
+        broken = q.failed | totals.failed
+        failed = broken | new.failed
+        if len(theta) and optimiser is not None:
+            # k(Z, Z) is factorised in the next step, and must have finite values there
+            leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
+            failed, size = failed | (leap > LONGEST), size + leap
+        failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
+        failed = failed if going is None else failed | ~going
+        objective = evidence + self.hyper_prior.log_density(state.theta, pull)
+        known = (
+            Factored(state.sums.P, factor) if is_readable(failed) and bool(failed) else Factored(sums.P, new)
+        )
+        info = Info(objective, evidence, totals.skipped, failed, broken, known, slope, promise)
+        return state._replace(theta=theta, sums=sums, optimiser=memory, clock=clock), info, decay
+
+    def _choose(
+        self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate, full: bool
+    ) -> tuple[State, Info]:
+        """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
+        if is_readable(info.failed):
+            return new, info
+        rows = update.stored.rows
+        moved = choose_state(info.failed, old, new, None if full or rows is None else (batch.index, rows))
+        pairs = zip(factor, info.factored.factor, strict=True)
+        chosen = Factor(*(torch.where(info.failed, a, b) for a, b in pairs))
+        return moved, info._replace(factored=Factored(moved.sums.P, chosen))
 
     def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
-        """Return what these rows add to the sums and the objective, their new sites, and how to find their gradient."""
+        """Return what these rows add to the sums, the objective and, if asked, the gradient; and their new sites."""
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
@@ -276,14 +290,16 @@ class Engine:
             site = update(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
             sums = self._sum_sites(added, view.classes, a, share, r)
-            none = torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = stored if full or self.sites.tied else site
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
+            gradient = torch.zeros_like(state.theta)
+            if learn:
+                gradient = self._gradient(projection, q, m, r, view, cavity, moments)
         totals = Totals(
             *sums,
-            none,
+            gradient,
             self.placement.complete(value, view.totals, r),
             batch.weight.sum(),
             counts,
@@ -291,11 +307,7 @@ class Engine:
             projection.failed,
         )
 
-        @torch.no_grad()
-        def pull() -> Tensor:
-            return self._gradient(projection, q, m, r, view, cavity, moments)
-
-        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added), pull if learn else None)
+        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added))
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
@@ -394,71 +406,6 @@ class Engine:
         value = self.placement.complete(value, view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
         return value, moments.own, share
-
-    def _finish(
-        self,
-        state: State,
-        begun: Begun,
-        batch: Any,
-        update: SiteUpdate,
-        totals: Totals,
-        made: Made,
-        optimiser: Optimiser | None,
-        full: bool,
-        going: Tensor | None,
-    ) -> tuple[State, Info]:
-        """Return the state after the step: sums, sites and hyper-parameters; or the old one."""
-        q, sums = begun.q, made.sums
-        scale = self.total / totals.weight
-        evidence = self.sites.evidence(state.sums, q) + scale * totals.value
-        theta, memory = state.theta, state.optimiser
-        cached = self._find_cached(state)
-        pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
-        slope = promise = None
-        if optimiser is not None:
-            slope = scale * totals.gradient
-            if self.sites.size:
-                of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
-                slope = torch.cat([slope, of_q])
-            slope = slope + pull
-            theta, memory = optimiser.step(memory, theta, slope, state.rate)
-            promise = (slope * (theta - state.theta)).sum() if full else None
-            sums = self.sites.place(theta, sums)
-        new, size = self.sites.factorise(sums), sums.h.sum() + evidence
-        broken = q.failed | totals.failed
-        failed = broken | new.failed
-        if len(theta) and optimiser is not None:
-            # k(Z, Z) is factorised in the next step, and must have finite values there
-            leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
-            failed, size = failed | (leap > LONGEST), size + leap
-        failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
-        failed = failed if going is None else failed | ~going
-        info = Info(
-            evidence + self.hyper_prior.log_density(state.theta, pull),
-            evidence,
-            totals.skipped,
-            failed,
-            broken,
-            Factored(state.sums.P, begun.factor),
-            slope,
-            promise,
-        )
-        if is_readable(failed) and bool(failed):
-            return state, info
-        sites = self.sites.write(state.sites, batch, update, made.decay, made.clock, full)
-        moved = state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=made.clock)
-        if not is_readable(failed):
-            rows = update.stored.rows
-            moved = choose_state(failed, state, moved, None if full or rows is None else (batch.index, rows))
-            new = Factor(*(torch.where(failed, a, b) for a, b in zip(begun.factor, new, strict=True)))
-        return moved, info._replace(factored=Factored(moved.sums.P, new))
-
-
-def _add(gradient: Tensor | None, visit: Visit | None) -> Tensor | None:
-    """Add a visit's gradient to those before."""
-    if visit is None or visit.pull is None:
-        return gradient
-    return visit.pull() if gradient is None else gradient + visit.pull()
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

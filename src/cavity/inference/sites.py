@@ -7,7 +7,7 @@ sums, O(CM²); every row sees the same cavity. Both give out a Gaussian and take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -141,15 +141,12 @@ class SiteStore(ABC):
     """How sites are kept between visits.
 
     The engine asks a store for the Gaussian that a batch sees and for the batch's own sites, and hands new sites back. The defaults
-    are those of stores that keep only the sums. A store whose q has parameters of its own (`size` > 0) also overrides `slope`,
-    `place` and `adopt`.
+    are those of stores that keep only the sums.
     """
 
     tied = True  # whether rows have no sites of their own
     weighted: bool = False  # whether the weight of some row is not 1
     on_f: bool = False  # whether sites sit on f, where a row of weight below 1 is placed as a whole row is
-    size = 0  # number of q's own parameters, at the end of θ
-    sweeps = True  # whether sweeping the sites at fixed parameters moves q
 
     def factorise(self, sums: Sums) -> Factor:
         """Factorise what `gaussian` needs."""
@@ -181,7 +178,7 @@ class SiteStore(ABC):
         """Return the part of log Z_q that comes from the sums."""
 
     def write(
-        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
+        self, sites: Sites, batch: Any, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         """Store what the sums now hold of the batch's sites."""
         return sites
@@ -190,18 +187,6 @@ class SiteStore(ABC):
         """Return the sums after a batch added its sites."""
         keep = decay.reshape(-1, 1)
         return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
-
-    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor:
-        """Return the gradient of q's own parameters; `sums` are those of all rows' new sites."""
-        raise NotImplementedError
-
-    def place(self, theta: Tensor, sums: Sums) -> Sums:
-        """Return the sums that belong to these parameters."""
-        return sums
-
-    def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
-        """Return the parameters that belong to these sums, which another store found."""
-        return theta
 
 
 class Own(SiteStore):
@@ -251,7 +236,7 @@ class Own(SiteStore):
         return q.log_normaliser.sum()
 
     def write(
-        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
+        self, sites: Sites, batch: Any, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         kind = sites.tau.dtype
         if full:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from cavity.likelihoods.probit import ProbitPairs as ProbitPairs
     from cavity.likelihoods.robust import RobustBinary as RobustBinary
     from cavity.likelihoods.robust import RobustMax as RobustMax
-    from cavity.likelihoods.softmax import Jaakkola as Jaakkola
     from cavity.likelihoods.softmax import Logistic as Logistic
     from cavity.likelihoods.softmax import LogisticPoint as LogisticPoint
     from cavity.likelihoods.softmax import Softmax as Softmax
-    from cavity.likelihoods.softmax import Taylor as Taylor
 else:  # torch is loaded with the first name
     __getattr__, __all__, __dir__ = load_names(
         __name__,
@@ -31,6 +29,6 @@ else:  # torch is loaded with the first name
             "library": "LIKELIHOODS",
             "probit": "BinaryProbit ProbitPairs",
             "robust": "RobustBinary RobustMax",
-            "softmax": "Jaakkola Logistic LogisticPoint Softmax Taylor",
+            "softmax": "Logistic LogisticPoint Softmax",
         },
     )

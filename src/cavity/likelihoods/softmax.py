@@ -1,8 +1,4 @@
-"""The softmax and logistic likelihoods, for variational inference and Laplace's method. [docs/decisions/0007; METHOD 4]
-
-Jaakkola and Taylor average a parabola in f that touches log σ(±f) at ξ: under it the optimal q has a closed form. A step of the
-natural gradient of length one is therefore the optimum for the current ξ, and the next sweep moves ξ.
-"""
+"""The softmax and logistic likelihoods, for variational inference and Laplace's method. [docs/decisions/0007; METHOD 4]"""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from cavity.common.namespaces import Array
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.probit import signs
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.probabilities import log_logistic, log_logistic_by_probit, log_softmax
+from cavity.likelihoods.quadrature.probabilities import log_logistic, log_softmax
 from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
 
@@ -64,11 +60,6 @@ class Softmax(_Softened):
 class Logistic(_Softened):
     r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row.
 
-    Parameters
-    ----------
-    probit : bool
-        Whether to predict σ(m/√(1 + πv/8)) instead of the integral by quadrature; the error is at most 0.02.
-
     Examples
     --------
     >>> import torch
@@ -81,67 +72,13 @@ class Logistic(_Softened):
     two_classes = True
     n_classes = 2
 
-    def __init__(self, probit: bool = False) -> None:
-        self.probit = probit
-
     def average(self, f: Latents, y: Tensor) -> Moments:
         sign = signs(y, f.mean)
         value, dm, dv = sigmoid_average(sign * f.mean, f.var)
         return Moments(value[:, 0], sign * dm, dv, dv)
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        return (log_logistic_by_probit if self.probit else log_logistic)(mean, var)
-
-
-@LIKELIHOODS.register
-class Jaakkola(Logistic):
-    r"""The logistic likelihood with the bound of Jaakkola and Jordan, for two classes. [review 2.3.1]
-
-        log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²),   λ(ξ) = tanh(ξ/2)/(4ξ)
-
-    Under N(m, V) it is highest at ξ² = m² + V, where ∂/∂m = ±½ − 2λm and ∂/∂V = −λ: sites τ = 2λ, ν = ±½.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import Jaakkola, Latents, Logistic
-    >>> f, y = Latents(*torch.ones(3, 4, 1).double()), torch.tensor([0, 1, 1, 0])
-    >>> bool((Jaakkola().average(f, y).value < Logistic().average(f, y).value).all())
-    True
-    """
-
-    def average(self, f: Latents, y: Tensor) -> Moments:
-        sign = signs(y, f.mean)
-        xi = (f.mean.square() + f.var).sqrt()
-        slope = curvature(xi)
-        value = logsigmoid(xi) + 0.5 * (sign * f.mean - xi)
-        return Moments(value[:, 0], 0.5 * sign - 2 * slope * f.mean, -slope, -slope)
-
-
-def curvature(xi: Tensor) -> Tensor:
-    """λ(ξ) = tanh(ξ/2)/(4ξ), 1/8 − ξ²/96 near zero."""
-    small = xi.abs() < 1e-3
-    safe = torch.where(small, torch.ones_like(xi), xi)
-    return torch.where(small, 0.125 - xi.square() / 96, torch.tanh(0.5 * safe) / (4 * safe))
-
-
-@LIKELIHOODS.register
-class Taylor(Logistic):
-    r"""The logistic likelihood to second order around ξ = m. [review 2.3.2]
-
-        E log σ ≈ log σ + ½ d₂ V,   τ = −d₂,   ν = d₁ + τm
-
-    This is not a bound. The derivatives are those at fixed ξ. They differ from those of `value`, because ξ = m is not the best ξ
-    [METHOD 12].
-    """
-
-    bounds = False
-
-    def average(self, f: Latents, y: Tensor) -> Moments:
-        sign = signs(y, f.mean)
-        s, rest = torch.sigmoid(sign * f.mean), torch.sigmoid(-sign * f.mean)
-        dv = -0.5 * s * rest
-        return Moments((logsigmoid(sign * f.mean) + dv * f.var)[:, 0], sign * rest, dv, dv)
+        return log_logistic(mean, var)
 
 
 @LIKELIHOODS.register

@@ -42,9 +42,7 @@ class _ProbitMethod(Method):
 
 @METHODS.register
 class Auto(Method):
-    """What the library recommends: EP, or SEP for rows that come from a stream without row numbers.
-
-    SEP also takes the place of EP where the sites of more than 30 classes would need more than 2 GB.
+    """What the library recommends: EP, or SEP where the sites of all rows would need more than 2 GB, and for `partial_fit`.
 
     The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.

@@ -99,9 +99,9 @@ class ClassifierConfig(Config):
     share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
     schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))
 
-    def check_source(self, numbered: bool) -> None:
-        """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
-        self.check_passing_rows(numbered)
+    def check_source(self) -> None:
+        """Refuse what rows that are not in memory cannot do."""
+        self.check_passing_rows(numbered=True)
         if self.ensemble is not None and self.ensemble != "auto":
             raise BadOption(
                 "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
@@ -117,8 +117,8 @@ class ClassifierConfig(Config):
         method = self.method.resolve(numbered)
         if method.site_store == "own" and not numbered:
             raise BadOption(
-                f"{method.argument} stores sites per row, but rows of an iterable have no numbers to find them by: use "
-                "method='sep', method=REP(sites='tied') or method='vi'; or write the rows to Parquet or .npy files."
+                f"{method.argument} stores sites per row, but rows of partial_fit have no numbers to find them by: use "
+                "method='sep', method=REP(sites='tied') or method='vi'."
             )
         if method.at_mode or self.schedule == "inner-exact":
             what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"

@@ -15,13 +15,11 @@ from cavity.errors import BadOption
 from cavity.likelihoods import LIKELIHOODS, Likelihood
 from cavity.options.value_checks import number, one_of, read_declared
 
-Q_UPDATES = ("natural", "gradient")
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
 BOUND = f"lower bound on the {EVIDENCE}"
 DEFAULT_EPSILON = 1e-3
 # where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
 LEARNT_EPSILON = 0.1
-PREDICTIVES = ("quadrature", "probit")
 
 
 class Method(Parameters):
@@ -55,7 +53,7 @@ class Method(Parameters):
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    # "own": per row; "tied": sums only; "averaged": natural gradients; "free": mean and factor of q
+    # "own": per row; "tied": sums only; "averaged": natural gradients
     site_store: str = "own"
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
@@ -64,7 +62,6 @@ class Method(Parameters):
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
     starts_from_ep: bool = False  # moment matching finds the first q: there are poor optima near the prior
     full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
-    predictive: str = "quadrature"  # how the logistic function is averaged; or "probit"
     committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
     solver_tol: float = 0.0  # relative residual of conjugate gradients; 0: a low-rank system, exactly
 
@@ -162,11 +159,6 @@ class Method(Parameters):
         return None
 
 
-def no_optimal_q(what: str) -> str:
-    """Return why an option rules out sampling."""
-    return f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
-
-
 METHODS: Registry[Method] = Registry("method")
 
 
@@ -216,11 +208,3 @@ def check_epsilon(value: Any, owner: str) -> float:
             f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
         )
     return epsilon
-
-
-def check_predictive(predictive: str, n_classes: int) -> None:
-    """Refuse the probit formula for more than two classes."""
-    if predictive == "probit" and n_classes > 2:
-        raise BadOption(
-            f"predictive='probit' is a formula for two classes, and y has {n_classes}: use predictive='quadrature'."
-        )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Committee, Gaussian
-from cavity.options.method import METHODS, Q_UPDATES, Method, no_optimal_q, read_method
+from cavity.options.method import METHODS, Method, read_method
 from cavity.options.value_checks import checked, number, one_of, whole
 
 SELECTIONS = ("entropy", "information")
@@ -98,37 +98,19 @@ class SGPR(RegressionMethod):
 
 
 @METHODS.register
-@dataclass(eq=False, repr=False)
 class SVGP(RegressionMethod):
-    """Hensman's stochastic version of the same bound, in mini-batches.
-
-    Parameters
-    ----------
-    q_update : {"natural", "gradient"}
-        Natural-gradient steps of q, or gradient steps of its mean and Cholesky factor together with the hyper-parameters.
-    """
+    """Hensman's stochastic version of the same bound: natural-gradient steps of q in mini-batches."""
 
     name = "svi"
     needs_all_rows = False
     in_memory = False
     needs_noise = True
+    site_store = "averaged"
     removal = 0.0
     settles = False
     merges_rows = False  # batches follow the order of the rows
+    full_batch_optimizer = "sign"
     has_evidence = True
-
-    q_update: str = field(default="natural", metadata=checked(one_of, Q_UPDATES))
-
-    @property
-    def site_store(self) -> str:  # type: ignore[override]
-        return "free" if self.q_update == "gradient" else "averaged"
-
-    @property
-    def full_batch_optimizer(self) -> str:  # type: ignore[override]
-        return "lbfgs" if self.q_update == "gradient" else "sign"
-
-    def sampling_problem(self) -> str | None:
-        return no_optimal_q("q_update='gradient'") if self.q_update == "gradient" else None
 
 
 @METHODS.register

@@ -41,8 +41,7 @@ class Training(Parameters):
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         GPClassifier: "auto" is L-BFGS on small tables, and Adam on mini-batches. If a named method is given a part of the papers'
         schedule (`learning_rate`, `batch_size`, `max_epochs`, `schedule` or `tol`), it is their sign rule on full batches, L-BFGS
-        for "gfitc", "laplace" and `VI(q_update="gradient")`. GPRegressor: "auto" is L-BFGS-B; for
-        "svi" Adam on mini-batches.
+        for "gfitc" and "laplace". GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,7 +144,7 @@ def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piec
     """Yield the source in checked blocks, read ahead."""
     found = False
     checked = check_pieces(_check_width(source.pieces(size), features), features.names)
-    for piece in prefetch(regroup(checked, repeat(size))):
+    for piece in prefetch(regroup(checked, size)):
         found = True
         yield piece
     if not found:

@@ -28,7 +28,6 @@ class LabelledTable(NamedTuple):
     table: Facts
     features: Features
     classes: NDArray[Any]
-    numbered: bool = True  # a row has the same number in every pass
     held: Table | None = None  # rows of eval_set
 
     @property

@@ -1,10 +1,10 @@
-"""Rows that are not in memory: find the source that `fit`'s arguments name, and survey it in one pass."""
+"""Rows that are not in memory: find the source that `fit`'s arguments name, and read it in one pass."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import hash_labels, sum_rows
-from cavity.rows.batches.shuffle import shard_range
-from cavity.rows.batches.source import Source
-from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
+from cavity.rows.batches.source import Source, shard_range
+from cavity.rows.batches.source_survey import Summary, Survey, survey
+from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
 from cavity.rows.validation import Features, prepared_features
@@ -106,14 +106,14 @@ def features_of_source(source: Source, owner: str, n: int) -> Features:
 
 
 def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce: Local) -> LabelledTable:
-    """Survey a labelled source in one pass."""
+    """Read a labelled source in one pass."""
     from sklearn.utils.multiclass import check_classification_targets
 
     from cavity.rows.labelled_tables import LabelledTable
     from cavity.rows.tables import Streamed
 
-    summary = survey_ranks(source, (seed, 1), reduce)
-    classes = summary.classes
+    read = survey_ranks(source, (seed, 1), reduce)
+    summary, classes = read.summary, read.summary.classes
     check_classification_targets(classes)
     if len(classes) < 2:
         raise BadInput(
@@ -126,7 +126,7 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
     features = features_of_source(source, owner, len(summary.low))
-    return LabelledTable(Streamed(source, summary, factor), features, classes, source.numbered)
+    return LabelledTable(Streamed(*read, factor), features, classes)
 
 
 def _probe(source: Any) -> tuple[Any, ...]:
@@ -138,23 +138,47 @@ def _probe(source: Any) -> tuple[Any, ...]:
     return N, source.names, found
 
 
-def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> Summary:
-    """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
+class ReadRows(NamedTuple):
+    """A source after its only pass."""
+
+    summary: Summary
+    rows: Arrays  # those of this rank, with labels as numbers of classes, or targets
+    first: int  # number of the first of them
+
+
+def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> ReadRows:
+    """Read a source once; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     from cavity.distributed import check_same, run_together
 
-    if reduce.world == 1 or not hasattr(source, "section"):
-        return survey(source, seed, real)
-    probe = run_together(reduce, lambda: _probe(source))
-    check_same(reduce, {"the first, middle and last rows of the source": probe})
+    store = None if isinstance(source, Arrays) else StoredRows()
+    mine = None
+    if reduce.world > 1 and hasattr(source, "section"):
+        probe = run_together(reduce, lambda: _probe(source))
+        check_same(reduce, {"the first, middle and last rows of the source": probe})
+        mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     found: Survey | BadInput
-    mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:
-        found = survey_section(source, seed, mine, real)
+        found = survey(source, seed, mine, real, store)
     except BadInput as error:
+        if mine is None:
+            raise
         found = error
-    together, section = Survey(), getattr(found, "content", 0)
-    for part in reduce.in_turn(found):
-        if isinstance(part, BadInput):
-            raise part
-        together.join(part)
-    return together.summary()._replace(sections={(mine.start, mine.stop): section})
+    if mine is None:
+        assert isinstance(found, Survey)
+        together = found
+    else:
+        together = Survey()
+        for part in reduce.in_turn(found):
+            if isinstance(part, BadInput):
+                raise part
+            together.join(part)
+    assert isinstance(found, Survey)
+    summary = together.summary()
+    if store is None:
+        y = np.asarray(source.y, np.float64) if real else np.searchsorted(summary.classes, source.y)
+        return ReadRows(summary, Arrays(source.X, y, source.weight), 0)
+    rows = store.map(len(summary.low) - real)
+    if not real:
+        place = np.searchsorted(summary.classes, np.array(list(found.labels), summary.classes.dtype))
+        rows.y = place[rows.y.astype(np.int64)]
+    return ReadRows(summary, rows, 0 if mine is None else mine.start)

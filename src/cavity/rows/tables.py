@@ -26,9 +26,8 @@ from cavity.errors import BadInput
 from cavity.kernels import inducing
 from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.batches.checksums import Content
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import Source, TensorOptions
+from cavity.rows.batches.source import TensorOptions
 from cavity.rows.batches.source_survey import Summary
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
@@ -170,9 +169,8 @@ class Table:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
         if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
             return self.on_device(config)
-        source, (N, D) = Arrays(self.X, self.y, self.weight), self.X.shape
-        classes, factor = np.arange(self.n_classes), np.ones(self.n_classes)
-        return Stream(source, classes, factor, N, D, config.dtype, config.device)
+        source = Arrays(self.X, self.y, self.weight)
+        return Stream(source, self.y, self.weight, self.n_rows, config.dtype, config.device)
 
     def on_device(self, config: TensorOptions) -> Rows:
         X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
@@ -201,10 +199,11 @@ def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 class Streamed(NamedTuple):
-    """A source after its survey: what the engine needs to know about its rows, and the rows when asked."""
+    """A source after its only pass: what the engine needs to know about its rows, and the rows when asked."""
 
-    source: Source
     summary: Summary
+    read: Arrays  # the rows of this rank, with labels as numbers of classes, or targets
+    first: int  # number of the first of them
     factor: Array  # [C], factors of class_weight
     units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
 
@@ -267,9 +266,13 @@ class Streamed(NamedTuple):
         return f"{self.summary.content:016x}"
 
     def rows(self, config: TensorOptions) -> Stream:
-        summary, place = self.summary, (config.dtype, config.device)
-        size, content = (self.n_rows, len(summary.low)), Content(summary.classes, summary.sections)
-        return Stream(self.source, summary.classes, self.factor, *size, *place, content, self.units)
+        y, weight = np.asarray(self.read.y), self.read.weight
+        weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
+        if self.units is None:
+            weight = weight * self.factor[y]
+        else:
+            y = (y - self.units[0]) / self.units[1]
+        return Stream(self.read, y, weight, self.n_rows, config.dtype, config.device, self.first)
 
 
 # What the engine needs to know about the training rows, in memory or not

@@ -84,15 +84,15 @@ def spread(mean: float, deviation: float) -> float:
 def read_target_source(
     source: Source, normalize: bool, owner: str, seed: int, reduce: Local
 ) -> tuple[Streamed, Features]:
-    """Survey a source with real targets in one pass."""
-    summary = survey_ranks(source, (seed, 1), reduce, real=True)
+    """Read a source with real targets in one pass."""
+    summary, rows, first = survey_ranks(source, (seed, 1), reduce, real=True)
     moments = summary.moments
     units = (0.0, 1.0)
     if normalize:
         mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
         units = mean, spread(mean, math.sqrt(square))
     features = features_of_source(source, owner, len(summary.low) - 1)
-    return Streamed(source, _without_last(summary), np.ones(1), units), features
+    return Streamed(_without_last(summary), rows, first, np.ones(1), units), features
 
 
 def _without_last(summary: Summary) -> Summary:

@@ -69,7 +69,7 @@ def restore_growing(arrays: Arrays, about: Any, model: FittedModel, history: lis
         for name, a in arrays.items()
         if name.startswith("growing.")
     }
-    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=bool(about.get("pooled")))
+    hyper_prior = build.make_hyper_prior(prior, parameters, pooled=bool(about.get("pooled")))
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")

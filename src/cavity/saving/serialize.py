@@ -17,6 +17,8 @@ from cavity.errors import BadFile, BadInput
 from cavity.saving.json_checks import NUMBERS
 
 OBJECTS = ("kernel", "method", "likelihood")
+# options of 0.3 that are gone, and their defaults
+GIVEN_UP = {"q_update": "natural", "bound": "quadrature", "predictive": "quadrature", "probit": False}
 
 
 def find_registry(kind: str) -> Registry[Any]:
@@ -158,7 +160,9 @@ class Unpacking:
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
             )
         arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
-        unknown = set(arguments) - set(registry[name].parameter_names())
+        known = set(registry[name].parameter_names())
+        arguments = {k: v for k, v in arguments.items() if k in known or GIVEN_UP.get(k, ...) != v}
+        unknown = set(arguments) - known
         if unknown:
             raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
         made = registry[name](**arguments)

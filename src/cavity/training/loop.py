@@ -102,7 +102,7 @@ class Run:
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
-        if self.learns and self.engine.sites.sweeps:
+        if self.learns:
             self._converge_sites()
         return self
 
@@ -161,8 +161,7 @@ class Run:
             self._steps((batch, None, False) for batch in self._batches(0))
         state = self.state._replace(damping=damping, position=torch.zeros_like(self.state.position))
         own.repairs = self.guard.repairs
-        theta = self.engine.sites.adopt(state.theta, state.sums)
-        self.guard, self.state = own, self.engine.at(state, theta)
+        self.guard, self.state = own, state
 
     def _epoch(self) -> Iterator[Step]:
         """Return the steps of the next epoch: one pass, or one step of the hyper-parameters for schedule "outer"."""

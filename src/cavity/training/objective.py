@@ -60,7 +60,7 @@ def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
     rest = rest or _choose_rest(run)
     begin = _without_sites(run.state) if linear else run.state
     for share in DAMPINGS[:1] if linear else DAMPINGS:
-        state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
+        state = begin._replace(theta=theta, damping=share * run.state.damping)
         found = _converge(run, state, rest._replace(most=1) if linear else rest)
         if found is not None:
             return found._replace(state=found.state._replace(damping=run.state.damping))
@@ -111,13 +111,11 @@ def converge_sites(run: Run, state: State, rest: Rest, frozen: Engine | None = N
 
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     engine = run.engine
-    if engine.sites.sweeps:
-        frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        swept = converge_sites(run, state, rest, frozen)
-        if swept is None:
-            return None
-        state, engine = swept, engine.thaw(frozen)
-    after, info = engine.step(state, run.whole, run.reduce, Stay(), True)
+    frozen = engine.freeze(state, run.rows, learn=not engine.exact)
+    swept = converge_sites(run, state, rest, frozen)
+    if swept is None:
+        return None
+    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Stay(), True)
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None
     assert info.slope is not None

@@ -5,8 +5,6 @@ Marginals are [n C], or [n 1] for two classes; results are normalised logarithms
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
@@ -43,13 +41,6 @@ def log_logistic(mean: Array, var: Array) -> Array:
 
     xp = namespace(mean)
     return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))
-
-
-def log_logistic_by_probit(mean: Array, var: Array) -> Array:
-    """Return log σ(∓m/√(1 + πv/8)), which differs from E σ(∓f) by at most 0.02."""
-    xp = namespace(mean)
-    z = mean / xp.sqrt(1 + math.pi / 8 * var)
-    return xp.concat([xp.log_sigmoid(-z), xp.log_sigmoid(z)])
 
 
 def log_softmax(mean: Array, var: Array) -> Array:

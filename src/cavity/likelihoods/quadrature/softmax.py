@@ -15,7 +15,7 @@ from cavity.common.linalg import concatenate
 from cavity.common.namespaces import Array, in_torch, namespace
 from cavity.common.onnx_graph import Value
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_normal_pdf
-from cavity.likelihoods.quadrature.grid import bumps, natural_length, piecewise_legendre, shortest_grids
+from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 INNER = 48  # trapezoidal nodes over a normal, or over a Gumbel variable
 OUTER = 128  # trapezoidal nodes over the largest of f_c + Gumbel
@@ -56,9 +56,10 @@ def softmax_average(mean: Tensor, var: Tensor) -> Average:
     if not bool(wide.any()):
         return _average_in_pieces(_average, OUTER, mean, var)
     found = Average(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
-    place = (~wide).nonzero()[:, 0]
-    parts = [(place, _average_in_pieces(_average, OUTER, mean[place], var[place]))] if len(place) else []
-    for chosen, part in parts + _average_wide_rows(mean, var, wide.nonzero()[:, 0]):
+    parts = [(wide, _average_wide_rows(mean[wide], var[wide]))]
+    if not bool(wide.all()):
+        parts.append((~wide, _average_in_pieces(_average, OUTER, mean[~wide], var[~wide])))
+    for chosen, part in parts:
         for whole, piece in zip(found, part, strict=True):
             whole[chosen] = piece
     return found
@@ -71,20 +72,15 @@ def _average_in_pieces(average: Callable[..., Average], nodes: int, *rows: Tenso
     return concatenate(parts)
 
 
-def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[Tensor, Average]]:
-    """Return the averages of the rows at `place`, grouped by the length of their grids."""
-    m, v = mean[place], var[place]
+def _average_wide_rows(m: Tensor, v: Tensor) -> Average:
+    """Return the averages of wide rows, on grids around the bumps of their classes."""
     sd = (v + math.pi**2 / 6).sqrt()  # of f_c + G_c
     low = (m - REACH * v.sqrt()).amax(-1, keepdim=True) - 4
     high = (m + REACH * v.sqrt()).amax(-1, keepdim=True) + 20
     edges = bumps(m + _EULER, sd).clamp(low, high)
     edges[:, 0], edges[:, -1] = low[:, 0], high[:, 0]
-    found = []
-    for some, kept in shortest_grids(edges, natural_length(edges, m + _EULER, sd)):
-        grid = piecewise_legendre(kept)
-        part = _average_in_pieces(_wide_average, grid.nodes.shape[-1], m[some], v[some], high[some, 0], *grid)
-        found.append((place[some], part))
-    return found
+    grid = piecewise_legendre(edges)
+    return _average_in_pieces(_wide_average, grid.nodes.shape[-1], m, v, high[:, 0], *grid)
 
 
 def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor) -> Average:

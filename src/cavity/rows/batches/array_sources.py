@@ -34,7 +34,7 @@ class SparseRows:
 class Arrays:
     """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse; optionally one weight per row."""
 
-    numbered, names = True, None
+    names: Names = None
 
     def __init__(self, X: Any, y: Any, weight: Any = None) -> None:
         self.X, self.y = open_array(X, "X"), open_array(y, "y")
@@ -63,13 +63,16 @@ class Arrays:
         self._check_files()
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
-            yield self._make_piece(np.arange(start, stop), slice(start, stop))
+            part = slice(start, stop)
+            weight: Array | None = None if self.weight is None else np.asarray(self.weight[part], np.float64)
+            X = np.asarray(self.X[part], np.float64)
+            yield Piece(np.arange(start, stop), X, np.asarray(self.y[part]), weight)
 
-    def take(self, index: NDArray[np.int64]) -> Piece:
-        """Return these rows in this order; reads them in file order."""
+    def take(self, index: NDArray[np.int64]) -> Array:
+        """Return these rows of X in this order; reads them in file order."""
         self._check_files()
         order = np.argsort(index)
-        return self._make_piece(index[order], index[order]).at(np.argsort(order))
+        return np.asarray(self.X[index[order]], np.float64)[np.argsort(order)]
 
     def _check_files(self) -> None:
         """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
@@ -81,10 +84,6 @@ class Arrays:
                         f"{name} was truncated while it was in use: it had {before.st_size} bytes and has {now.st_size}. "
                         "Start again with the complete file."
                     )
-
-    def _make_piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
-        weight: Array | None = None if self.weight is None else np.asarray(self.weight[rows], np.float64)
-        return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
 
 
 def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
@@ -127,10 +126,9 @@ def _map_remote(uri: str) -> NDArray[Any]:
 class Batches:
     """Source of batches (X, y) or (X, y, weight).
 
-    Every pass must give the same rows; they cannot be read by number. `batches` is called, or iterated, once per pass.
+    `batches` is called, or iterated, once per pass: a fit makes one, and a second if it prepares columns.
     """
 
-    numbered = False
     names: Names = None
 
     def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Checksums of rows: they show that a source changed between two passes, or between two runs."""
+"""Checksums of rows: they show that a source changed between two runs, or differs between two ranks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import GOLDEN, Words, fold_bits, hash_rows, mix_bits
-from cavity.errors import BadInput
 from cavity.rows.batches.source import Piece
 
 MASK = (1 << 64) - 1
@@ -38,30 +36,3 @@ def sum_rows(piece: Piece, labels: Words) -> int:
     if piece.weight is not None:
         rows = mix_bits(rows + fold_bits(np.array(piece.weight, dtype=np.float64).view(np.uint64)))
     return int(rows.sum(dtype=np.uint64))
-
-
-class Content:
-    """Checksums of sections of a source, by the range of their rows; a range that is not known is learnt in its first pass."""
-
-    def __init__(self, classes: NDArray[Any], known: dict[tuple[int, int], int] | None = None) -> None:
-        self.labels = hash_labels(classes.tolist())
-        self.known = dict(known or {})
-
-
-class PassSum:
-    """Running checksum of one pass over the rows in `keep`; it does nothing without contents to compare with."""
-
-    def __init__(self, content: Content | None, keep: range) -> None:
-        self.content, self.keep, self.total = content, (keep.start, keep.stop), 0
-
-    def add(self, piece: Piece, codes: NDArray[np.int64]) -> None:
-        if self.content is not None:
-            self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
-
-    def finish(self) -> None:
-        """Compare a complete pass with the first one. Raises BadInput if they differ."""
-        if self.content is not None and self.content.known.setdefault(self.keep, self.total) != self.total:
-            raise BadInput(
-                "the rows of this pass differ from those of the first pass: a value, a label or a weight has changed. The source "
-                "must give the same rows in every pass; do not write to its files while a fit reads them."
-            )

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.rows.batches.shuffle import Permutation, plan_batch_sizes, shard_range
-
-LONG = 10_000_000  # rows of a table whose order is not kept in memory
+from cavity.rows.batches.source import shard_range
 
 
 class Batch(NamedTuple):
@@ -70,16 +67,5 @@ def shuffle_rows(
 
     The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
     """
-    for index in _order_rows(n_rows, size, generator):
+    for index in torch.randperm(n_rows, generator=generator).tensor_split(-(-n_rows // size)):
         yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]
-
-
-def _order_rows(n_rows: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield a random order of the rows in nearly equal parts; that of a long table is computed part by part."""
-    if n_rows <= LONG:
-        yield from torch.randperm(n_rows, generator=generator).tensor_split(-(-n_rows // size))
-        return
-    order, start = Permutation.draw(n_rows, generator), 0
-    for count in plan_batch_sizes(n_rows, size):
-        yield torch.from_numpy(order.find(np.arange(start, start + count)))
-        start += count

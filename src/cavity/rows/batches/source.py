@@ -47,23 +47,20 @@ class Piece(NamedTuple):
 
 
 class Source(Protocol):
-    """Source of rows. Every pass gives the same rows in the same order.
-
-    A source may be able to do more: `take(index)` reads any rows by number; `section(rows, size)` reads a range of its `n_rows` in
-    order; `parts()` cuts them into ranges that are read fast, `lanes` of them side by side.
-    """
+    """Source of rows, which a fit reads once. With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it."""
 
     @property
     def names(self) -> Names: ...
 
-    @property
-    def numbered(self) -> bool:
-        """Whether a row has the same number in every pass, as EP needs for its stored sites."""
-        ...
-
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all rows in order, in pieces of at most `size`."""
         ...
+
+
+def shard_range(n_rows: int, rank: int, world: int) -> range:
+    """Return the rows of a rank: a contiguous block, so that few row groups are read by two ranks."""
+    low, high = (n_rows * r // world for r in (rank, rank + 1))
+    return range(low, high)
 
 
 def append_target(piece: Piece) -> Piece:
@@ -170,10 +167,10 @@ def _check_weights(piece: Piece) -> None:
         )
 
 
-def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
-    """Yield the same rows in pieces of these (positive) sizes; the last may be smaller."""
+def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
+    """Yield the same rows in pieces of this size; the last may be smaller."""
     held: list[Piece] = []
-    missing = next(sizes, 0)
+    missing = size
     for piece in pieces:
         start = 0
         while start < len(piece.index):
@@ -182,7 +179,7 @@ def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
             held.append(part)
             if not missing:
                 yield join(held)
-                held, missing = [], next(sizes, len(piece.index))
+                held, missing = [], size
     if held:
         yield join(held)
 

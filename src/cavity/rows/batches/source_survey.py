@@ -19,6 +19,7 @@ from cavity.rows.batches.source import (
     name_target,
     prefetch,
 )
+from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.labels import mixed_error
 
 SAMPLE_ROWS = 20_000
@@ -48,7 +49,6 @@ class Summary(NamedTuple):
     high: Array  # [D]
     sample: Piece  # rows in order, y encoded, weights as in the source
     content: int = 0  # checksum of all rows
-    sections: dict[tuple[int, int], int] = {}  # noqa: RUF012  # checksums of the rows that this rank has read
 
     @property
     def n_rows(self) -> int:
@@ -59,20 +59,14 @@ class Summary(NamedTuple):
         return len(self.sample.index) == self.n_rows
 
 
-def survey(source: Source, seed: Any, real: bool = False) -> Summary:
-    """Read all rows once and summarise them.
+def survey(
+    source: Source, seed: Any, keep: range | None = None, real: bool = False, store: StoredRows | None = None
+) -> Survey:
+    """Survey the rows in `keep` (default all) in one pass, and write them to `store`.
 
-    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first.
-    With `real` targets there is one class, and the target is the last column.
-    """
-    found = survey_section(source, seed, real=real).summary()
-    return found._replace(sections={(0, found.n_rows): found.content})
-
-
-def survey_section(source: Source, seed: Any, keep: range | None = None, real: bool = False) -> Survey:
-    """Survey the rows in `keep` (default all) in one pass.
-
-    Surveys of consecutive sections, joined in order, equal the survey of the whole table.
+    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first. With
+    `real` targets there is one class, and the target is the last column. Surveys of consecutive sections, joined in order, equal
+    the survey of the whole table.
     """
     found, rng = Survey(), np.random.default_rng(seed)
     columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
@@ -84,7 +78,11 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, real: b
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
     for piece in prefetch(check_pieces(map(append_target, pieces) if real else pieces, names)):
         if len(piece.index):
-            found.add(piece, rng.random(len(piece.index)))
+            codes = found.add(piece, rng.random(len(piece.index)))
+            if store is not None and real:
+                store.add(piece._replace(X=piece.X[:, :-1]), piece.X[:, -1])
+            elif store is not None:
+                store.add(piece, codes)
     return found
 
 
@@ -99,13 +97,14 @@ class Survey:
         self.low = self.high = np.empty(0)
         self.sample = _Sample(SAMPLE_ROWS)
 
-    def add(self, piece: Piece, keys: Array) -> None:
-        """Add rows; the sample keeps those with the smallest random keys."""
+    def add(self, piece: Piece, keys: Array) -> NDArray[np.int64]:
+        """Add rows, and return the numbers of their classes; the sample keeps those with the smallest random keys."""
         values, place = np.unique(piece.y, return_inverse=True)
         codes = self._number_labels(values.tolist())[place.reshape(-1)]
         self.content = (self.content + sum_rows(piece, self.words[codes])) & MASK
         self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
         self.sample.add(piece._replace(y=codes), keys)
+        return codes
 
     def join(self, other: Survey) -> None:
         """Add the rows of another survey, which follow these."""

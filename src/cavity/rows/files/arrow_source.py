@@ -34,8 +34,6 @@ LAKES = {  # formats whose folders also have files of deleted rows, by a part of
 }
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 CHUNK_ROWS = 65_536
-LANES = 16  # row groups that a shuffled pass reads in parallel
-LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 
 
 class Arrow:
@@ -45,8 +43,6 @@ class Arrow:
     `learn` as one pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
     model, prepared as it does. With `labelled=False`, as for prediction, every label is 0.
     """
-
-    numbered = True
 
     def __init__(
         self,
@@ -89,14 +85,6 @@ class Arrow:
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         """Read these rows in order; opens only row groups that contain some of them."""
         yield from map(self._make_piece, self.fragments.chunks(size, rows))
-
-    @property
-    def lanes(self) -> int:
-        return max(2, min(LANES, LANE_COLUMNS // len(self.fragments.columns)))
-
-    def parts(self) -> list[range]:
-        """Return the row groups, or parts of large ones."""
-        return self.fragments.parts(self.lanes)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)

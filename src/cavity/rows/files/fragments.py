@@ -14,7 +14,6 @@ from cavity.rows.files.text_files import explain_errors
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
 REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
 ERRORS = (OSError, ValueError)  # pyarrow's derive from these
-MIN_PART_ROWS = 4096  # a part of a row group has at least this many rows
 
 
 class File(NamedTuple):
@@ -64,17 +63,6 @@ class Fragments:
                 "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
             )
         return File(fragment, name, kinds, groups)
-
-    def parts(self, least: int = 1) -> list[range]:
-        """Return the rows of each row group, in file order; cuts large ones to get at least about `least` parts."""
-        groups = [rows for _, _, rows in self._groups()]
-        cuts = max(1, -(-least // max(1, len(groups))))
-        sizes = [max(1, min(len(rows), MIN_PART_ROWS), -(-len(rows) // cuts)) for rows in groups]
-        return [
-            rows[s : s + size]
-            for rows, size in zip(groups, sizes, strict=True)
-            for s in range(0, len(rows), size)
-        ]
 
     def _groups(self) -> Iterator[tuple[File, int, range]]:
         """Yield file, number and rows of each row group."""

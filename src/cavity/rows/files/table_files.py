@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
+
+import numpy as np
 
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
-from cavity.rows.columns.column_kinds import simplify
+from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.batches.source import Piece
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.arrow_source import FORMATS, open_dataset
+from cavity.rows.files.arrow_source import FORMATS, open_dataset, to_floats
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
 from cavity.rows.files.text_files import TableFile as TableFile
@@ -23,7 +23,6 @@ PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
-SPOOL_PAGE = 32 << 10  # bytes
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
@@ -95,65 +94,22 @@ def _rows_per_chunk(n_columns: int) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
 
 
-@contextmanager
-def spool_table(table: TableFile, prepare: ColumnEncoder, more: Sequence[str]) -> Iterator[Location]:
-    """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
+class TableRows:
+    """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
 
-    The copy has the columns that `prepare` reads, and `more`, of the rows with a label.
-    """
-    if isinstance(table, Columnar) and not (prepare.target_ and prepare.target_.missing):
-        yield table.path
-        return
-    with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
-        path = Path(folder) / "rows.parquet"
-        try:
-            _write_copy(table, prepare, more, path)
-        except (OSError, import_pyarrow().ArrowException) as error:
-            raise BadInput(
-                f"a copy of {table.path} could not be written to {folder} ({error}): free disk space there, or set TMPDIR."
-            ) from error
-        yield path
+    def __init__(self, table: TableFile, prepare: ColumnEncoder, weight: str | None) -> None:
+        self.table, self.prepare, self.weight, self.names = table, prepare, weight, prepare.names
 
-
-def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], path: Path) -> None:
-    """Write a copy in Parquet with numeric columns as numbers.
-
-    Pages are small, because a shuffled pass keeps one page per column and lane in memory. Row groups are large, because
-    each open row group keeps the list of all row groups in memory.
-    """
-    import pyarrow.parquet as parquet
-
-    columns = [*prepare.inputs, *more]
-    types = table.types(columns)
-    parts = (
-        _labelled(prepare, chunk, copy_columns(chunk.table, columns, types))
-        for chunk in table.chunks(columns)
-    )
-    writer = None
-    try:
-        for group in _join_tables(parts, _rows_per_chunk(len(columns))):
-            writer = writer or parquet.ParquetWriter(path, group.schema, data_page_size=SPOOL_PAGE)
-            writer.write_table(group)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _labelled(prepare: ColumnEncoder, chunk: Chunk, cells: dict[str, Any]) -> Any:
-    cells |= {c.name: simplify(c, cells[c.name], chunk.first) for c in prepare.columns_}
-    part = import_pyarrow().table(cells)
-    if not (prepare.target_ and prepare.target_.missing):
-        return part
-    return part.filter(import_pyarrow().array(prepare.find_labelled(chunk)))
-
-
-def _join_tables(tables: Iterable[Any], least: int) -> Iterator[Any]:
-    """Concatenate consecutive tables until each has at least `least` rows."""
-    waiting: list[Any] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(part.num_rows for part in waiting) >= least:
-            yield import_pyarrow().concat_tables(waiting)
-            waiting.clear()
-    if waiting:
-        yield import_pyarrow().concat_tables(waiting)
+    def pieces(self, size: int) -> Iterator[Piece]:
+        target, first = self.prepare.target_, 0
+        assert target is not None
+        columns = [*self.prepare.inputs, target.name, *([self.weight] if self.weight else [])]
+        for whole in self.table.chunks(columns):
+            for start in range(0, whole.table.num_rows, size):
+                chunk = Chunk(whole.table.slice(start, size), whole.first + start, whole.where)
+                keep, X = self.prepare.find_labelled(chunk), self.prepare.encode(chunk)
+                kept = chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
+                weight = None if self.weight is None else to_floats(kept.table.column(self.weight))
+                index = np.arange(first, first + kept.table.num_rows)
+                yield Piece(index, X[keep], self.prepare.labels(kept), weight, chunk.where)
+                first += len(index)
