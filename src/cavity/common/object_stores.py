@@ -225,14 +225,6 @@ def remove(path: Location) -> None:
         filesystem.delete_file(name)
 
 
-def remove_folder(path: Location) -> None:
-    if isinstance(path, Path):
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    filesystem, name = locate(path)
-    filesystem.delete_dir(name)
-
-
 def count_bytes(path: Location) -> int:
     return path.stat().st_size if isinstance(path, Path) else int(_describe(path).size)
 

@@ -15,7 +15,6 @@ import numpy
 import torch
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
@@ -88,7 +87,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access, answer: bytes) -
     checks = [] if access.token is None else [Depends(_make_token_check(access.token))]
     protected = APIRouter(dependencies=checks)
     _add_service(protected, service)
-    _add_descriptions(protected, app, service, access)
+    _add_descriptions(protected, app, service)
     app.include_router(protected)
 
 
@@ -127,7 +126,7 @@ def _add_service(router: APIRouter, service: Service) -> None:
         return await _answer(service, request, Extras(uncertainty, novelty))
 
 
-def _add_descriptions(router: APIRouter, app: FastAPI, service: Service, access: Access) -> None:
+def _add_descriptions(router: APIRouter, app: FastAPI, service: Service) -> None:
     """Add what the page / needs to know, and what FastAPI would serve without a token."""
     about = trial.describe_model(service.model, service.limits)
 
@@ -138,11 +137,6 @@ def _add_descriptions(router: APIRouter, app: FastAPI, service: Service, access:
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:
         return describe(app, service.reader)
-
-    @router.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        page = trial.make_docs(describe(app, service.reader), about, access.token is not None)
-        return HTMLResponse(page, headers={"content-security-policy": trial.DOCS_POLICY})
 
 
 async def _answer(service: Service, request: Request, extras: Extras) -> Response:
