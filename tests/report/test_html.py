@@ -109,10 +109,10 @@ def test_everything_is_there(whole) -> None:
     names = {f["id"] for f in found.all("figure")}
     assert {f"figure-{n}" for n in ("learning", "calibration", "rejection", "dependence-0")} <= names
     card = found.text("th", "td")
-    for fact in ("Method", "auto", "Inducing points", "Kernel", "RBF(", "Size of the model", "Seed", "torch"):
+    for fact in ("Method", "auto", "inducing points", "Kernel", "RBF(", "Seed", "torch"):
         assert fact in card
     assert "training stopped after 4 epochs" in found.text("li") and clf.fit_warnings_
-    assert f"{clf.log_marginal_likelihood_:,.2f}" in card
+    assert f"{clf.log_marginal_likelihood_:.2f}" in card
     share = (clf.predict_novelty(table()[0]) > 0.95).mean()
     assert f"{share:.1%} of these rows are more unusual than 95%" in found.text("p") and "Novelty" in card
 
@@ -336,4 +336,4 @@ def test_the_page_names_any_method_and_its_options(method, tmp_path):
     X, y = load_iris(return_X_y=True)
     with without_warnings():
         clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
-    assert dict(describe_model(clf))["Method"] == str(method)
+    assert dict(describe_model(clf))["Method"].startswith(f"{method}, ")
