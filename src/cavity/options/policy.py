@@ -58,6 +58,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
+TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most, if its trees are more than the least
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
@@ -319,13 +320,18 @@ def plan_calibration(
         pools=members,
         linear=auto,
         networks=NETWORKS if auto else 0,
-        trees=TREES[effort if auto else "balanced"] if trees else 0,
+        trees=_count_trees(TREES[effort if auto else "balanced"], size.rows) if trees else 0,
         rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         groups=groups,
         why=_explain_calibration(config, how),
     )
+
+
+def _count_trees(most: int, rows: int) -> int:
+    """Return the trees of a forest: fewer on large tables, where one tree says more."""
+    return min(most, max(LEAST_TREES, TREE_ROWS // rows))
 
 
 def _explain_calibration(config: ClassifierConfig, how: str) -> dict[str, str]:
