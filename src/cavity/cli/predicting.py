@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections import Counter
@@ -20,14 +19,11 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, classify_type, copy_columns, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.model_file import read_result
-
-FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
@@ -35,7 +31,6 @@ def predict(
     data: str,
     out: Text,
     keep: list[str] | None,
-    spreadsheet: bool,
     uncertainty: bool,
     novelty: bool,
     device: Text,
@@ -53,7 +48,7 @@ def predict(
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
-    with open_writer(out, spreadsheet) as write:
+    with open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
@@ -89,21 +84,15 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 
 
 @contextmanager
-def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
-    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end.
-
-    `spreadsheet`: escape formulas.
-    """
+def open_writer(out: str | None) -> Iterator[Any]:
+    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
     suffix = ".csv" if out is None else PurePath(object_stores.get_name(as_path(out))).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
-    if spreadsheet and suffix != ".csv":
-        raise BadOption(f"--spreadsheet escapes texts of a CSV file, but --out {out} is a Parquet file.")
     temporary = None if out is None else _choose_temporary(as_path(out))
     writers: list[Any] = []
 
     def write(part: Any) -> None:
-        part = escape_formulas(part) if spreadsheet else part
         try:
             if not writers:
                 # one of them, since that of Parquet loads slowly
@@ -129,23 +118,6 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-
-
-def escape_formulas(table: Any) -> Any:
-    """Put an apostrophe before texts, and names of columns, that a spreadsheet would take for formulas. Numbers stay numbers."""
-    columns = {}
-    for name in table.column_names:
-        is_text = classify_type(table.schema.field(name).type) == "text"
-        cells = _escape_texts(get_column(table, name)) if is_text else table.column(name)
-        columns[f"'{name}" if re.match(FORMULA, name) else name] = cells
-    return import_pyarrow().table(columns)
-
-
-def _escape_texts(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    begins, number = (pc.match_substring_regex(column, pattern) for pattern in (FORMULA, NUMBER))
-    return pc.if_else(pc.and_not(begins, number), pc.binary_join_element_wise("'", column, ""), column)
 
 
 def _choose_temporary(out: Location) -> Path:
