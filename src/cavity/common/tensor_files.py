@@ -155,7 +155,7 @@ def _open(path: str | Path) -> Iterator[Any]:
                 name = copy.name
             elif not Path(path).is_file():
                 raise BadFile(f"{path} is not a file, and cannot be read.")
-            with open(name, "rb") as raw:
+            with Path(name).open("rb") as raw:
                 length = int.from_bytes(raw.read(8), "little")
                 if length <= Path(name).stat().st_size:
                     _check_length(length)

@@ -11,13 +11,13 @@ import torch
 
 from cavity.common.version import __version__
 from cavity.estimators.base import GPEstimator
+from cavity.estimators.fitted_view import describe_fit
 from cavity.saving.fact_list import list_facts
-from cavity.saving.model_file import describe
 
 
 def describe_model(model: GPEstimator) -> list[tuple[str, str]]:
     """Return what `cavity info` says of the model, its training time and seed, and the versions of packages."""
-    facts = [(name[0].upper() + name[1:], text) for name, text in list_facts(describe(model._record()))]
+    facts = [(name[0].upper() + name[1:], text) for name, text in list_facts(describe_fit(model))]
     if model.history_ and "seconds" in model.history_[-1]:
         facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
     versions = {"cavity": __version__, "Python": platform.python_version(), "torch": torch.__version__}
