@@ -186,9 +186,6 @@ def evaluate(
     group: Annotated[
         Text, _option("Column of groups, which intervals count (default: as in training).", "COL")
     ] = None,
-    importance: Annotated[
-        bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
-    ] = False,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
