@@ -50,7 +50,7 @@ BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
 # Rows that judge the model: folds that learn again, or a part of the rows. [48, 65]
-FOLDS = 3
+FOLDS = 3, 5  # at least and at most; models of more folds differ less from that of all rows
 FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
@@ -308,7 +308,10 @@ def plan_calibration(
     small = size.rows <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
-    parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    if how == "folds":
+        least, most = FOLDS
+        parts = max(least, min(most, FOLD_ROWS["fast"] // size.rows))
     if groups and how == "part":
         parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
