@@ -68,35 +68,21 @@ class Findings(NamedTuple):
         return None if self.scored is None or self.scored.truth is None else self.scored
 
 
-def find(model: Model, X: Any, y: Any, names: Any) -> Findings:
+def find(model: Model, X: Any, y: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
     prepare = fit.features.preparation
     target = None if prepare is None or prepare.target_ is None else prepare.target_.name
-    known = names if names is not None else getattr(model, "feature_names_in_", None)
-    scored = None
-    if X is not None:
-        scored = score_rows(model, name_columns(read_raw_rows(X, fit.features, fit.model), names), y)
-        known = scored.raw.names
+    scored = None if X is None else score_rows(model, read_raw_rows(X, fit.features, fit.model), y)
     return Findings(
         model,
         fit,
         target or ("the target" if fit.classes is None else "the label"),
         [format_label(c) for c in (() if fit.classes is None else fit.classes)],
-        [f"column {j}" for j in range(model.n_features_in_)] if known is None else list(map(str, known)),
+        list(find_columns(fit.features)[0]),
         scored,
         rank_columns(model, scored, y),
     )
-
-
-def name_columns(raw: RawRows, names: Any) -> RawRows:
-    """Replace the names of columns that are not prepared."""
-    if names is None or raw.table is not None:
-        return raw
-    found = tuple(map(str, names))
-    if len(found) != len(raw.names):
-        raise BadInput(f"names has {len(found)} entries for {len(raw.names)} columns: give one per column.")
-    return raw._replace(names=found)
 
 
 def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
