@@ -66,7 +66,7 @@ def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     assert found.how == clf.calibration_
     assert found.rows == 150
     assert abs(found.log_loss - true) < 2 * found.standard_error < 0.4
-    assert found.log_loss < found.baseline_log_loss - 0.15
+    assert found.baseline_log_loss - found.log_loss > (found.baseline_log_loss - true) / 3 > 0.05
     assert abs(found.accuracy - clf.score(new, labels)) < 0.1
     np.testing.assert_allclose(clf.class_prior_, np.bincount(y) / 150)
     assert "did not see" in str(found)

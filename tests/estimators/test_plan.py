@@ -37,7 +37,7 @@ def test_the_plan_says_what_and_why_in_aligned_columns(fitted):
     assert lines[0].startswith("Plan for 60 rows, 2 columns, 3 classes: about 1 s")
     points = next(line for line in lines if "inducing points" in line)
     assert points.split() == ["inducing", "points", "8", "per", "class", "given"]
-    assert any("3 folds" in line for line in lines) and "decision" not in str(fitted.plan_)
+    assert any("5 folds" in line for line in lines) and "decision" not in str(fitted.plan_)
     places = {line.index(choice.value) for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)}
     assert len(places) == 1
 
