@@ -68,10 +68,8 @@ def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     import torch
 
-    from cavity.saving.partial_fit_sums import describe_growing, growing_tensors
-
     packing, result = Packing(), record.result
-    growing, plan = resolve(result.growing), resolve(result.plan)
+    plan = resolve(result.plan)
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
@@ -91,7 +89,6 @@ def save(record: Record, path: str | Path) -> None:
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
-        "growing": describe_growing(growing),
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
@@ -111,9 +108,7 @@ def save(record: Record, path: str | Path) -> None:
     if result.rows is not None:
         arrays |= {f"rows.{name}": getattr(result.rows, name) for name in ARRAYS}
     tensors = {name: torch.tensor(a) for name, a in arrays.items()}
-    tensor_files.write(
-        path, record.kind, tensors | model_tensors(result.model) | growing_tensors(growing), meta
-    )
+    tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
 
 
 def describe(record: Record) -> dict[str, Any]:
@@ -212,7 +207,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         meta.get("class_prior"),
         meta.get("importance"),
     )
-    growing, plan = meta.get("growing"), meta.get("plan")
+    plan = meta.get("plan")
     return Result(
         model=model,
         features=features,
@@ -223,7 +218,6 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         relevance=read_relevance(arrays.get("feature_relevance"), features),
         warnings=tuple(meta.get("warnings") or ()),
         classes=classes,
-        growing=None if growing is None else Later(lambda: _restore_growing(arrays, meta, model)),
         units=read_units(meta.get("units")),
         rows=None if tol is None else _read_rows(arrays, tol, model),
         predicts_residual=residual,
@@ -234,12 +228,6 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         plan=None if plan is None else Later(lambda: _restore_plan(plan)),
         novelty=restore_novelty(meta.get("novelty")),
     )
-
-
-def _restore_growing(arrays: Arrays, meta: Meta, model: FittedModel) -> Any:
-    from cavity.saving.partial_fit_sums import restore_growing
-
-    return restore_growing(arrays, meta["growing"], model, meta["history"])
 
 
 def _restore_plan(plan: Meta) -> Any:
