@@ -88,12 +88,13 @@ class Arrow:
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
-        weight = None if self.weight is None else to_floats(table.column(self.weight))
-        if self.prepare is None:
-            X = np.column_stack([to_floats(table.column(name)) for name in self.names])
-        else:
-            X = self.prepare.encode(chunk, self.notes)
-        return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
+        with explain_errors(chunk.where, ERRORS):
+            weight = None if self.weight is None else to_floats(table.column(self.weight))
+            if self.prepare is None:
+                X = np.column_stack([to_floats(table.column(name)) for name in self.names])
+            else:
+                X = self.prepare.encode(chunk, self.notes)
+            return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
