@@ -274,7 +274,10 @@ def rewrite(folder, table):
     [
         (lambda d: (d / "part-1.parquet").unlink(), "No such file"),
         (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "x1"),
-        (lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))), "cannot be read"),
+        (
+            lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))),
+            "cannot be read",
+        ),
         (lambda d: rewrite(d, table(slice(100, 150))), "row group"),
         (lambda d: (d / "part-1.parquet").write_text("broken"), "cannot be read"),
     ],

@@ -122,8 +122,7 @@ class GPEstimator(BaseEstimator):
         Parameters
         ----------
         **params : dict
-            Argument values by name. `kernel__argument` turns `kernel=None` into `RBF()`, `training__argument` turns
-            `training=None` into `Training()`.
+            Argument values by name. Where `kernel` or `training` is None, an inner argument makes it `RBF()` or `Training()`.
 
         Returns
         -------
@@ -210,8 +209,7 @@ class GPEstimator(BaseEstimator):
     def to(self, device: Device) -> Self:
         """Move the fitted model to a device, in place.
 
-        After `fit` the model is on the device of the fit, and predictions are computed there. Pickles and model files do not depend
-        on the device. The argument `device`, which later fits use, stays as it is.
+        Predictions are computed there. The argument `device`, which later fits use, stays as it is.
 
         Parameters
         ----------
@@ -245,15 +243,13 @@ class GPEstimator(BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.
 
-        The file holds the arguments, the posterior with its inducing points, and what `partial_fit` adds to. It holds training
-        rows only if inducing points are not learnt, or if a GPRegressor predicts from its training rows ("nystrom", "cg");
-        `cavity info` says which. It does not hold callbacks, a RandomState, the code of your own kernel, or what `warm_start`
-        continues from.
+        It holds training rows only if inducing points are not learnt, or for "nystrom" and "cg"; `cavity info` says so. It does
+        not hold callbacks, a RandomState, the code of your own kernel, or what `warm_start` continues from.
 
         Parameters
         ----------
         path : str or Path
-            The file. It is written to a temporary file first and then renamed.
+            The file.
         """
         model_file.save(self._record(), path)
 
@@ -282,11 +278,8 @@ class GPEstimator(BaseEstimator):
     def predict_novelty(self, X: Rows) -> Array:
         """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
 
-        The number is the share of training rows that are more usual, where a row is unusual if the posterior variance of the
-        latent functions is large there. New rows like the training rows have values spread evenly over 0 to 1, so one in twenty
-        is above 0.95. The most unusual training row has 0.99; beyond it, the number grows to 1, where the model knows no more
-        than before training. It does not depend on labels or predictions. It sees only what the kernel sees: a shift in columns
-        of long lengthscale changes it little.
+        The number is the share of training rows with a smaller posterior variance of the latent functions: of new rows like the
+        training rows, one in twenty is above 0.95. At 1 the model knows no more than before training.
 
         Parameters
         ----------
@@ -330,8 +323,7 @@ class GPEstimator(BaseEstimator):
     ) -> HyperSamples:
         """Draw hyper-parameters from their posterior by NUTS, and average predictions over the draws.
 
-        The density is the "objective" of `history_`: log Z_q (the evidence or the bound) with converged sites, plus the log
-        prior. Needs the extra "mcmc".
+        The density is the "objective" of `history_` with converged sites. Needs the extra "mcmc".
 
         Parameters
         ----------
@@ -351,8 +343,8 @@ class GPEstimator(BaseEstimator):
         Returns
         -------
         HyperSamples
-            `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each, `acceptance`,
-            `divergences` and `warnings`. It predicts as the estimator does; `print` shows it as a table.
+            `draws` by name, arrays (chains, n_samples, ...), with `r_hat`, `ess`, `acceptance`, `divergences` and `warnings`. It
+            predicts as the estimator does.
         """
         import torch
 
@@ -377,11 +369,7 @@ class GPEstimator(BaseEstimator):
         """Estimate which columns matter: by how much the loss increases without the cells of one column.
 
         The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
-        used for training: on training rows, columns of noise that the model has memorised seem to matter.
-
-        Shuffling breaks the ties between columns: it says what the model reads, also if another column says the same. With
-        `conditional=True` a cell is replaced by cells of rows that are alike in the other columns: it says what would be lost
-        without the column. Two equal columns then have 0 each; as a group they keep what they tell.
+        used for training. Shuffling says what the model reads; `conditional=True` says what would be lost without the column.
 
         Parameters
         ----------
@@ -392,11 +380,9 @@ class GPEstimator(BaseEstimator):
         sample_weight : array-like of shape (n,) or None
             Weights of the rows.
         n_repeats : int
-            How often each column is shuffled, or how many rows that are alike replace its cells. Each time all rows are predicted
-            again.
+            How often each column is shuffled, or how many rows that are alike replace its cells.
         conditional : bool
-            True: the cells of a column are unknown, and the loss is that of the mean prediction over cells that the other columns
-            allow. A forest, fitted to X, finds them: give some hundreds of rows.
+            True: a cell is replaced by cells of rows that are alike in the other columns, found by a forest: give hundreds of rows.
         groups : None, "auto" or dict of str to columns
             Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`. "auto" joins
             columns whose rank correlation is above 0.7.
@@ -455,10 +441,8 @@ class GPEstimator(BaseEstimator):
     ) -> PartialDependence:
         """Compute how predictions depend on one column: the mean over rows in which all its cells are set to one value.
 
-        Intervals are those of this mean under the posterior of the latent functions: exact for a regressor; for a classifier
-        from 50 joint draws, as quantiles of a beta distribution. They say how well the model knows the mean,
-        not how much rows differ from it. Values are replaced one column at a time: if columns are strongly correlated, some rows
-        will be unlike any real row.
+        Intervals say how well the model knows this mean, not how much rows differ from it. If columns are strongly correlated,
+        some rows will be unlike any real row.
 
         Parameters
         ----------
@@ -467,8 +451,7 @@ class GPEstimator(BaseEstimator):
         column : str or int
             Name or number of a column of the table.
         n_values : int
-            At most so many values: quantiles from 2 % to 98 % of a number or date, the most frequent levels of a category. Missing
-            is one more value, if the training rows had missing cells in the column.
+            At most so many values: quantiles of a number or date, the most frequent levels of a category.
         n_rows : int
             Predictions are averaged over a random sample of so many rows.
         level : float
@@ -496,7 +479,6 @@ class GPEstimator(BaseEstimator):
 
         The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
         x' is the row with the background row's cell in that column; for a regressor, the same of predicted means, without logs.
-        Its expectation over rows and over their classes, if predictions are right, is `feature_importance_`.
 
         Parameters
         ----------
@@ -505,7 +487,7 @@ class GPEstimator(BaseEstimator):
         background : array-like of shape (m, D), or a frame
             Rows to compare with, such as the training rows.
         n_background : int
-            A random sample of so many background rows is used. Each makes one prediction per row and column.
+            A random sample of so many background rows is used.
         random_state : int, RandomState or None
             Random seed.
 

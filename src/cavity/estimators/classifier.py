@@ -50,38 +50,30 @@ N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 class GPClassifier(ClassifierMixin, GPEstimator):
     """Multi-class Gaussian process classification by expectation propagation.
 
-    There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
-    learnt together with the kernels. The label is the class with the largest latent value. Class probabilities are those of
-    this model, computed by quadrature: no one-versus-rest. With method="auto", one temperature calibrates them.
-
-    Most fits need no argument; `effort` is the first to try. docs/methods.md has the others by purpose.
+    One latent Gaussian process per class (one for two classes) with learnt inducing points; the class with the largest latent
+    value wins. Most fits need no argument; `effort` is the first to try, and docs/parameters.md says when to change the others.
 
     Parameters
     ----------
     method : str or cavity.methods.Method, default="auto"
-        "auto" (recommended: EP, or SEP if sites take more than 2 GB, with the kernel and prior named below), "ep", "sep",
-        "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
+        "auto" (EP, or SEP if sites take more than 2 GB), "ep", "sep", "rep", "pep", "gfitc", "vi" or "laplace"; or an object with
+        options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced"}
-        How much work method="auto" may take. "fast": a Gaussian process pooled with class frequencies, logistic regression and two
-        small networks; boosting above 2,000 rows. "balanced": more inducing points, boosting and extra trees at any size.
+        How much work method="auto" may take; "fast" has fewer inducing points, no trees, and boosting only above 2,000 rows.
     calibration : {"auto", None, "temperature"}
-        "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
-        source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
+        "temperature": class probabilities are softmax(w log p), with w fitted to rows that the model did not see. "auto": with
+        method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
-        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows. Far
-        from the training rows the Gaussian process predicts alone. "auto": with method="auto" and a table in memory, unless
-        calibration=None, class frequencies, logistic regression, small networks, boosting and extra trees; effort="fast" has no
-        trees, and boosting only above 2,000 rows. "trees": class frequencies, boosting and extra trees. Members whose weight
-        would be below 0.05 are left out.
+        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows. "auto":
+        with method="auto" and a table in memory, unless calibration=None, class frequencies, logistic regression, small networks,
+        boosting and extra trees. "trees": class frequencies, boosting and extra trees.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear(fades=True)`.
     n_inducing : "auto", int, or a fraction of the rows
-        Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows, at most 3 √N or
-        100. `plan_` has the number.
+        Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows.
     inducing : str, None or array
-        How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
-        them. None: one at every distinct row, not learnt (no sparsity).
+        "auto", "random", "kmeans", "per-class" or "greedy"; an array (M, D) or (C, M, D); None: every distinct row, not learnt.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto": 0.08, annealed).
     batch_size : "auto", None or int
@@ -90,18 +82,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches as many as the steps of the plan take, at least
         three.
     device : str or torch.device
-        "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to 1,000 rows of
-        three classes, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
+        "auto" (the GPU if there is one and the table is not small), "cpu", "cuda", "cuda:1". The fitted model predicts there.
     random_state : int, RandomState or None
         Random seed.
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
-        Factors on the weights of rows, by class. "balanced" gives every class the same weight: factors are H / n_c, with n_c the
-        weight of class c and H the harmonic mean of these weights.
+        Factors on the weights of rows, by class. "balanced" gives every class the same weight.
     training : None or cavity.Training
-        How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
-        `Training(tol=1e-3)`. Grid searches take `training__tol`.
+        What is learnt, optimiser, tolerance, early stopping, checkpoints, precision. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, or your own.
     verbose : int
@@ -126,10 +115,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     epsilon_ : float
         Share of random labels, for methods that have one.
     log_marginal_likelihood_ : float
-        log Z_q. With "rep", "gfitc", "laplace" and two classes it approximates the log marginal likelihood; variational methods
-        have a lower bound, which is also `elbo_`. The pairwise factors of "ep", "sep", "pep" and "auto" with three and more classes
-        are not probabilities: their value can be far below that of guessing, and compares only fits of one method to the same
-        rows. Compare models by `estimate_` or held-out rows. NaN if training stopped so early that the value would be above 0.
+        log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound with "vi". With "ep",
+        "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`. NaN if
+        training stopped so early that the value would be above 0.
     elbo_ : float
         Evidence lower bound, for variational methods.
     temperature_ : float
@@ -139,24 +127,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
     plan_ : Plan
-        What the fit decided, with reasons: device, kernel, number of inducing points, optimizer, batches, calibration, pool and
-        estimated seconds. `print` shows a table.
+        What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
-        How good the model is on new rows: log loss with its standard error, accuracy, and both for class frequencies alone. From
-        rows that neither the hyper-parameters nor the weights of the pool saw; `print` says which, and how far to trust it.
+        Log loss and accuracy on new rows, with errors, and those of class frequencies; `print` says how far to trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
-        Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
-        temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
-        available for a source, on several ranks, with validation_fraction, where the Gaussian process sees a sample, above
-        16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
+        Leave-one-out log-probabilities of the training rows of positive weight: each from the fitted model without that row's own
+        sites. Hyper-parameters saw the row, so they are too confident on small tables. Only after the `fit` of a table in memory
+        that the Gaussian process sees whole, of at most 16 million numbers.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: how much the model reads from it, the mean of
-        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows x and other rows b. Only if columns are
-        independent and predictions are right, the log loss increases by so much when the cell is unknown; of correlated columns,
-        each is given more than would be lost without it: see `explain(X, y, conditional=True)`. Columns of noise are near 0, and
-        values can be compared across kernels. Not after `partial_fit`.
+        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b))
+        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it: see
+        `explain(X, y, conditional=True)`. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_ : list of dict
@@ -227,38 +210,29 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> Self:
         """Fit the model.
 
-        X may be in memory, or a source that is read in pieces and never whole. One pass over a source gives the starting
-        values: exact column statistics and counts, the rest from a sample of 20,000 rows with all rows of rare classes.
+        X may be in memory, or a source that is read in pieces and never whole (docs/scale.md).
 
         Parameters
         ----------
         X : array-like of shape (N, D), a frame, or a source
-            Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
-            NaN in an array is a missing cell, too.
-            Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
-            arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
-            Sources: a .npy file or `numpy.memmap` with y an array or .npy file; with `target`, a Parquet or Arrow file, a folder or
-            a URI, a pyarrow dataset, table or reader, or any object with `__arrow_c_stream__` (readers and streams are read into
-            memory); a callable that returns an iterator of batches (X, y) or (X, y, weight), or an iterable of them that can be
-            iterated repeatedly.
+            Frames (pandas, polars, Arrow) may have categories, dates, texts and missing cells: `preparation_` makes features of
+            them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: a .npy file
+            or `numpy.memmap`; with `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
+            object with `__arrow_c_stream__`; batches (X, y) or (X, y, weight) from a callable, or an iterable of them.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows, with method="auto" to the bit; except in a table of categories whose equal
-            rows are different cases: there w rows are w cases, and a row of weight w is one.
+            A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
         eval_set : (X, y) or [(X, y)]
-            Validation rows of your own. Training stops after `patience` epochs without a smaller NLL on them, and the best state is
-            kept; the temperature and the weights of a pool come from them, too, so no other fits are needed. `history_` has their
-            NLL as "validation_nll".
+            Validation rows of your own: training stops after `patience` epochs without a smaller NLL on them, and temperature and
+            weights of the pool come from them. `history_` has "validation_nll".
         time_limit : float or None
-            Seconds for the whole fit, with calibration and pool. Stages that do not fit into it are shortened or left out, and
-            `fit_warnings_` says which. A fit may end later by the time of one step. `max_seconds` limits training alone.
+            Seconds for the whole fit. Stages that do not fit into it are shortened or left out, and `fit_warnings_` says which.
         groups : array-like of shape (N,) or None
-            Labels of any kind that say which rows belong together: those of one patient, machine or shop. New rows come from new
-            groups, so a group stays together in folds, held-out rows, `validation_fraction` and leave-one-out, and counts once in
-            the standard error of `estimate_`. For a table in memory and a single process; sources and `GPRegressor` have no groups.
+            Labels that say which rows belong together, such as those of one patient: a group stays together in folds, held-out rows
+            and leave-one-out, and counts once in the error of `estimate_`. For a table in memory and a single process.
 
         Returns
         -------
@@ -281,9 +255,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> Self:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
-        For methods "sep" and "auto", and `REP(sites="tied")`. The rows' sites are added to the sums, `batch_size` rows at a time
-        (50 by default; None: the whole call at once); then the hyper-parameters in `learn` take one step. After `fit` with the
-        same method, rows are added to that model. `log_marginal_likelihood_` and `history_` (one row per call) are estimates.
+        For methods "sep" and "auto", and `REP(sites="tied")`. Sites are added `batch_size` rows at a time (50 by default); then
+        the hyper-parameters in `learn` take one step. After `fit` with the same method, rows are added to that model.
 
         Parameters
         ----------
@@ -360,8 +333,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def suspect_labels(self, n: int | None = None) -> RankedRows:
         """Rank training rows by how unlikely their own label is given all other rows.
 
-        If a share ε of the labels is wrong, a label whose probability is below about ε is more likely wrong than right: look at
-        all rows below 0.01, or below your own guess of that share.
+        Look at all rows below 0.01, or below your own guess of the share of wrong labels.
 
         Parameters
         ----------
@@ -372,7 +344,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         -------
         RankedRows
             `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
-            each of these labels. Rows of weight 0 are not among them.
+            each of these labels.
         """
         most = None if n is None else whole("n", n, 1)
         log_p, loo = self.loo_log_proba_, self._result.loo
@@ -427,9 +399,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
-        They are right to 0.1 % down to probabilities of 1e-300. Among classes whose variances differ very much, a smaller one gets
-        an upper bound: its duel with the row's leader.
-
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
@@ -465,9 +434,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
-            Also what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow table
-            or dataset (with the features of the fit, by name; other columns are ignored), or batches with or without labels.
-            Memory then holds one block of rows and the result.
+            What `fit` takes, sources too: with the features of the fit, by name; memory holds one block of rows and the result.
 
         Returns
         -------
@@ -513,10 +480,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
-        `total` is the entropy of `predict_proba`. Aleatoric entropy would remain if the latent functions were known: noise, random
-        labels, softmax. Epistemic entropy is the mutual information of label and latent functions (BALD): what labels nearby
-        could teach. Both are computed for the Gaussian process and then scaled by one factor per row so that they add up to
-        `total`, also if a temperature or a pool changes the probabilities.
+        Aleatoric entropy would remain if the latent functions were known; epistemic entropy is the mutual information of label and
+        latent functions (BALD): what labels nearby could teach. They are those of the Gaussian process, scaled to add up to
+        `total`, the entropy of `predict_proba`.
 
         Parameters
         ----------
@@ -574,9 +540,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Returns
         -------
         Diagnosis
-            The model's log evidence with its standard error, the effective sample size, Pareto's k, and q's distance from the
-            posterior. `level` ("good", "usable", "unclear", "poor") follows from all of them and the dimension of q; `verdict`
-            says in a sentence what to do.
+            The model's log evidence with its standard error, the effective sample size, Pareto's k, q's distance from the
+            posterior, `level` ("good", "usable", "unclear", "poor"), and `verdict`, which says what to do.
         """
         import torch
 
