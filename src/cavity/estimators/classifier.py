@@ -73,7 +73,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     n_inducing : "auto", int, or a fraction of the rows
         Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows.
     inducing : str, None or array
-        "auto", "random", "kmeans", "per-class" or "greedy"; an array (M, D) or (C, M, D); None: every distinct row, not learnt.
+        "auto", "random", "kmeans" or "per-class"; an array (M, D) or (C, M, D); None: every distinct row, not learnt.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto": 0.08, annealed).
     batch_size : "auto", None or int

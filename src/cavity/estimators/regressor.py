@@ -52,7 +52,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     n_inducing : int, or a fraction of the rows
         Number of inducing points.
     inducing : str, None or array of shape (M, D)
-        "auto", "random", "kmeans" or "greedy"; None: every distinct row.
+        "auto", "random" or "kmeans"; None: every distinct row.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
     learning_rate, batch_size, max_epochs, device, random_state, warm_start : see GPClassifier
