@@ -9,45 +9,32 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common.namespaces import NUMPY
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, give_rows
+from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.judgements import Judges
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
-from cavity.explain.partial_dependence import Average
-from cavity.explain.permutation_importance import Losses
 from cavity.options.training import Training, read_training
-from cavity.options.value_checks import read_class_weight, whole
-from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
-from cavity.prediction.estimate import Estimate
-from cavity.prediction.pool import normalised
-from cavity.prediction.predict import predict_labels, predict_log_proba, predict_moments, predict_proba
-from cavity.prediction.ranked_rows import RankedRows, rank
+from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.explain.evidence_sampling import Diagnosis
     from cavity.options import ClassifierConfig
-    from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
-
-N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPClassifier(ClassifierMixin, GPEstimator):
+class GPClassifier(ClassifierMixin, Judges):
     """Multi-class Gaussian process classification by expectation propagation.
 
     One latent Gaussian process per class (one for two classes) with learnt inducing points; the class with the largest latent
@@ -98,34 +85,21 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of X, if it had names.
+    classes_, n_features_in_, feature_names_in_ : as in scikit-learn
+        Class labels, the number of columns of X, and their names if it had names.
     preparation_ : cavity.Preparation
         How columns become features, if the table had other columns than numbers, or missing cells.
-    kernel_ : Kernel
-        The kernel with learnt values.
-    inducing_points_ : ndarray of shape (C, M, D)
-        Inducing points in the units of X.
-    noise_ : ndarray of shape (C,)
-        Noise variances.
+    kernel_, inducing_points_, noise_ : Kernel, ndarray of shape (C, M, D), ndarray of shape (C,)
+        The kernel with learnt values, the inducing points in the units of X, and noise variances.
     epsilon_ : float
         Share of random labels, for methods that have one.
-    log_marginal_likelihood_ : float
-        log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound with "vi". With "ep",
-        "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`. NaN if
-        training stopped so early that the value would be above 0.
-    elbo_ : float
-        Evidence lower bound, for variational methods.
-    temperature_ : float
-        1/w, where probabilities are softmax(w log p); above 1 if the model was too confident. 1 without calibration.
-    calibration_ : str
-        How the temperature and the weights of the pool were found.
-    ensemble_weights_ : ndarray
-        Weight of the Gaussian process, then of each member of the pool.
+    log_marginal_likelihood_, elbo_ : float
+        log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound, also `elbo_`, with "vi".
+        With "ep", "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`.
+        NaN if training stopped so early that the value would be above 0.
+    temperature_, calibration_, ensemble_weights_ : float, str, ndarray
+        1/w, where probabilities are softmax(w log p), above 1 if the model was too confident; how it and the weights of the pool
+        were found; weight of the Gaussian process, then of each member of the pool.
     plan_ : Plan
         What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
@@ -142,12 +116,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         `explain(X, y, conditional=True)`. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
-    history_ : list of dict
-        One row per epoch.
-    n_epochs_ : int
-        Number of epochs.
-    fit_warnings_ : list of str
-        What the fit warned about.
+    history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
+        One row per epoch, the number of epochs, and what the fit warned about.
 
     Examples
     --------
@@ -298,104 +268,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.noise_ = model.noises
         self._set_optional("class_prior_", result.class_prior)
 
-    @property
-    def estimate_(self) -> Estimate:
-        """How good the model is on new rows, estimated from the rows of the fit."""
-        result = self._result if hasattr(self, "_result") else None
-        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
-            raise AttributeError(
-                "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
-                "read before save(), or comes from held-out rows."
-            )
-        if result.estimate is None:
-            assert result.loo is not None and result.class_prior is not None
-            loo = result.loo.sample()
-            log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
-            self._result = result._replace(estimate=found)
-            return found
-        assert isinstance(result.estimate, Estimate)
-        return result.estimate
-
-    @property
-    def loo_log_proba_(self) -> Array:
-        """Leave-one-out log-probabilities of the training rows."""
-        loo = None if not hasattr(self, "_result") else self._result.loo
-        if loo is None or not loo.complete:
-            raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
-                "fit again, without validation_fraction or with more time."
-            )
-        if self._loo_log_proba is None:
-            self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-        return self._loo_log_proba
-
-    def suspect_labels(self, n: int | None = None) -> RankedRows:
-        """Rank training rows by how unlikely their own label is given all other rows.
-
-        Look at all rows below 0.01, or below your own guess of the share of wrong labels.
-
-        Parameters
-        ----------
-        n : int or None
-            Return only the first n. With fewer rows it returns all of them and warns.
-
-        Returns
-        -------
-        RankedRows
-            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
-            each of these labels.
-        """
-        most = None if n is None else whole("n", n, 1)
-        log_p, loo = self.loo_log_proba_, self._result.loo
-        assert loo is not None
-        own = log_p[np.arange(len(loo.y)), loo.y]
-        found = rank(loo.rows, own, most)
-        return RankedRows(found.rows, np.exp(found.scores))
-
-    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
-        """Predict the latent values, noise included.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
-
-        Returns
-        -------
-        mean, variance : ndarray of shape (n, C)
-            (n, 1) for two classes.
-        """
-        return self._predict(X, predict_moments)
-
-    latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
-
-    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
-        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
-
-        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, D)
-            Rows with the features of the fit.
-        n : int
-            Number of draws.
-        random_state : int, RandomState or None
-            Random seed.
-
-        Returns
-        -------
-        ndarray of shape (n, n_rows, C)
-            (n, n_rows, 1) for two classes.
-        """
-        from cavity.prediction.draws import Normals, draw_latent
-
-        draws = whole("n", n, 1)
-        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
-        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
-        return np.asarray(f.cpu().numpy())
-
     def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
@@ -476,109 +348,3 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
             return float(super().score(to_host(X), labels, raw.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
-
-    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
-        """Split the entropy of each row's label into an aleatoric and an epistemic part.
-
-        Aleatoric entropy would remain if the latent functions were known; epistemic entropy is the mutual information of label and
-        latent functions (BALD): what labels nearby could teach. They are those of the Gaussian process, scaled to add up to
-        `total`, the entropy of `predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
-
-        Returns
-        -------
-        Uncertainty
-            Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
-        """
-        return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
-
-    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
-        """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, D), or a source
-            As for `predict`.
-        n : int or None
-            Return only the best n. With fewer rows it returns all of them and warns.
-
-        Returns
-        -------
-        RankedRows
-            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
-        """
-        most = None if n is None else whole("n", n, 1)
-        epistemic = self.predict_uncertainty(to_host(X)).epistemic
-        return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
-
-    def diagnose(
-        self,
-        X: Rows,
-        y: Column,
-        sample_weight: Column | None = None,
-        *,
-        n_samples: int = 1000,
-        random_state: Seed = 0,
-    ) -> Diagnosis:
-        """Estimate how far to trust this fit by importance sampling, with q as the proposal.
-
-        Needs the extra "diagnose".
-
-        Parameters
-        ----------
-        X, y, sample_weight : array-like
-            The rows of the fit.
-        n_samples : int
-            Number of samples.
-        random_state : int, RandomState or None
-            Random seed.
-
-        Returns
-        -------
-        Diagnosis
-            The model's log evidence with its standard error, the effective sample size, Pareto's k, q's distance from the
-            posterior, `level` ("good", "usable", "unclear", "poor"), and `verdict`, which says what to do.
-        """
-        import torch
-
-        from cavity.explain import evidence_sampling
-        from cavity.rows.labelled_tables import read_table_of_fit
-
-        features, class_weight = self._features(), read_class_weight(self.class_weight)
-        table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
-        n = whole("n_samples", n_samples, 25)
-        rng = check_random_state(random_state)
-        evidence = self.log_marginal_likelihood_
-        with torch.inference_mode(False):
-            model = self._fitted.to("cpu")
-            return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
-
-    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.labelled_tables import read_table_of_fit
-
-        table = read_table_of_fit(raw, None, self._features(), self.classes_)
-        own = np.arange(len(table.y)), table.y
-        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
-
-    def _predict_outcome(self, X: Array) -> Array:
-        return self.predict_log_proba(Prepared(X))
-
-    def _compare(self, own: Array, others: Array) -> Array:
-        return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
-
-    def _information(self, own: Array, others: Array) -> Array:
-        return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
-
-    def _average(self, seed: int) -> Average:
-        def average(groups: list[Array]) -> tuple[Array, Array]:
-            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
-            from cavity.prediction.draws import draw_log_proba
-
-            draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
-            return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
-
-        return average

@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, give_rows
+from cavity.estimators.base import GPEstimator
+from cavity.estimators.explanations import Array, give_rows
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
