@@ -7,7 +7,7 @@ per second. Resident memory comes from the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
-Goal: the 99 % quantile of /health at most 200 ms, of the mixed case 1 s, memory at most twice that of the idle server.
+Goal: the 99 % quantile of /health at most 500 ms, of the mixed case 1 s, memory at most twice that of the idle server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from serving import make_body, resident_mb, save_model, start_server
 
 CLIENTS, MIXED = 4, 120
-GOAL_MS, MIXED_MS, GOAL_RATIO = 200.0, 1000.0, 2.0
+GOAL_MS, MIXED_MS, GOAL_RATIO = 500.0, 1000.0, 2.0
 EVERY = 0.05  # seconds between questions for /health
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%s\r\n\r\n"
 

@@ -14,7 +14,6 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 if TYPE_CHECKING:
     from cavity import callbacks, distributed, export, kernels, likelihoods, methods, report
     from cavity.estimators import GPClassifier, GPRegressor, load
-    from cavity.export import autogluon as autogluon
     from cavity.options.training import Training
     from cavity.report import plots
     from cavity.rows.columns.preparation import Preparation
@@ -43,7 +42,6 @@ __all__ = [
 
 
 _MODULES = {  # modules that are attributes of `cavity`
-    "autogluon": "cavity.export.autogluon",
     "callbacks": "cavity.callbacks",
     "distributed": "cavity.distributed",
     "export": "cavity.export",

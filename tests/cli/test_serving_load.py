@@ -1,73 +1,122 @@
-"""Heavy requests: refused before they cost memory or time, and never in the way of others."""
+"""Heavy, slow and many requests: within limits, and never in the way of others."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import threading
-import tracemalloc
-from collections import Counter
+import time
 
 import httpx
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
+import uvicorn
+from fastapi import HTTPException
 
-from cavity.cli.models import Model
+from cavity.cli.models import Extras, Model
 from cavity.cli.serving import service
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.json_rows import parse_rows
-from cavity.cli.serving.requests import RowReader
+from cavity.cli.serving.requests import RowReader, parse_rows
+from cavity.cli.serving.server import Connection
 from cavity.cli.serving.settings import Limits
 from cavity.errors import BadInput
 from support import toy
 
 LOCAL = "http://localhost"
-HEAVY = 2 << 20  # characters
+LATE = 4.0  # on a busy machine
 
 
-@pytest.mark.parametrize(
-    "row, words",
-    [
-        ("[],", "must be"),
-        ("[1,1],", "too many rows"),
-        (f"[{'[],' * (HEAVY // 3)}1],", "row 1 is not valid JSON within"),
-        (f"[{'1,' * (HEAVY // 2)}1],", "row 1 is not valid JSON within"),
-        (f"{'[' * HEAVY}", "row 1 is not valid JSON within"),
-        ("{" + ",".join(f'"{i}":1' for i in range(HEAVY // 9)) + "},", "row 1 is not valid JSON within"),
-        (f'"{"x" * HEAVY}",', "row 1 is not valid JSON within"),
-    ],
-    ids=["empty rows", "rows", "nested", "cells", "brackets", "keys", "text"],
-)
-def test_a_heavy_body_is_refused_before_its_objects_are_built(toy_model, row, words):
-    """json.loads would need 20 to 60 times the size of these bodies, and hold the interpreter meanwhile."""
-    reader = RowReader(Model.open(toy_model), most_rows=1000)
-    body = f'{{"rows": [{row * (HEAVY // len(row) or 1)}0]}}'.encode()
-    tracemalloc.start()
-    with pytest.raises(BadInput, match=words):
-        reader.read(body, Counter())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2 * len(body)
+@contextlib.contextmanager
+def serve(app, **options):
+    config = uvicorn.Config(
+        app, port=0, http=Connection, log_level="error", timeout_graceful_shutdown=1, **options
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
-@pytest.mark.parametrize("space", ["", " ", "\r\n\t "])
-def test_rows_are_parsed_as_json_does(space):
-    rows = [
-        {"a": 'é [{,"\\', "b": None},
-        [],
-        {},
-        [1.5e3, True, "]"],
-        7,
-        "x",
-        [[{"a": []}]],
-        {"a": {"b": "\u2028"}},
-    ]
-    for encoding in ("utf-8", "utf-16", "utf-8-sig"):
-        separators = (f"{space},{space}", f"{space}:{space}")
-        body = space + json.dumps({"rows": rows}, separators=separators, ensure_ascii=bool(space)) + space
-        assert list(parse_rows(body.encode(encoding), len(rows))) == rows
-    for end in ("", "]", "]}}", "],}", "]} 1", '], "rows": [1]}', ",]}"):
-        with pytest.raises(BadInput, match=r"valid JSON|unknown key 'rows'"):
-            list(parse_rows(b'{"rows": [1' + end.encode(), 5))
+def read_head(line):
+    """The head of an answer and what came with it."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        part = line.recv(1 << 16)
+        assert part, found
+        found += part
+    return found
+
+
+@pytest.fixture
+def toy_service(toy_model, monkeypatch):
+    """A service that doubles cells, in blocks of 32 to 40 rows, and remembers the first cell of each block."""
+    made = service.Service(Model.open(toy_model), "digest", Limits(waiting=100_000))
+    made.blocks = []
+
+    def predict(model, block, extras):
+        made.blocks.append(block[0, 0])
+        if (block < 0).any():
+            raise ValueError("a bad row")
+        return {"probabilities": 2 * block}
+
+    monkeypatch.setattr(service, "predict_block", predict)
+    monkeypatch.setattr(service, "LARGEST", 40)
+    yield made
+    made.close()
+
+
+def rows(first, count):
+    return np.arange(first, first + count, dtype=float)[:, None]
+
+
+def test_requests_take_turns_and_one_that_fails_fails_alone(toy_service):
+    """A small request passes a large one, everyone gets their own rows, and nothing is left in the queue."""
+    tables = [rows(0, 20_000), rows(-500, 100), rows(50_000, 1), rows(60_000, 200)]
+
+    async def ask():
+        asked = [toy_service.predict(X, Extras(False, False)) for X in tables]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert isinstance(found[1], ValueError)
+    for i in (0, 2, 3):
+        np.testing.assert_array_equal(found[i]["probabilities"], 2 * tables[i])
+    assert toy_service.blocks.index(50_000) < 10 and toy_service.waiting == 0
+
+
+def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room(toy_service):
+    async def ask():
+        first = asyncio.ensure_future(toy_service.predict(rows(0, 90_000), Extras(False, False)))
+        await asyncio.sleep(0)
+        with pytest.raises(HTTPException, match="limit is 100000") as full:
+            await toy_service.predict(rows(0, 50_000), Extras(False, False))
+        assert full.value.status_code == 503 and int(full.value.headers["retry-after"]) >= 1
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert toy_service.waiting == 0
+        assert (
+            len((await toy_service.predict(rows(0, 150_000), Extras(False, False)))["probabilities"])
+            == 150_000
+        )
+
+    asyncio.run(ask())
+
+
+def test_rows_are_parsed_as_json_does():
+    rows = [{"a": 'é [{,"\\', "b": None}, [], {}, [1.5e3, True, "]"], 7, "x", [[{"a": []}]], {"a": "\u2028"}]
+    for ascii_only in (True, False):
+        assert parse_rows(json.dumps({"rows": rows}, ensure_ascii=ascii_only).encode(), len(rows)) == rows
+    for end in ("", "]", "]}}", "],}", "]} 1", '], "more": [1]}', ",]}", "[" * 5000):
+        with pytest.raises(BadInput, match=r"valid JSON|unknown key 'more'"):
+            parse_rows(b'{"rows": [1' + end.encode(), 5)
+    with pytest.raises(BadInput, match="too many rows"):
+        parse_rows(b'{"rows": [1, 2, 3]}', 2)
 
 
 def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
@@ -106,10 +155,38 @@ def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy
     assert sent[0]["status"] == 413 and b"100 bytes" in sent[1]["body"]
 
 
-def test_large_headers_are_refused(toy_model):
-    client = TestClient(make_app(Model.open(toy_model)), base_url=LOCAL)
-    assert client.get("/health", headers={"x": "y" * (15 << 10)}).status_code == 200
-    for much in ({"x": "y" * (16 << 10)}, {f"x{i}": "y" for i in range(4000)}):
-        got = client.get("/health", headers=much)
-        assert got.status_code == 431 and "16384 bytes" in got.json()["detail"]
-    assert client.get("/health?" + "a" * (16 << 10)).status_code == 431
+@pytest.mark.parametrize("length", [b"content-length: 4000000", b"transfer-encoding: chunked"])
+def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(toy_model, length):
+    head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    body = b" " * 4_000_000
+    if b"chunked" in length:
+        body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 4 + b"0\r\n\r\n"
+    with serve(make_app(Model.open(toy_model), Limits(bytes=250_000))) as address:
+        with socket.create_connection(address, LATE) as line:
+            line.sendall(head + length + b"\r\n\r\n" + body)
+            assert read_head(line).startswith(b"HTTP/1.1 413")
+
+
+def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_503(toy_model):
+    post = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+    health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    app = make_app(Model.open(toy_model), Limits(read_seconds=0.3))
+    with serve(app, limit_concurrency=3) as address:
+        with socket.create_connection(address, LATE) as line:
+            line.sendall(post)
+            assert read_head(line).startswith(b"HTTP/1.1 408")
+        with contextlib.ExitStack() as lines:
+            *_, last = [lines.enter_context(socket.create_connection(address, LATE)) for _ in range(3)]
+            last.sendall(health)
+            assert read_head(last).startswith(b"HTTP/1.1 503")
+        time.sleep(0.2)
+        with socket.create_connection(address, LATE) as line:
+            line.sendall(health)
+            assert read_head(line).startswith(b"HTTP/1.1 200")
+
+
+def test_a_large_header_is_refused(toy_model):
+    with serve(make_app(Model.open(toy_model)), h11_max_incomplete_event_size=16 << 10) as address:
+        with socket.create_connection(address, LATE) as line:
+            line.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (40 << 10) + b"\r\n\r\n")
+            assert read_head(line).startswith(b"HTTP/1.1 400")

@@ -261,7 +261,7 @@ def serve(
     most_rows: Annotated[int, _option("Maximum rows per request.", "N", min=1)] = 10_000,
     most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2 << 20,
     most_waiting: Annotated[int, _option("Maximum rows in the queue.", "N", min=1)] = 50_000,
-    read_seconds: Annotated[float, _option("Seconds for a client to send its request.", "S", min=0.1)] = 30.0,
+    read_seconds: Annotated[float, _option("Seconds for a client to send a body.", "S", min=0.1)] = 30.0,
     stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
 ) -> None:
     """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""

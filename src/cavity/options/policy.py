@@ -25,10 +25,10 @@ from cavity.options.value_checks import inducing_count, is_whole
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 # The budget of method="auto": multiplications of training per latent function, for at most MOST_BUDGETS of them. [65]
-BUDGET = {"fast": 1.5e9, "balanced": 1e10}
+BUDGET = {"fast": 1.5e9, "balanced": 5e9}
 MOST_BUDGETS = 8
 GPU_BUDGET = 300  # times that of a CPU
-STEP_COST = 6  # multiplications of a step that learns, per row, latent function and M²
+STEP_COST = 6  # M² + M D: measured multiplications of a step that learns, per row and latent function
 STEPS = {"fast": 150, "balanced": 250}  # what hyper-parameters need does not depend on the rows
 STEP_ROWS = 300
 RATE = 0.08  # of Adam in these steps; it is annealed
@@ -58,6 +58,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
+TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most, if its trees are more than the least
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
@@ -85,12 +86,10 @@ def count_points(config: Config, size: TableSize) -> int:
         return inducing_count(config.n_inducing, size.total)
     if not config.method.recommended:
         return papers.POINTS
-    # M (M + D) C multiplications per row and step
-    affordable = count_budget(config, size.latent) / (
-        STEP_COST * STEPS[config.effort] * STEP_ROWS * size.latent
-    )
-    half = size.columns / 2
-    points = int(math.sqrt(affordable + half**2) - half)
+    # 6 M² + D M = affordable
+    affordable = count_budget(config, size.latent) / (STEPS[config.effort] * STEP_ROWS * size.latent)
+    root = math.sqrt(size.columns**2 + 4 * STEP_COST * affordable)
+    points = int((root - size.columns) / (2 * STEP_COST))
     wanted = round(POINTS_PER_ROOT * math.sqrt(size.rows))
     return max(LEAST_POINTS, min(points, max(wanted, USUAL_POINTS)))
 
@@ -98,7 +97,7 @@ def count_points(config: Config, size: TableSize) -> int:
 def count_visits(config: Config, size: TableSize, M: int) -> int:
     """Return how many rows, each counted as often as it is visited, the steps of a budget can take."""
     M = max(M, LEAST_M)
-    return int(count_budget(config, size.latent) / (STEP_COST * size.latent * M * (M + size.columns)))
+    return int(count_budget(config, size.latent) / (size.latent * M * (STEP_COST * M + size.columns)))
 
 
 def count_seen(config: Config, size: TableSize) -> int:
@@ -321,13 +320,18 @@ def plan_calibration(
         pools=members,
         linear=auto,
         networks=NETWORKS if auto else 0,
-        trees=TREES[effort if auto else "balanced"] if trees else 0,
+        trees=_count_trees(TREES[effort if auto else "balanced"], size.rows) if trees else 0,
         rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         groups=groups,
         why=_explain_calibration(config, how),
     )
+
+
+def _count_trees(most: int, rows: int) -> int:
+    """Return the trees of a forest: fewer on large tables, where one tree says more."""
+    return min(most, max(LEAST_TREES, TREE_ROWS // rows))
 
 
 def _explain_calibration(config: ClassifierConfig, how: str) -> dict[str, str]:

@@ -5,37 +5,32 @@ Each function draws on the given axes, or on the current ones, and returns them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cavity.common.scoring import BINS, count_confusion
 from cavity.common.text_tables import shorten
-from cavity.errors import BadInput
-from cavity.report.calibration import match_labels, reliability
-from cavity.report.colours import COLOURS
-from cavity.report.region_plot import NAME_WIDTH, decision_regions, get_axes
-from cavity.report.selective import rejection
+from cavity.errors import BadInput, missing_extra
+from cavity.estimators.classifier import GPClassifier
+from cavity.estimators.fitted_view import view_fit
+from cavity.report.calibration import Array, reliability
+from cavity.report.colours import COLOURS, GREY, choose_colours
+from cavity.rows.frames import Prepared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "confusion_matrix",
-    "decision_regions",
-    "learning_curve",
-    "rejection_curve",
-    "relevance_bars",
-    "reliability_diagram",
-]
+__all__ = ["decision_regions", "reliability_diagram"]
 
-CELLS = 20  # a confusion matrix of more classes has no numbers in its cells
-BARS = 20  # number of most relevant columns to draw
+GRID = 120  # points per side of the grid on which regions are evaluated
+PALE = 0.55  # fraction of white in the colours of regions
+NAME_WIDTH, MOST_INSIDE = 16, 4  # letters of a class, and entries, of the legend inside the plot
+MOST_DOUBT = 0.95  # from which on there is no boundary
+USUAL = 95  # per cent of training rows that the model knows as well
 
 
 def reliability_diagram(
-    P: Any, y: Any, ax: Axes | None = None, *, label: str = "", colour: str = COLOURS[0], bins: int = BINS
+    P: Any, y: Any, ax: Axes | None = None, *, label: str = "", colour: str = COLOURS[0]
 ) -> Axes:
     """Draw accuracy against the probability of the predicted class, with one standard error.
 
@@ -51,8 +46,6 @@ def reliability_diagram(
         Axes to draw on, by default the current ones of pyplot.
     label, colour : str, optional
         Label for the legend, and colour.
-    bins : int, default=10
-        Number of equal bins of [0, 1].
 
     Returns
     -------
@@ -66,7 +59,7 @@ def reliability_diagram(
     >>> ax = Figure().subplots()
     >>> ax = plots.reliability_diagram([[0.9, 0.1], [0.3, 0.7]], [0, 0], ax, label="model")
     """
-    table, ax = reliability(P, y, bins), get_axes(ax)
+    table, ax = reliability(P, y), _get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="#999999", lw=1, ls=(0, (4, 3)), gid="diagonal", zorder=1)
     ax.plot(table.confidence[table.many], table.accuracy[table.many], color=colour, lw=1.4, zorder=3)
@@ -81,73 +74,28 @@ def reliability_diagram(
     return ax
 
 
-def learning_curve(
-    history: Sequence[Mapping[str, Any]],
-    ax: Axes | None = None,
-    *,
-    rows: int = 1,
-    against: str = "seconds",
-    label: str = "",
-    colour: str = COLOURS[0],
-    style: str = "-",
+def decision_regions(
+    clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: int = GRID, show_inducing: bool = False
 ) -> Axes:
-    """Draw the training objective against time or epochs.
+    """Draw class probabilities over the plane as mixed colours, with decision boundaries and rows.
+
+    A `GPClassifier` knows where it has seen nothing: there the colours fade to white, as the trees of its pool count less. The
+    legend names up to 16 classes, more than four of them beside the plot.
 
     Parameters
     ----------
-    history : list of dict
-        `history_` of a fitted estimator.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on, by default the current ones of pyplot.
-    rows : int, default=1
-        Number of training rows; the objective is divided by it.
-    against : {"seconds", "epoch"}, default="seconds"
-        Quantity of the horizontal axis.
-    label, colour, style : str, optional
-        Label for the legend, colour and style of the line.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from cavity import plots
-    >>> ax = Figure().subplots()
-    >>> history = [{"epoch": 1, "objective": -90.0}, {"epoch": 2, "objective": -40.0}]
-    >>> ax = plots.learning_curve(history, ax, against="epoch")
-    """
-    if not len(history) or against not in history[0]:
-        raise BadInput(f"history has no column {against!r}: give clf.history_ of a fitted estimator.")
-    ax = get_axes(ax)
-    x = np.array([row[against] for row in history], dtype=np.float64)
-    value = np.array([row["objective"] for row in history], dtype=np.float64) / rows
-    ax.plot(x, value, color=colour, ls=style, lw=1.8, label=label or None)
-    ax.set(xlabel=against, ylabel="objective per row" if rows != 1 else "objective")
-    return ax
-
-
-def confusion_matrix(
-    y: Any, predicted: Any, ax: Axes | None = None, *, labels: Any = None, colour: str = COLOURS[0]
-) -> Axes:
-    """Draw the confusion matrix: true classes vertically, predicted classes horizontally.
-
-    The shade is the fraction of the rows of the true class.
-
-    Parameters
-    ----------
+    clf : classifier
+        Fitted classifier of two features.
+    X : array-like of shape (n, 2)
+        Rows to draw. They also set the range of the plot. The columns of a frame name the axes.
     y : array-like of shape (n,)
-        True labels.
-    predicted : array-like of shape (n,)
-        Predicted labels.
+        Labels of the rows.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
-    labels : array-like, optional
-        Classes in the order to draw, by default all that occur.
-    colour : str, optional
-        Colour.
+    grid : int, default=120
+        Number of points per side of the grid on which probabilities are evaluated.
+    show_inducing : bool, default=False
+        Draw the inducing points of `clf` as crosses.
 
     Returns
     -------
@@ -157,117 +105,76 @@ def confusion_matrix(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from cavity import plots
-    >>> ax = Figure().subplots()
-    >>> ax = plots.confusion_matrix(["a", "b", "b"], ["a", "b", "a"], ax)
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, Training, plots
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[:, :2], y)
+    >>> ax = plots.decision_regions(clf, X[:, :2], y, Figure().subplots(), grid=20)
     """
-    y, predicted = np.asarray(y), np.asarray(predicted)
-    if y.ndim != 1 or y.shape != predicted.shape or not len(y):
-        raise BadInput(f"y has shape {y.shape}, predicted {predicted.shape}; both must be (n,), with n > 0.")
-    names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
-    ax, C = get_axes(ax), len(names)
-    counts = count_confusion(match_labels(y, names), match_labels(predicted, names), C)
-    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    from matplotlib.colors import LinearSegmentedColormap
-
-    shades = LinearSegmentedColormap.from_list("shades", ["#ffffff", colour])
-    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="equal", interpolation="nearest")
-    if C <= CELLS:
-        size = 9 if C <= 12 else 7
-        for i, j in np.argwhere(counts):
-            ink = "white" if share[i, j] > 0.55 else "#222222"
-            ax.text(j, i, f"{counts[i, j]}", ha="center", va="center", color=ink, fontsize=size)
-        ticks = [shorten(f"{name}", NAME_WIDTH) for name in names]
-        ax.set_xticks(range(C), ticks, rotation=90 if C > 5 else 0, parse_math=False)
-        ax.set_yticks(range(C), ticks, parse_math=False)
-    ax.grid(False)
-    ax.set(xlabel="predicted class", ylabel="true class")
+    names, X, y = getattr(X, "columns", None), np.asarray(X, dtype=np.float64), np.asarray(y)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise BadInput(f"decision regions need X with two columns, but X has shape {X.shape}.")
+    ax = _get_axes(ax)
+    low, high = X.min(0), X.max(0)
+    pad = 0.05 * np.where(high > low, high - low, 1.0)
+    across, up = np.linspace(low - pad, high + pad, grid).T
+    colours = choose_colours(len(clf.classes_))
+    _draw_probabilities(clf, across, up, colours, ax)
+    Z = getattr(clf, "inducing_points_", None) if show_inducing else None
+    if Z is not None and np.size(Z):
+        places = np.asarray(Z).reshape(-1, 2).T
+        ax.scatter(*places, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
+    for label, colour in zip(clf.classes_, colours, strict=True):
+        look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
+        ax.scatter(*X[y == label].T, **look, label=shorten(f"{label}", NAME_WIDTH).replace("$", r"\$"))
+    if len(colours) <= len(COLOURS):
+        beside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        where = beside if len(colours) > MOST_INSIDE else {"loc": "best"}
+        ax.legend(fontsize="small", framealpha=0.85, **where)
+    if names is not None:
+        ax.set_xlabel(f"{names[0]}", parse_math=False)
+        ax.set_ylabel(f"{names[1]}", parse_math=False)
+    ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
     return ax
 
 
-def relevance_bars(
-    relevance: Any, ax: Axes | None = None, *, names: Any = None, most: int = BARS, colour: str = COLOURS[0]
-) -> Axes:
-    """Draw the relevance of the columns as bars, the largest on top.
+def _draw_probabilities(clf: Any, across: Array, up: Array, colours: list[str], ax: Axes) -> None:
+    """Draw the classes as mixed colours on a grid, and the boundaries between them."""
+    from matplotlib.colors import to_rgb
 
-    Parameters
-    ----------
-    relevance : array-like of shape (D,)
-        `feature_relevance_` of a fitted estimator.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on, by default the current ones of pyplot.
-    names : array-like of shape (D,), optional
-        Names of the columns, by default their numbers.
-    most : int, default=20
-        Maximum number of bars.
-    colour : str, optional
-        Colour.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from cavity import plots
-    >>> ax = Figure().subplots()
-    >>> ax = plots.relevance_bars([0.7, 0.3], ax, names=["mass", "bill"])
-    """
-    if relevance is None:
-        raise BadInput("feature_relevance_ is None: the kernel has no lengthscales, so no relevance to draw.")
-    relevance = np.asarray(relevance, dtype=np.float64)
-    names = np.arange(relevance.size) if names is None else np.asarray(names)
-    if relevance.ndim != 1 or names.shape != relevance.shape:
-        shapes = f"relevance has shape {relevance.shape}, names {names.shape}"
-        raise BadInput(f"{shapes}; give one of each per column.")
-    ax = get_axes(ax)
-    best = np.argsort(-relevance, kind="stable")[:most][::-1]
-    ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)
-    ax.set_yticks(range(len(best)), [shorten(f"{names[k]}", 2 * NAME_WIDTH) for k in best], parse_math=False)
-    ax.set(xlim=(0, None), xlabel="relevance")
-    return ax
+    palette, shape = np.array([to_rgb(name) for name in colours]), (len(up), len(across), -1)
+    plane: Any = np.column_stack([axis.ravel() for axis in np.meshgrid(across, up)])
+    if isinstance(clf, GPClassifier):
+        plane = Prepared(plane)  # X is what `preparation_` makes of the rows, and its columns may have names
+    P = np.asarray(clf.predict_proba(plane))
+    doubt = np.broadcast_to(_find_doubt(clf, plane), (len(P), 1))
+    shades = P @ (palette + PALE * (1 - palette))
+    shades += (1 - shades) * doubt
+    extent = (across[0], across[-1], up[0], up[-1])
+    image = shades.clip(0, 1).reshape(shape)
+    ax.imshow(image, extent=extent, origin="lower", aspect="auto", interpolation="bilinear")
+    known = np.where(doubt < MOST_DOUBT, P, np.nan).reshape(shape)
+    for k in range(len(colours)):  # the zero line of the lead over the next class
+        lead = known[:, :, k] - np.delete(known, k, axis=2).max(2)
+        if (lead < 0).any() and (lead > 0).any():
+            ax.contour(across, up, lead, levels=[0.0], colors=GREY, linewidths=1.0, zorder=3)
 
 
-def rejection_curve(
-    P: Any,
-    y: Any,
-    ax: Axes | None = None,
-    *,
-    certainty: Any = None,
-    label: str = "",
-    colour: str = COLOURS[0],
-    style: str = "-",
-) -> Axes:
-    """Draw the error of the kept rows against the fraction of rejected rows, the least certain first.
+def _find_doubt(clf: Any, plane: Any) -> Any:
+    """Return 1 − g(x) of a pool's gate, [n 1]: 0 where f is known as well as at training rows, 1 where it is not known at all."""
+    novelty = view_fit(clf).novelty if isinstance(clf, GPClassifier) else None
+    if novelty is None or not (usual := novelty.quantiles[USUAL]) < 1:
+        return 0.0
+    u = clf.predict_latent(plane)[1] @ novelty.scale[:, None]
+    return ((u - usual) / (1 - usual)).clip(0, 1)
 
-    Parameters
-    ----------
-    P, y : array-like
-        As for `reliability_diagram`.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on, by default the current ones of pyplot.
-    certainty : array-like of shape (n,), optional
-        Certainty of each row, by default the probability of the predicted class.
-    label, colour, style : str, optional
-        Label for the legend, colour and style of the line.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from cavity import plots
-    >>> ax = Figure().subplots()
-    >>> ax = plots.rejection_curve([[0.9, 0.1], [0.6, 0.4]], [0, 1], ax)
-    """
-    curve, ax = rejection(P, y, certainty), get_axes(ax)
-    x, error = np.append(curve.rejected, 1.0), np.append(curve.error, curve.error[-1])
-    ax.plot(x, error, drawstyle="steps-post", color=colour, ls=style, lw=1.6, label=label or None)
-    ax.set(xlim=(0, 1), ylim=(0, None), ylabel="error of the kept rows")
-    ax.set(xlabel="fraction of rejected rows, least certain first")
-    return ax
+def _get_axes(ax: Axes | None) -> Axes:
+    """Return the given axes, or the current ones of pyplot."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise missing_extra("matplotlib", "plot") from None
+    return pyplot.gca()

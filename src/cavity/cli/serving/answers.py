@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, create_model
+from pydantic_core import to_json
 
 from cavity.cli.models import Extras, Model
-from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.common.text_tables import format_label
 from cavity.common.version import __version__
 from cavity.errors import CavityError
 
-CELLS_AT_A_TIME = 4096  # formatted within a few milliseconds
-ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+Array = NDArray[np.float64]
+Columns = dict[str, Array]  # of a prediction, one entry per row
 ENTROPIES = ("total", "aleatoric", "epistemic")
 NUMBERS = {
     "mean": "Mean per row.",
@@ -94,25 +93,12 @@ def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str
         message = "the model has no finite prediction for this row: correct it, or leave it out."
         wrong = np.flatnonzero(~finite)[:20]
         raise BadRows([CellError(row=int(i) + 1, column=None, message=message) for i in wrong])
-    parts: dict[str, bytes] = {}
+    answer: dict[str, Any] = {name: column.tolist() for name, column in found.items()}
     if model.classes is not None:
         classes = np.array([format_label(c) for c in model.classes])
         labels = classes[found["probabilities"].argmax(1)]
-        parts = {"labels": format_list(labels), "classes": format_list(classes)}
-    parts |= {name: format_list(column) for name, column in found.items()}
-    parts |= {"notes": encode_json(notes), "model": encode_json(digest)}
-    return b"{" + b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items()) + b"}"
-
-
-def format_list(column: NDArray[Any]) -> bytes:
-    """Format an array as JSON, some rows at a time: json holds the interpreter during a call, and /health waits."""
-    step = max(1, CELLS_AT_A_TIME * len(column) // column.size)
-    pieces = (encode_json(column[i : i + step].tolist())[1:-1] for i in range(0, len(column), step))
-    return b"[" + b",".join(pieces) + b"]"
-
-
-def encode_json(value: Any) -> bytes:
-    return ENCODER.encode(value).encode()
+        answer = {"labels": labels.tolist(), "classes": classes.tolist()} | answer
+    return to_json(answer | {"notes": notes, "model": digest})
 
 
 def format_refusal(error: CavityError) -> bytes:

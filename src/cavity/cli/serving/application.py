@@ -6,11 +6,9 @@ import asyncio
 import hmac
 import logging
 import platform
-import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import numpy
@@ -27,30 +25,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
 from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
-from cavity.cli.serving.batching import Full
-from cavity.cli.serving.deadlines import make_answer
-from cavity.cli.serving.metrics import COUNT, COUNTED, HEALTH
 from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.service import Service
-from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
+from cavity.cli.serving.settings import Access, Limits
 from cavity.common.text_tables import format_label
 from cavity.common.version import __version__
 from cavity.errors import CavityError
 
-DRAINED = 16  # times the largest body: bytes that are read and dropped after a refusal
-BODY_HEADERS = (b"content-length", b"transfer-encoding")
-ASKS_HEALTH = re.compile(
-    rb"(?P<method>GET|HEAD) /health HTTP/1\.[01]\r\n(?:[^\r\n]++\r\n)*?(?i:host): *(?P<host>[^\r\n]+?) *\r\n(?:[^\r\n]++\r\n)*+\r\n"
-)
-STOPPING = "stopping"  # key of a request's state: nobody waits for the rest of its body
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 REFUSALS = {
     401: "The token is missing or wrong.",
-    408: "The request did not arrive in time.",
+    408: "The body did not arrive in time.",
     413: "The request has too many bytes.",
     415: "The content type is not application/json.",
     422: "Rows or cells cannot be used.",
-    431: "The header has too many bytes.",
     503: "The queue is full; Retry-After says when to try again.",
 }
 
@@ -67,9 +55,8 @@ def make_app(
     health = Health(model=digest, versions=versions).model_dump_json().encode()
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        # for connections, which answer /health and their own refusals
-        yield {COUNT: service.metrics.count, HEALTH: partial(_answer_health, health, service, access)}
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
         service.close()
 
     app = FastAPI(
@@ -167,10 +154,7 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED)
     except asyncio.CancelledError:  # the server stops, and its deadline is over
-        request.scope.setdefault("state", {})[STOPPING] = True
         raise HTTPException(503, "the server is stopping: try again.", {"retry-after": "1"}) from None
-    except Full as error:
-        raise HTTPException(503, str(error), {"retry-after": str(error.seconds)}) from None
     except CavityError as error:
         return Response(format_refusal(error), 422, media_type="application/json")
     except HTTPException:
@@ -178,17 +162,6 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
     except Exception:  # formatted here, so that it is counted and names the model, as every answer does
         logging.getLogger("uvicorn.error").exception("a prediction failed")
         raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
-
-
-def _answer_health(answer: bytes, service: Service, access: Access, data: bytes) -> bytes | None:
-    """Answer a whole request for /health; None if the bytes are something else, which the application reads."""
-    found = ASKS_HEALTH.fullmatch(data)
-    if found is None or not access.allows(found["host"].decode("latin-1")):
-        return None
-    service.metrics.count("/health", 200, 0.0)
-    headers = b"".join(b"%s: %s\r\n" % pair for pair in make_headers(service.digest))
-    whole = make_answer(200, answer, headers)
-    return whole.removesuffix(answer) if found["method"] == b"HEAD" else whole
 
 
 def _refuse(status: int, detail: str, headers: Any = None) -> Response:
@@ -220,56 +193,32 @@ def _make_token_check(token: str) -> Any:
 
 
 class Observer:
-    """Middleware that checks hosts and headers, counts requests, and adds the model's identity to every answer."""
+    """Middleware that checks hosts, counts requests, and adds to every answer the model's identity and that a browser must not
+    guess types."""
 
     def __init__(self, app: ASGIApp, service: Service, access: Access) -> None:
         self._app, self._metrics, self._access = app, service.metrics, access
-        self._most = DRAINED * service.limits.bytes
-        self._headers = make_headers(service.digest)
+        version, model = __version__.encode(), service.digest.encode()
+        self._headers = [(b"cavity-version", version), (b"cavity-model", model)]
+        self._headers.append((b"x-content-type-options", b"nosniff"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun, more = time.perf_counter(), any(name in BODY_HEADERS for name, _ in scope["headers"])
-
-        async def receive_observed() -> Message:
-            nonlocal more
-            message = await receive()
-            more = message.get("more_body", False)
-            return message
+        begun = time.perf_counter()
 
         async def send_observed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
-                if COUNTED not in scope.get("state", ()):
-                    self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
-            elif (
-                more and STOPPING not in scope.get("state", ())
-            ):  # the connection ends with the answer, and unread bytes would reset it before the answer arrives
-                await send({**message, "more_body": True})
-                size = 0
-                while more and size < self._most:
-                    size += len((await receive_observed()).get("body", b""))
-                message = {"type": "http.response.body"}
+                self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
             await send(message)
 
-        # h11's own limit counts only headers that arrive in several pieces.
-        fields = (part for pair in scope["headers"] for part in pair)
-        head = (scope["raw_path"], scope["query_string"], *fields)
         app = self._app
-        if sum(map(len, head)) > HEADER_BYTES:
-            app = _refuse(431, f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
-        elif not self._access.allows(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
+        if not self._access.allows(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
             app = _refuse(
                 400, "the server does not answer under this host name: start it with --allowed-host."
             )
-        await app(scope, receive_observed, send_observed)
-
-
-def make_headers(digest: str) -> list[tuple[bytes, bytes]]:
-    """Make the headers of every answer: the model's identity, and that a browser must not guess types."""
-    version, model = __version__.encode(), digest.encode()
-    return [(b"cavity-version", version), (b"cavity-model", model), (b"x-content-type-options", b"nosniff")]
+        await app(scope, receive, send_observed)
 
 
 def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic_core import from_json
 
 from cavity.cli.models import Model
-from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
 from cavity.rows.columns.column_kinds import Number, Unchanged
@@ -59,7 +59,6 @@ class RowReader:
         if prepare is not None:
             self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in prepare.columns_}
             row = make_row_model(prepare) | row if self._takes_lists else make_row_model(prepare)
-        self._most_characters = ROW_CHARACTERS + sum(2 * len(name) + 64 for name in self.names)
         self.Body = create_model(
             "PredictRequest",
             __config__=ConfigDict(extra="forbid"),
@@ -69,7 +68,7 @@ class RowReader:
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
         rows, errors = list[list[Any]](), list[CellError]()
-        for number, row in enumerate(parse_rows(body, self.most_rows, self._most_characters), 1):
+        for number, row in enumerate(parse_rows(body, self.most_rows), 1):
             try:
                 rows.append(self._read_row(number, row))
             except BadRows as error:
@@ -127,6 +126,23 @@ class RowReader:
             return f"each row must be {numbers}; /schema describes the columns."
         either = f", or {numbers}" if self._takes_lists else ""
         return f"each row must be an object by column name{either}; /schema lists the columns."
+
+
+def parse_rows(body: bytes, most_rows: int) -> list[Any]:
+    """Parse the rows of `{"rows": [...]}`. The parser limits the depth, and refuses halves of characters."""
+    try:
+        found = from_json(body)
+    except ValueError as error:
+        raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
+    rows = found.get("rows") if isinstance(found, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise BadInput('the request has no rows: send {"rows": [...]} with one object or list per row.')
+    if len(found) > 1:
+        unknown = next(key for key in found if key != "rows")
+        raise BadInput(f'the request has the unknown key {unknown!r:.60}: it may have "rows" only.')
+    if len(rows) > most_rows:
+        raise BadInput(f"the request has too many rows, the limit is {most_rows}: send fewer rows at a time.")
+    return rows
 
 
 def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) -> Any:

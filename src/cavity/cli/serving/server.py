@@ -8,23 +8,39 @@ import json
 import os
 import socket
 import sys
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import torch
 import typer
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.deadlines import DeadlineProtocol
-from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
 from cavity.cli.terminal import Interrupts, Terminal, Text
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
+YOUNG_OBJECTS = 1_000_000  # that may be made before a collection of garbage: those of a whole body
+READ_BYTES = 4 << 10  # at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, which reads a few bytes at a time, so that none keeps the others waiting."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        with suppress(AttributeError):  # only asyncio's own transports have it
+            transport.max_size = READ_BYTES
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # otherwise the application would answer, too
+        super().send_400_response(msg)
 
 
 def serve(
@@ -42,7 +58,8 @@ def serve(
     terminal: Terminal,
 ) -> None:
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
-    limits, access = Limits(most_rows, most_bytes, most_waiting), make_access(host, allowed_host or [])
+    limits = Limits(most_rows, most_bytes, most_waiting, read_seconds)
+    access = make_access(host, allowed_host or [])
     check_port(host, port)
     app: Any = make_served_app(model, device, limits, access)
     if workers > 1:  # they learn from the environment what to serve; the token is there already
@@ -59,8 +76,9 @@ def serve(
             workers=workers,
             log_level="info",
             server_header=False,
-            http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
             ws="none",
+            http=Connection,
+            limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=stop_seconds,
             h11_max_incomplete_event_size=HEADER_BYTES,
         )
@@ -78,6 +96,7 @@ def make_served_app(path: str, device: Text, limits: Limits, access: Access) -> 
     # a second, and a thread that computes gives way only after an interval, each time that the loop needs it.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     sys.setswitchinterval(SWITCH_SECONDS)
     return app
 

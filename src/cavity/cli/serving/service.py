@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
 from cavity.cli.models import Extras, Model
-from cavity.cli.serving.answers import format_answer, predict_block
-from cavity.cli.serving.batching import Batcher, Full
+from cavity.cli.serving.answers import Array, Columns, format_answer, predict_block
 from cavity.cli.serving.metrics import Metrics
 from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.settings import Limits
@@ -21,16 +22,22 @@ from cavity.common.version import __version__
 
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
 CELL_BYTES = 20  # of a number in JSON
+BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one block before its turn
+SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
+THREADS = 2  # that predict: one computes while the other is in Python
+MOST_RETRY_SECONDS = 60
 
 
 class Service:
     def __init__(self, model: Model, digest: str, limits: Limits) -> None:
         self.model, self.digest, self.limits = model, digest, limits
         self.reader = RowReader(model, limits.rows)
-        self.batcher = Batcher(partial(predict_block, model), limits.waiting)
-        self.metrics = Metrics(lambda: self.batcher.waiting, digest, __version__)
-        self._thread = ThreadPoolExecutor(1, "cavity-json")  # more would only wait for each other
+        self.metrics = Metrics(lambda: self.waiting, digest, __version__)
+        self.waiting = 0  # rows that are received but not yet predicted
         self._held = 0  # bytes that are received but not yet parsed
+        self._rows_per_second = FIRST / BLOCK_SECONDS
+        self._formats = ThreadPoolExecutor(1, "cavity-json")  # more would only wait for each other
+        self._predicts = ThreadPoolExecutor(THREADS, "cavity-predict")
 
     async def answer(self, request: Request, extras: Extras) -> bytes:
         """Read a request, predict its rows, and return the answer as JSON."""
@@ -41,32 +48,71 @@ class Service:
             X = await self._call(len(body), self.reader.read, body, notes)
         finally:
             self._held -= sum(map(len, parts))
-        found = await self._unless_left(request, self.batcher.predict(X, extras))
+        found = await self._unless_left(request, self.predict(X, extras))
         self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
         answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
         return answer
 
+    async def predict(self, X: Array, extras: Extras) -> Columns:
+        """Predict rows in blocks, which take turns with those of other requests. Refuses them if too many rows wait."""
+        if self.waiting and self.waiting + len(X) > self.limits.waiting:
+            raise self._make_refusal(
+                f"{self.waiting} rows are waiting, and the limit is {self.limits.waiting}"
+            )
+        self.waiting += len(X)
+        found, done = list[Columns](), 0
+        try:
+            while done < len(X):
+                size = int(np.clip(BLOCK_SECONDS * self._rows_per_second, SMALLEST, LARGEST))
+                block = X[done : done + size]
+                loop = asyncio.get_running_loop()
+                found.append(await loop.run_in_executor(self._predicts, self._predict_block, block, extras))
+                done += len(block)
+                self.waiting -= len(block)
+        finally:
+            self.waiting -= len(X) - done
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+    def _predict_block(self, block: Array, extras: Extras) -> Columns:
+        begun = time.perf_counter()
+        found = predict_block(self.model, block, extras)
+        if len(block) >= SMALLEST:  # of fewer rows, the time is that of the call
+            self._rows_per_second = len(block) / max(time.perf_counter() - begun, 1e-9)
+        return found
+
     async def _call(self, size: int, work: Any, *args: Any) -> Any:
         """Parse or format `size` bytes: at once if they are few, so that they do not wait for large ones in the thread."""
         if size <= SMALL_BYTES:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._formats, work, *args)
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
-        """Receive the body of a request, within the limits of one request and of all together."""
+        """Receive the body of a request in time, within the limits of one request and of all together."""
         size, most = 0, self.limits.bytes
         too_large = HTTPException(413, f"the request is larger than {most} bytes: send fewer rows at a time.")
         if int(request.headers.get("content-length", 0)) > most:
             raise too_large
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            self._held += len(part)
-            if size > most:
-                raise too_large
-            if self._held > self.limits.held_bytes:
-                raise Full(f"requests of {self._held} bytes are arriving", self.batcher.retry_seconds)
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                async for part in request.stream():
+                    parts.append(part)
+                    size += len(part)
+                    self._held += len(part)
+                    if size > most:
+                        raise too_large
+                    if self._held > self.limits.held_bytes:
+                        raise self._make_refusal(f"requests of {self._held} bytes are arriving")
+        except TimeoutError:
+            raise HTTPException(
+                408, f"the body did not arrive within {self.limits.read_seconds:g} s."
+            ) from None
+
+    def _make_refusal(self, what: str) -> HTTPException:
+        """Return the refusal of a busy server, which says when the rows in the queue are predicted, as far as known."""
+        seconds = min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
+        text = f"the server is busy: {what}. Try again in {seconds} s."
+        return HTTPException(503, text, {"retry-after": f"{seconds}"})
 
     async def _unless_left(self, request: Request, work: Any) -> Any:
         """Return the result of `work`; cancel it if the client disconnects first."""
@@ -82,8 +128,8 @@ class Service:
 
     def close(self) -> None:
         """Let the threads end after what they are doing."""
-        self.batcher.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._predicts, self._formats):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def _wait_until_left(request: Request) -> None:

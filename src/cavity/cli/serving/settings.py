@@ -12,8 +12,7 @@ from cavity.errors import BadOption
 TOKEN = "CAVITY_TOKEN"  # environment variable
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
 ANY_ADDRESS = ("0.0.0.0", "::")  # addresses to listen on, which no client sends as Host
-HEADER_SECONDS = 10.0  # a header is small: it has this long, or the deadline of the body if that is shorter
-CONNECTIONS = 500  # open at a time; more requests are answered with 503
+CONNECTIONS = 500  # open at a time; uvicorn answers more requests with 503
 HEADER_BYTES = 16 << 10
 HOST_NAME = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?|\[?[0-9A-Fa-f]*(:[0-9A-Fa-f]*){2,7}\]?", re.ASCII)
 
@@ -24,6 +23,7 @@ class Limits(NamedTuple):
     rows: int = 10_000
     bytes: int = 2 << 20
     waiting: int = 50_000  # rows of all requests in the queue
+    read_seconds: float = 30.0  # for a client to send a body
 
     @property
     def held_bytes(self) -> int:

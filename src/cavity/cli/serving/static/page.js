@@ -19,7 +19,7 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const percent = (p) => (p > 0.9995 && p < 1 ? "> 99.9%" : p > 0 && p < 0.0005 ? "< 0.1%" : `${(100 * p).toFixed(1)}%`);
-const short = (x) => (x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e6) ? String(Number(x.toPrecision(4))) : x.toExponential(2));
+const short = (x) => (x === 0 || (Math.abs(x) >= 1e-4 && Math.abs(x) < 1e6) ? String(Number(x.toPrecision(4))) : x.toExponential(2));
 const colour = (k) => `var(--c${k % 16})`;
 const width = (share) => ({ width: `${100 * Math.min(1, Math.max(0, share))}%` });
 
