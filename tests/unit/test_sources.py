@@ -472,9 +472,9 @@ def spoilt(value, column=1):
     [
         (piece(spoilt(np.nan)), ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"]),
         (piece(spoilt(np.inf, 0)), ["'width'", "1 infinite"]),
-        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["label is missing", "part-1.parquet"]),
-        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["label is missing in 1"]),
-        (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "2.5"]),
+        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["NaN or None in 1 rows", "part-1.parquet"]),
+        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["NaN or infinity in 1 rows"]),
+        (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
         (piece(y=np.array([0, 1])), ["one label per row"]),
         (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),

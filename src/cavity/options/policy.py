@@ -58,7 +58,10 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
-TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most, if its trees are more than the least
+TREE_ROWS, LEAST_TREES = (
+    1_000_000,
+    25,
+)  # rows × trees of a forest, at most, if its trees are more than the least
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
