@@ -86,8 +86,8 @@ def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
         if not np.isfinite(piece.X).all():
             bad = describe_bad_cells(piece.X, names, "missing or NaN")
             raise BadInput(
-                f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. Later rows were not read. Fill in these cells "
-                "or remove these rows, and write the files again."
+                f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. Later rows were not read. Fill in these "
+                "cells or remove these rows, and write the files again."
             )
         if len(piece.y):
             try:
