@@ -19,13 +19,12 @@ from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import resolve_device
-from cavity.prediction.blocks import predict_blocks
+from cavity.prediction.blocks import Results, predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
-from cavity.rows.foreign_arrays import Results
 from cavity.rows.validation import Features
 from cavity.saving import model_file
 from cavity.saving.model_file import Record

@@ -25,7 +25,7 @@ from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
-from cavity.rows.foreign_arrays import follow, to_host
+from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import check_rows
 from cavity.saving import model_file
@@ -216,7 +216,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if return_cov:
             new = check_rows(X, features, lambda: as_array(self._fitted.center))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
-            return follow(X, (shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))))
+            return shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
         found = self._predict(X, targets)
@@ -272,7 +272,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
         half = c * std
-        return follow(X, (mean - half, mean + half))
+        return mean - half, mean + half
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -293,7 +293,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
         draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
-        return follow(X, (draws,))[0]
+        return draws
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.targets import read_targets_of_fit

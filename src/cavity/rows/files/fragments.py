@@ -54,8 +54,8 @@ class Fragments:
         if odd:
             named = ", ".join(f"{f.name!r} ({f.type})" for f in odd)
             raise BadInput(
-                f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
-                "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
+                f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Encode the columns before you "
+                "write the files (e.g. with a OneHotEncoder), or remove them."
             )
         return File(fragment, name, {c: partition[c] for c in partition if c in self.columns}, tuple(groups))
 
