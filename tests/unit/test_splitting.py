@@ -13,13 +13,27 @@ def make_rows(n=60, seed=0):
     return X, y, rng
 
 
-def test_folds_are_stratified_and_a_class_of_one_row_is_never_held_out():
+def test_parts_are_of_one_size_and_a_class_of_one_row_is_never_held_out():
     X, y, _ = make_rows()
-    fold, held = choose_folds(X, y, 3, 5), hold_out(X, y, 0.25, 5)
-    assert fold[0] == -1 and set(fold[1:]) == {0, 1, 2} and not held[0]
+    for stratified in (False, True):
+        fold = choose_folds(X, y, 3, 5, stratified=stratified)
+        assert fold[0] == -1 and np.ptp(np.bincount(fold[1:], minlength=3)) <= 1
+    held = hold_out(X, y, 0.25, 5)
+    assert not held[0]
     for label in (0, 1):
         assert np.ptp(np.bincount(fold[y == label], minlength=3)) <= 1
         assert held[y == label].sum() == round(0.25 * (y == label).sum())
+
+
+def test_folds_do_not_tell_the_class_frequencies_of_new_rows():
+    """The more frequent of two classes of random labels has half of the new rows; stratified folds said .59."""
+    found = []
+    for seed in range(300):
+        X, y = make_rows(20, seed)[:2]
+        y %= 2
+        fold = choose_folds(X, y, 5, seed)
+        found += [np.bincount(y[fold != i]).argmax() == label for i in range(5) for label in y[fold == i]]
+    assert abs(np.mean(found) - 0.5) < 0.03
 
 
 def test_splits_depend_neither_on_order_nor_on_repetition():

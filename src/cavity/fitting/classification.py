@@ -16,7 +16,7 @@ from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
 from cavity.fitting.held_out import Split, choose_seen, find_cases, plan_judging, split_rows
-from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_gate, judge_left_out
+from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_scale, judge_left_out
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.members import Recipe, fit_members, make_members
 from cavity.fitting.partial_fit import keep_growing
@@ -25,7 +25,7 @@ from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import extract_model
-from cavity.prediction.pool import Member, Pool
+from cavity.prediction.pool import Member, Pool, make_gate
 from cavity.rows.batches.source import Source
 from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_table
 from cavity.rows.repeats import has_near_copies
@@ -216,7 +216,9 @@ def record(
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights
-        gate = find_gate(found.model, split.table) if members and isinstance(split.table, Table) else None
+        gate = None
+        if members and isinstance(split.table, Table):
+            gate = make_gate(find_scale(found.model, split.table), judged.u)
         pool = Pool(own, tuple(members or ()), tuple(w for w in weights if w), gate)
     return found._replace(
         model=found.model._replace(pool=pool),

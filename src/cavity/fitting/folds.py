@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.held_out import Split, number_cases, number_folds
-from cavity.fitting.judging import Held, Judged, find_gate, join_folds, judge_rows, predict_rows, weigh
+from cavity.fitting.judging import Held, Judged, join_folds, judge_rows, predict_rows, weigh
 from cavity.fitting.members import Recipe, fit_members
 from cavity.fitting.request import Request
 from cavity.options import ClassifierConfig
@@ -33,9 +32,8 @@ def judge_held(split: Split, plan: CalibrationPlan, model: FittedModel, members:
     assert held is not None
     found = predict_rows(model, members, held, number_cases(held))
     small = plan.how == "part" and isinstance(split.table, Table) and split.table.n_cases <= FULL_ROWS
-    gate = find_gate(model, split.rest) if members and isinstance(split.rest, Table) else None
     how = f"{held.n_rows} rows {where}{name_groups(held)}"
-    return judge_rows(found, gate, split.given.class_prior, how, FOLDS if small else HELD_OUT)
+    return judge_rows(found, split.given.class_prior, how, FOLDS if small else HELD_OUT)
 
 
 def name_groups(held: Table) -> str:
@@ -52,9 +50,9 @@ def judge_folds(
     """Judge the model by fits without some of the rows; also return recipes with what the folds decided, and notes."""
     table, clock = split.table, request.clock
     assert isinstance(table, Table)
-    fold, unit = number_folds(table, plan.parts, request.seed), number_cases(table)
+    fold, unit = number_folds(table, plan, request.seed), number_cases(table)
     folds = [i for i in range(plan.parts) if (fold == i).any()]
-    epochs = math.ceil(max(1, len(begun.run.history)) / 2)
+    epochs = max(1, len(begun.run.history))
     found, notes = list[Held](), list[str]()
     announce(
         f"  judging: {len(folds)} more fits, each without 1 of {plan.parts} parts of the rows",
@@ -82,17 +80,14 @@ def judge_folds(
     joined, how = join_folds(found), f"{len(found)} folds"
     if len(found) < len(folds):
         how = f"{len(found)} of {len(folds)} folds"
-    gate = (
-        find_gate(extract_model(begun.run.engine, begun.run.state), table) if len(joined.logs) > 1 else None
-    )
-    judged = judge_rows(joined, gate, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
+    judged = judge_rows(joined, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
     return judged, recipes[: len(joined.logs) - 1], notes
 
 
 def fit_fold(
     request: Request[ClassifierConfig], rows: LabelledTable, rest: Table, epochs: int
 ) -> FittedModel:
-    """Learn again on part of the rows, for a model that only predicts the others: half of the epochs is enough."""
+    """Learn again on part of the rows, for as many epochs: a model that learns on becomes surer, and another one."""
     run = begin_classifier(request, rows, rest).run
     run.plan, run.settles = replace(run.plan, max_epochs=epochs), False
     run = runs.train(run)

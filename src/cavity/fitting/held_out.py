@@ -19,6 +19,7 @@ from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, Table
 
 Numbers = NDArray[np.int64]
+MOST_COPIES = 2**53  # above, whole numbers have no remainder
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
 
 
@@ -32,9 +33,17 @@ class Split(NamedTuple):
 
 
 def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells."""
+    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells.
+
+    If every case then weighs a multiple of g, the table is g copies of a smaller one, which is taken.
+    """
     auto = request.config.method.recommended and request.reduce.world == 1
-    return table.merge() if auto and isinstance(table, Table) and not has_cells(table) else table
+    if not auto or not isinstance(table, Table) or has_cells(table):
+        return table
+    merged = table.merge()
+    whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
+    g = np.gcd.reduce(merged.weight.astype(np.int64)) if whole else 1
+    return replace(merged, weight=merged.weight / g)
 
 
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
@@ -58,17 +67,18 @@ def split_rows(
     if rows.held is not None:
         return Split(rows, table, table, rows.held), plan
     if plan.how == "part" and isinstance(table, Table):
-        out = number_folds(table, plan.parts, request.seed) == 0
+        out = number_folds(table, plan, request.seed) == 0
         if out.any():
             return Split(rows, table, table.select(~out), table.select(out)), plan
         plan = replace(plan, how="leave-one-out", parts=0)
     return Split(rows, table, table), plan
 
 
-def number_folds(table: Table, k: int, seed: int) -> Numbers:
+def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
-    rows = np.arange(float(table.n_rows))[:, None] if has_cells(table) else table.X
-    return choose_folds(rows, table.y, k, seed, group=table.group)
+    unit = find_units(table)
+    rows = np.arange(float(table.n_rows))[:, None] if unit is None and has_cells(table) else table.X
+    return choose_folds(rows, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
 
 
 def number_cases(table: Table) -> Numbers:
@@ -91,5 +101,5 @@ def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -
     if most >= rest.n_rows:
         return rest
     parts = max(2, math.ceil(rest.n_rows / most))
-    kept = choose_folds(np.arange(float(rest.n_rows))[:, None], rest.y, parts, request.seed) <= 0
-    return rest.select(kept)
+    numbers = np.arange(float(rest.n_rows))[:, None]
+    return rest.select(choose_folds(numbers, rest.y, parts, request.seed, stratified=True) <= 0)

@@ -17,7 +17,7 @@ from cavity.distributed import Local
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
-from cavity.prediction.pool import Gate, Member, Pool, fit_temperature, fit_weights, make_gate, normalised
+from cavity.prediction.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows.tables import Table
 
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out, which is too confident [METHOD 13]
-GATE_ROWS = 500  # training rows that say how well f is known near them
+GATE_ROWS = 500  # that prior variances are averaged over
 LEAST_WEIGHT = 0.05  # of a member that counts
 NESTED = 5  # parts of the rows whose weights are fitted to the others
 
@@ -38,7 +38,7 @@ class Held(NamedTuple):
     weight: Array
     unit: Labels  # the same number for rows that belong together
     part: Labels  # parts for nested weights: folds, or random ones
-    var: Array  # [n L], of the latent functions
+    u: Array  # [n], variance of f relative to its prior variance: see `Gate`
 
 
 class Judged(NamedTuple):
@@ -47,6 +47,7 @@ class Judged(NamedTuple):
     weights: tuple[float, ...]  # of the Gaussian process, and of the members
     how: str
     estimate: Estimate | None = None  # None: there are no such rows, or they are on several ranks
+    u: Array = np.ones(1)  # of the rows, for the gate
 
 
 def predict_rows(
@@ -58,7 +59,7 @@ def predict_rows(
     if part is None:
         _, place = np.unique(unit, return_inverse=True)
         part = (np.random.default_rng(0).permutation(place.max() + 1) % NESTED)[place.reshape(-1)]
-    return Held(np.stack(logs), held.y, held.weight, unit, part, as_array(f.var))
+    return Held(np.stack(logs), held.y, held.weight, unit, part, as_array(f.var) @ find_scale(model, held))
 
 
 def join_folds(found: Sequence[Held]) -> Held:
@@ -68,18 +69,18 @@ def join_folds(found: Sequence[Held]) -> Held:
     return Held(logs, *(np.concatenate([held[i] for held in found]) for i in range(1, len(Held._fields))))
 
 
-def judge_rows(held: Held, gate: Gate | None, prior: Array, how: str, kind: Rows) -> Judged:
+def judge_rows(held: Held, prior: Array, how: str, kind: Rows) -> Judged:
     """Fit the weights of a pool to held-out rows, and estimate how good it is."""
-    found = weigh(held)
+    found, gate = weigh(held), make_gate(np.ones(1), held.u) if len(held.logs) > 1 else None
     log_p = np.empty_like(held.logs[0])
     for i in np.unique(held.part):
         of = held.part == i
         own, *weights = found if of.all() else weigh(held, ~of)
-        pool = Pool(own, (), tuple(weights), gate if len(held.logs) > 1 else None)
+        pool = Pool(own, (), tuple(weights), gate)
         logs = [partial(held.logs.__getitem__, (j, of)) for j in range(1, len(held.logs))]
-        log_p[of] = normalised(pool.add_members(held.logs[0][of], held.var[of], logs))
+        log_p[of] = normalised(pool.add_members(held.logs[0][of], held.u[of, None], logs))
     estimate = estimate_quality(log_p, held.y, held.weight, prior, how, kind, held.unit)
-    return Judged(tuple(found.tolist()), how, estimate)
+    return Judged(tuple(found.tolist()), how, estimate, held.u)
 
 
 def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
@@ -120,8 +121,8 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, reduce: L
 
 
 @torch.no_grad()
-def find_gate(model: FittedModel, table: Table) -> Gate | None:
-    """Return how much the members of a pool count at a row, by the variances of f at some training rows."""
+def find_scale(model: FittedModel, table: Table) -> Array:
+    """Return 1 / (C v⁰) of `Gate`, by prior variances at some rows."""
     rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
-    rows = table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)]
-    return make_gate(prior_variances(model, rows), as_array(predict_latent(model, as_tensor(rows)).var))
+    known = prior_variances(model, table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)])
+    return 1 / (len(known) * known)

@@ -107,9 +107,12 @@ def _leave_out_merged(
     """Return the chosen rows of a table, or all, each without its own sites or those of its twins; `place`: its merged row."""
     rows = np.arange(len(place)) if chosen is None else chosen
     visited, back = np.unique(place[rows], return_inverse=True)
-    if twins is None:
-        f = _leave_out(run, visited, share=1 / np.bincount(place)).f
+    unit = np.arange(len(place)) if twins is None else twins
+    _, first, case = np.unique(unit, return_index=True, return_inverse=True)
+    if (place[first][case] == place).all():  # one case of a merged row leaves
+        f = _leave_out(run, visited, share=1 / np.bincount(place[first])).f
     else:
+        assert twins is not None
         f = _leave_out(run, visited, twins[np.unique(place, return_index=True)[1]]).f
     return LeaveOneOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
 

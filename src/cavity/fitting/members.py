@@ -38,6 +38,7 @@ Left = Callable[[], float]
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
 LIMITED_REACH = 1.0  # of the first rounds, if there is a time limit
+FIRST_TREES = 2000  # at most in the first rounds, which have one of each class
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
 LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
@@ -198,7 +199,8 @@ class Boosting:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         (X, y, weight, *_), columns = rows.for_trees(columns)
-        limited, first = left() < math.inf, self._count(min(FIRST_REACH, MOST_REACH))
+        first = min(self._count(FIRST_REACH), max(1, FIRST_TREES // rows.n_classes))
+        limited = left() < math.inf
         model = bin_without_weights(
             HistGradientBoostingClassifier(
                 learning_rate=self.rate,

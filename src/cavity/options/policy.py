@@ -50,7 +50,7 @@ BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
 # Rows that judge the model: folds that learn again, or a part of the rows. [48, 65]
-FOLDS = 3
+FOLDS = 3, 5  # at least and at most; models of more folds differ less from that of all rows
 FOLD_ROWS = {"fast": 500, "balanced": 2000}
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 LEAST_GROUPS = 10  # of rows that stay together, in a part that judges the model
@@ -58,10 +58,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 
 # Members of the pool. [39, 65]
 TREES = {"fast": 0, "balanced": 100}
-TREE_ROWS, LEAST_TREES = (
-    1_000_000,
-    25,
-)  # rows × trees of a forest, at most, if its trees are more than the least
+TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most; but some trees always
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
 NETWORKS = 2
 MOST_LEAVES = 4096  # of a tree of the forest
@@ -311,7 +308,10 @@ def plan_calibration(
     small = size.rows <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
-    parts = FOLDS if how == "folds" else max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
+    if how == "folds":
+        least, most = FOLDS
+        parts = max(least, min(most, FOLD_ROWS["fast"] // size.rows))
     if groups and how == "part":
         parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)

@@ -36,17 +36,18 @@ MEMBER_PENALTY = 2.0  # on the squared distance of a pool's weights from (1, 0, 
 LEAST_WEIGHT = 1e-6  # lower bound of a weight
 # log-probabilities below this count as this: one certain and wrong row must not decide a weight
 LOWEST = -30.0
-USUAL = 0.95  # quantile of the training rows up to which the trees count in full
+USUAL = 0.95  # quantile of held-out rows up to which the trees count in full
 MOST_USUAL = 0.99  # of u at that quantile
 
 
 class Gate(NamedTuple):
-    """How much the trees count at a row: 1 where f is known as well as at training rows, 0 where it is not known at all.
+    """How much the trees count at a row: 1 where f is known as well as at held-out rows, 0 where it is not known at all.
 
         g(x) = clip((1 − u(x)) / (1 − u₉₅), 0, 1)        u(x) = mean_c v_c(x) / v⁰_c
 
     v is the variance of f at x, noise included; v⁰ is the mean of k(x, x) + s over training rows, and u₉₅ the 95% quantile of u
-    there. Far from the rows a stationary kernel has u = 1; a linear term adds to v, so that u grows beyond 1.
+    at held-out rows, of models that did not see them. Far from the rows a stationary kernel has u = 1; a linear term adds to v, so
+    that u grows beyond 1.
     """
 
     scale: Array  # [C], 1 / (C v⁰_c)
@@ -61,10 +62,9 @@ class Gate(NamedTuple):
         return namespace(var).clip((1 - u) / (1 - self.usual), 0.0, 1.0)
 
 
-def make_gate(prior_var: Array, var: Array) -> Gate | None:
-    """Return the gate of a model with prior variances v⁰ [C] and variances [n C] at training rows; None if it knows f at none."""
-    scale = 1 / (len(prior_var) * prior_var)
-    usual = float(np.quantile(var @ scale, USUAL))
+def make_gate(scale: Array, u: Array) -> Gate | None:
+    """Return the gate of a model with u [n] at rows that it did not see; None if it knows f at none."""
+    usual = float(np.quantile(u, USUAL))
     return Gate(scale, usual) if usual < MOST_USUAL else None
 
 

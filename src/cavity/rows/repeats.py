@@ -63,7 +63,17 @@ def find_units(table: Table) -> Numbers | None:
     if table.group is not None:
         return table.group
     first, place = _number_rows(table)
-    return None if len(first) == table.n_rows or has_cells(table) else place
+    if len(first) == table.n_rows:
+        return None
+    return _number_copies(place * table.n_classes + table.y) if has_cells(table) else place
+
+
+def _number_copies(kind: Numbers) -> Numbers | None:
+    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times."""
+    g = np.gcd.reduce(np.unique(kind, return_counts=True)[1])
+    unit = np.empty_like(kind)
+    unit[np.argsort(kind, kind="stable")] = np.arange(len(kind)) // g
+    return None if g == 1 else unit
 
 
 def _number_rows(table: Table) -> tuple[Numbers, Numbers]:

@@ -2,7 +2,8 @@
 
 - Equal rows stay together, or the rows of a group if there are groups. Such a set of rows is a unit; its class is that of its first
   row.
-- Splits are stratified: each part has its share of the units of each class.
+- Folds are drawn whatever the labels: equal shares of the classes in all of them would tell what the class frequencies of new rows
+  are. `stratified` folds, and rows held out, have their share of the units of each class.
 - Every class keeps a unit in every training part. A class with a single one is never held out, so no estimate from held-out rows
   contains it.
 - A unit counts once, however many rows it has and whatever they weigh, so a row of weight 2 is split as two equal rows are.
@@ -22,27 +23,36 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
-def choose_folds(X: Array, y: Labels, k: int, seed: Any, group: Labels | None = None) -> Labels:
+def choose_folds(
+    X: Array, y: Labels, k: int, seed: Any, group: Labels | None = None, *, stratified: bool = False
+) -> Labels:
     """Return the fold of each row, 0 to k − 1, or −1 for a row that every fit needs."""
     rng = np.random.default_rng(seed)
-    return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, group)
+    return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, group, stratified)
 
 
 def hold_out(X: Array, y: Labels, share: float, seed: Any, group: Labels | None = None) -> NDArray[np.bool_]:
     """Return which rows are held out: a share of the units of each class, as near as its number allows."""
     rng = np.random.default_rng(seed)
-    return _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), group) == 0
+    return _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), group, True) == 0
 
 
 def _split(
-    X: Array, y: Labels, rng: np.random.Generator, choose: Callable[[int], Labels], group: Labels | None
+    X: Array,
+    y: Labels,
+    rng: np.random.Generator,
+    choose: Callable[[int], Labels],
+    group: Labels | None,
+    stratified: bool,
 ) -> Labels:
-    """Return the part of each row; `choose` returns those of the n units of a class, which are in random order."""
+    """Return the part of each row; `choose` returns those of n units in random order, of a class if `stratified`."""
     if not len(X):
         return np.full(0, -1)
     unit = number_units(X) if group is None else np.unique(group, return_inverse=True)[1].reshape(-1)
     classes = y[np.unique(unit, return_index=True)[1]]
     part, n_classes = np.full(len(classes), -1), int(y.max()) + 1
+    if not stratified:
+        classes = np.zeros_like(classes)
     labels, seen = np.unique(classes, return_index=True)
     for label in labels[np.argsort(seen)]:  # names of classes decide nothing
         rows = rng.permutation(np.flatnonzero(classes == label))

@@ -67,7 +67,7 @@ class Sample:
         pairs = [(t, c) for t, c in zip(cells, self.labels, strict=True) if t is not None and c is not None]
         y = _to_classes([label for _, label in pairs])
         rows = np.flatnonzero(y >= 0)
-        fold = choose_folds(rows[:, None].astype(np.float64), y[rows], FOLDS, 0)
+        fold = choose_folds(rows[:, None].astype(np.float64), y[rows], FOLDS, 0, stratified=True)
         rows, fold = rows[fold >= 0], fold[fold >= 0]  # a class of one row has no fold
         found, y = [pairs[i][0] for i in rows], y[rows]
         if len(y) < LEAST_ROWS or not y.any():
