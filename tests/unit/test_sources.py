@@ -313,7 +313,7 @@ def write(folder, **columns):
         (lambda d: Batches(chunks()), "once"),
         (lambda d: survey(Batches([X]), 0), "batch 0.*ndarray"),
         (lambda d: survey(Batches([(X, Y, W, W)]), 0), "batch 0.*tuple"),
-        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "label per row"),
+        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "target per row"),
         (lambda d: survey(Batches([(np.full((2, 1), "red"), [0, 1])]), 0), "batch 0.*numeric"),
         (lambda d: survey(Batches([(np.array([[np.nan]]), [0])]), 0), "batch 0.*column 0"),
         (lambda d: survey(Fixed(), 0).summary(), "no rows"),
@@ -476,7 +476,7 @@ def spoilt(value, column=1):
         (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["NaN or infinity in 1 rows"]),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
-        (piece(y=np.array([0, 1])), ["one label per row"]),
+        (piece(y=np.array([0, 1])), ["label or target per row"]),
         (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),
     ],
 )

@@ -39,6 +39,7 @@ class Piece(NamedTuple):
     y: NDArray[Any]  # [B]
     weight: Array | None  # [B]
     where: str = ""  # the file, for messages
+    target: Array | None = None  # [B], of a regression; y is then 0
 
     def at(self, rows: Any) -> Piece:
         weight = None if self.weight is None else self.weight[rows]
@@ -62,19 +63,12 @@ def shard_range(n_rows: int, rank: int, world: int) -> range:
     return range(low, high)
 
 
-def append_target(piece: Piece) -> Piece:
-    """Return rows with their real target as the last column and the label 0: code for classes can survey them."""
-    if piece.X.ndim != 2 or piece.y.shape != (len(piece.X),):
-        raise BadInput(
-            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
-            "Give X of shape (n, D) and one target per row, y of shape (n,)."
-        )
+def read_target(piece: Piece) -> Piece:
+    """Return rows with their real target apart and the label 0: code for classes can survey them."""
+    if piece.y.shape != (len(piece.X),):
+        return piece  # which `check_pieces` refuses
     y = read_numbers(np.asarray(piece.y), f"{describe_place(piece)}: ")
-    return piece._replace(X=np.column_stack([piece.X, y]), y=np.zeros(len(y), dtype=np.int64))
-
-
-def name_target(names: Names) -> Names:
-    return None if names is None else (*names, "the target")
+    return piece._replace(y=np.zeros(len(y), dtype=np.int64), target=y)
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
@@ -110,7 +104,7 @@ def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
         raise BadInput(
             f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
-            "Give X of shape (n, D) and one label per row, y of shape (n,)."
+            "Give X of shape (n, D) and one label or target per row, y of shape (n,)."
         )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
