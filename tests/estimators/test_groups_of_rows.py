@@ -154,7 +154,7 @@ def test_rows_held_out_of_a_larger_table_are_whole_groups(splits):
     ("groups", "message"),
     [
         (np.zeros(40), "at least two"),
-        (np.arange(39), "label or target per row"),
+        (np.arange(39), "one label per row"),
         ([*"ab" * 19, "c", None], "row 39"),
         (np.r_[np.nan, np.arange(39.0)], "row 0"),
         ([["a"]] * 39 + [["a", "b"]], "groups"),
