@@ -10,7 +10,7 @@ from estimators.test_bad_input import model, says
 
 UNKNOWN = [
     ("method", "svgp", "'auto', 'ep', 'sep', 'pep', 'rep', 'gfitc', 'vi', 'laplace'"),
-    ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
+    ("inducing", "grid", "'random', 'kmeans', 'per-class'"),
     ("share", "all", "'auto', None, 'prior', 'kernel', 'inducing', 'both'"),
     ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),
     ("learn", 5, "'kernel', 'noise', 'inducing'"),

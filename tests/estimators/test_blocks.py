@@ -13,6 +13,7 @@ from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared
+from cavity.rows.validation import prepared_features
 from support import without_warnings
 
 N, BLOCK = 230, 50
@@ -135,7 +136,7 @@ def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alik
     prepare = Preparation(target="label").fit(mixed)
     with without_warnings():
         model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)
-        model.fit(Arrow(mixed, prepare=prepare))
+        model.fit(Arrow(mixed, model=prepared_features("GPClassifier", prepare)))
         expected = model.predict_proba(Prepared(prepare.transform(mixed)))
     pq.write_table(mixed.drop_columns(["label"]), tmp_path / "new.parquet")
     np.testing.assert_array_equal(model.predict_proba(tmp_path / "new.parquet"), expected)

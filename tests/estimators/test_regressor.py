@@ -220,7 +220,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
         ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
         ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "remove these rows"),
         ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must contain numbers"),
-        ("svi", (lambda: [(rows, y[:-1])],), {}, "one target per row"),
+        ("svi", (lambda: [(rows, y[:-1])],), {}, "target per row"),
         ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),
     ):
         with pytest.raises((BadInput, BadOption), match=words):

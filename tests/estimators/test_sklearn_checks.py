@@ -53,7 +53,7 @@ def test_checks_of_the_default(estimator, check):
         *(classifier(**method) for method in METHODS),
         *(classifier(**method, **SHORTEST) for method in (*METHODS, *VARIANTS)),
         *(classifier(method, learn=(), **SHORTEST) for method in SWEEP_FIRST),
-        classifier(learn=(), noise=0.5, n_inducing=0.2, inducing="greedy", max_epochs=30),
+        classifier(learn=(), noise=0.5, n_inducing=0.2, inducing="kmeans", max_epochs=30),
         classifier(share="both", inducing="random", **SHORT),
         classifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),
         classifier(schedule="outer", inducing="per-class", **SHORT),

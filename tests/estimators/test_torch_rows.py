@@ -1,6 +1,6 @@
 """Rows, labels and weights may be arrays of any library with DLPack, of any device and number type.
 
-Results are NumPy arrays, or with scikit-learn's array_api_dispatch arrays of the same library on the same device.
+Results are NumPy arrays.
 """
 
 from types import SimpleNamespace
@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from sklearn import config_context
 from sklearn.datasets import load_iris
 
 from cavity import GPClassifier, GPRegressor, report
-from cavity.rows.foreign_arrays import to_host
 
 X, y = load_iris(return_X_y=True)
 WEIGHT = np.linspace(0.5, 1.5, 150)
@@ -100,51 +98,6 @@ def test_tensors_give_what_their_numbers_give(kind, name):
     assert gp.score(*rows) == plain.score(*numbers)
     few, less = (tuple(a[:20] for a in given) for given in (rows, numbers))
     np.testing.assert_array_equal(gp.explain(*few).importance, plain.explain(*less).importance)
-
-
-@pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
-@pytest.mark.parametrize("name", FOLLOW)
-def test_with_dispatch_results_have_the_library_and_the_device_of_the_rows(kind, name, monkeypatch):
-    if name == "cuda" and not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # which scikit-learn asks for
-    convert = KINDS[name]
-    with config_context(array_api_dispatch=True):
-        gp, rows, *_ = fit(kind, convert)
-        results = ask_everything(gp, rows)
-        score = gp.score(rows, convert(y))
-    expected = ask_everything(gp, X)
-    assert results.keys() == expected.keys()
-    for what, found in results.items():
-        assert type(found) is type(rows), what
-        assert found.device == rows.device, what
-        np.testing.assert_array_equal(to_host(found), expected[what], what)
-    assert score == gp.score(X, y)
-
-
-def ask_everything(gp, rows):
-    found = {"predict": gp.predict(rows), "novelty": gp.predict_novelty(rows)}
-    if isinstance(gp, GPRegressor):
-        found |= dict(zip(("mean", "std"), gp.predict(rows, return_std=True), strict=True))
-        found |= dict(zip(("joint mean", "cov"), gp.predict(rows, return_cov=True), strict=True))
-        found |= dict(zip(("low", "high"), gp.predict_interval(rows), strict=True))
-        return found | {"draws": gp.sample_y(rows, 3)}
-    found |= {"proba": gp.predict_proba(rows), "log proba": gp.predict_log_proba(rows)}
-    return found | gp.predict_uncertainty(rows)._asdict()
-
-
-def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    with config_context(array_api_dispatch=True):
-        gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(Far(X), names)
-        assert type(gp.predict(Far(X))) is np.ndarray
-        assert type(gp.predict_proba(Far(X))) is Far
-        assert type(gp.rank_for_labeling(Far(X), 5).rows) is np.ndarray
-        error = report.expected_calibration_error
-        scored = error(gp.predict_proba(Far(X)), Far(y)), report.conformal(gp.predict_proba(Far(X)), y)
-    assert scored[0] == error(gp.predict_proba(X), y)
-    assert scored[1].sets(Far(gp.predict_proba(X))).shape == (150, 3)
 
 
 def test_a_report_reads_rows_of_another_library(tmp_path):

@@ -14,7 +14,7 @@ MODELS = {
     "gfitc": {"method": "gfitc"},
     "rep": {"method": "rep", "epsilon": 0.2},
     "vi": {"method": "vi"},
-    "softmax": {"method": "vi", "likelihood": "softmax"},
+    "softmax": {"method": "vi", "likelihood": "softmax", "noise": 0.0},
 }
 
 

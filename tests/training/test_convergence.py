@@ -9,7 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
 from cavity.options import nest
-from cavity.training.convergence import find_loose_tol, have_epochs_converged, have_loose_epochs_converged
+from cavity.training.convergence import (
+    find_loose_tol,
+    have_full_epochs_converged,
+    have_loose_epochs_converged,
+)
 from support import toy
 
 ROWS, TOL = 60.0, 1e-4
@@ -19,7 +23,9 @@ def first_stop(objectives, promises=None):
     """The number of epochs after which the rule stops, or None."""
     promises = [0.0] * len(objectives) if promises is None else promises
     counts = range(1, len(objectives) + 1)
-    return next((n for n in counts if have_epochs_converged(objectives[:n], promises[:n], TOL, ROWS)), None)
+    return next(
+        (n for n in counts if have_full_epochs_converged(objectives[:n], promises[:n], TOL, ROWS)), None
+    )
 
 
 def test_a_run_goes_on_while_it_still_gains():

@@ -5,7 +5,6 @@ import pytest
 
 from cavity.common.column_statistics import summarize
 from cavity.errors import BadInput, BadOption
-from cavity.kernels import inducing
 from cavity.kernels.inducing import CHOOSERS, choose, draw_candidates
 
 NAMED = list(CHOOSERS)
@@ -95,17 +94,6 @@ def test_a_small_class_gives_what_it_has():
     assert is_row_of(Z[1], X[3:4]).sum() == 1 and is_row_of(Z[2], X[[8, 11]]).sum() == 2
     for c in range(3):
         assert len(np.unique(Z[c], axis=0)) == 10
-
-
-def test_greedy_takes_the_largest_conditional_variance():
-    X, y = table(25)
-    chosen = inducing.greedy(pool(X, y), 6, rng())
-    p = pool(X, y)
-    k = lambda A, B: np.exp(-0.5 * ((A[:, None] - B[None]) ** 2).sum(-1) / p.distance**2)
-    for m in range(1, 6):
-        Z = p.U[chosen[:m]]
-        conditional = 1 - np.einsum("mn,mn->n", k(Z, p.U), np.linalg.solve(k(Z, Z), k(Z, p.U)))
-        assert conditional[chosen[m]] == pytest.approx(conditional.max(), abs=1e-9)
 
 
 def test_random_follows_the_weights():

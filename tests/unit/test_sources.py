@@ -272,10 +272,13 @@ def rewrite(folder, table):
 @pytest.mark.parametrize(
     "change, word",
     [
-        (lambda d: (d / "part-1.parquet").unlink(), "deleted"),
-        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "'x1'"),
-        (lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))), "string"),
-        (lambda d: rewrite(d, table(slice(100, 150))), "50 in 1"),
+        (lambda d: (d / "part-1.parquet").unlink(), "No such file"),
+        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "x1"),
+        (
+            lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))),
+            "cannot be read",
+        ),
+        (lambda d: rewrite(d, table(slice(100, 150))), "row group"),
         (lambda d: (d / "part-1.parquet").write_text("broken"), "cannot be read"),
     ],
 )
@@ -310,7 +313,7 @@ def write(folder, **columns):
         (lambda d: Batches(chunks()), "once"),
         (lambda d: survey(Batches([X]), 0), "batch 0.*ndarray"),
         (lambda d: survey(Batches([(X, Y, W, W)]), 0), "batch 0.*tuple"),
-        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "label per row"),
+        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "target per row"),
         (lambda d: survey(Batches([(np.full((2, 1), "red"), [0, 1])]), 0), "batch 0.*numeric"),
         (lambda d: survey(Batches([(np.array([[np.nan]]), [0])]), 0), "batch 0.*column 0"),
         (lambda d: survey(Fixed(), 0).summary(), "no rows"),
@@ -469,11 +472,11 @@ def spoilt(value, column=1):
     [
         (piece(spoilt(np.nan)), ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"]),
         (piece(spoilt(np.inf, 0)), ["'width'", "1 infinite"]),
-        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["label is missing", "part-1.parquet"]),
-        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["label is missing in 1"]),
-        (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "2.5"]),
+        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["NaN or None in 1 rows", "part-1.parquet"]),
+        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["NaN or infinity in 1 rows"]),
+        (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
-        (piece(y=np.array([0, 1])), ["one label per row"]),
+        (piece(y=np.array([0, 1])), ["label or target per row"]),
         (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),
     ],
 )

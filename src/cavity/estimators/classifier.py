@@ -9,79 +9,58 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common.namespaces import NUMPY
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, give_rows
+from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.judgements import Judges
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
-from cavity.explain.partial_dependence import Average
-from cavity.explain.permutation_importance import Losses
 from cavity.options.training import Training, read_training
-from cavity.options.value_checks import read_class_weight, whole
-from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
-from cavity.prediction.estimate import Estimate
-from cavity.prediction.pool import normalised
-from cavity.prediction.predict import predict_labels, predict_log_proba, predict_moments, predict_proba
-from cavity.prediction.ranked_rows import RankedRows, rank
+from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.explain.evidence_sampling import Diagnosis
     from cavity.options import ClassifierConfig
-    from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
-
-N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @model_file.register
 @dataclass(eq=False, repr=False)
-class GPClassifier(ClassifierMixin, GPEstimator):
+class GPClassifier(ClassifierMixin, Judges):
     """Multi-class Gaussian process classification by expectation propagation.
 
-    There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
-    learnt together with the kernels. The label is the class with the largest latent value. Class probabilities are those of
-    this model, computed by quadrature: no one-versus-rest. With method="auto", one temperature calibrates them.
-
-    Most fits need no argument; `effort` is the first to try. docs/methods.md has the others by purpose.
+    One latent Gaussian process per class (one for two classes) with learnt inducing points; the class with the largest latent
+    value wins. Most fits need no argument; `effort` is the first to try, and docs/parameters.md says when to change the others.
 
     Parameters
     ----------
     method : str or cavity.methods.Method, default="auto"
-        "auto" (recommended: EP, or SEP if sites take more than 2 GB, with the kernel and prior named below), "ep", "sep",
-        "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
+        "auto" (EP, or SEP if sites take more than 2 GB), "ep", "sep", "rep", "pep", "gfitc", "vi" or "laplace"; or an object with
+        options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced"}
-        How much work method="auto" may take. "fast": a Gaussian process pooled with class frequencies, logistic regression and two
-        small networks; boosting above 2,000 rows. "balanced": more inducing points, boosting and extra trees at any size.
+        How much work method="auto" may take; "fast" has fewer inducing points, no trees, and boosting only above 2,000 rows.
     calibration : {"auto", None, "temperature"}
-        "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
-        source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
+        "temperature": class probabilities are softmax(w log p), with w fitted to rows that the model did not see. "auto": with
+        method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
-        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows. Far
-        from the training rows the Gaussian process predicts alone. "auto": with method="auto" and a table in memory, unless
-        calibration=None, class frequencies, logistic regression, small networks, boosting and extra trees; effort="fast" has no
-        trees, and boosting only above 2,000 rows. "trees": class frequencies, boosting and extra trees. Members whose weight
-        would be below 0.05 are left out.
+        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows. "auto":
+        with method="auto" and a table in memory, unless calibration=None, class frequencies, logistic regression, small networks,
+        boosting and extra trees. "trees": class frequencies, boosting and extra trees.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear(fades=True)`.
     n_inducing : "auto", int, or a fraction of the rows
-        Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows, at most 3 √N or
-        100. `plan_` has the number.
+        Inducing points per class. "auto": 100; with method="auto" as many as the work of the effort allows.
     inducing : str, None or array
-        How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
-        them. None: one at every distinct row, not learnt (no sparsity).
+        "auto", "random", "kmeans" or "per-class"; an array (M, D) or (C, M, D); None: every distinct row, not learnt.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto": 0.08, annealed).
     batch_size : "auto", None or int
@@ -90,18 +69,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches as many as the steps of the plan take, at least
         three.
     device : str or torch.device
-        "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to 1,000 rows of
-        three classes, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
+        "auto" (the GPU if there is one and the table is not small), "cpu", "cuda", "cuda:1". The fitted model predicts there.
     random_state : int, RandomState or None
         Random seed.
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
-        Factors on the weights of rows, by class. "balanced" gives every class the same weight: factors are H / n_c, with n_c the
-        weight of class c and H the harmonic mean of these weights.
+        Factors on the weights of rows, by class. "balanced" gives every class the same weight.
     training : None or cavity.Training
-        How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
-        `Training(tol=1e-3)`. Grid searches take `training__tol`.
+        What is learnt, optimiser, tolerance, early stopping, checkpoints, precision. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, or your own.
     verbose : int
@@ -109,62 +85,39 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of X, if it had names.
+    classes_, n_features_in_, feature_names_in_ : as in scikit-learn
+        Class labels, the number of columns of X, and their names if it had names.
     preparation_ : cavity.Preparation
         How columns become features, if the table had other columns than numbers, or missing cells.
-    kernel_ : Kernel
-        The kernel with learnt values.
-    inducing_points_ : ndarray of shape (C, M, D)
-        Inducing points in the units of X.
-    noise_ : ndarray of shape (C,)
-        Noise variances.
+    kernel_, inducing_points_, noise_ : Kernel, ndarray of shape (C, M, D), ndarray of shape (C,)
+        The kernel with learnt values, the inducing points in the units of X, and noise variances.
     epsilon_ : float
         Share of random labels, for methods that have one.
-    log_marginal_likelihood_ : float
-        log Z_q. With "rep", "gfitc", "laplace" and two classes it approximates the log marginal likelihood; variational methods
-        have a lower bound, which is also `elbo_`. The pairwise factors of "ep", "sep", "pep" and "auto" with three and more classes
-        are not probabilities: their value can be far below that of guessing, and compares only fits of one method to the same
-        rows. Compare models by `estimate_` or held-out rows. NaN if training stopped so early that the value would be above 0.
-    elbo_ : float
-        Evidence lower bound, for variational methods.
-    temperature_ : float
-        1/w, where probabilities are softmax(w log p); above 1 if the model was too confident. 1 without calibration.
-    calibration_ : str
-        How the temperature and the weights of the pool were found.
-    ensemble_weights_ : ndarray
-        Weight of the Gaussian process, then of each member of the pool.
+    log_marginal_likelihood_, elbo_ : float
+        log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound, also `elbo_`, with "vi".
+        With "ep", "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`.
+        NaN if training stopped so early that the value would be above 0.
+    temperature_, calibration_, ensemble_weights_ : float, str, ndarray
+        1/w, where probabilities are softmax(w log p), above 1 if the model was too confident; how it and the weights of the pool
+        were found; weight of the Gaussian process, then of each member of the pool.
     plan_ : Plan
-        What the fit decided, with reasons: device, kernel, number of inducing points, optimizer, batches, calibration, pool and
-        estimated seconds. `print` shows a table.
+        What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
-        How good the model is on new rows: log loss with its standard error, accuracy, and both for class frequencies alone. From
-        rows that neither the hyper-parameters nor the weights of the pool saw; `print` says which, and how far to trust it.
+        Log loss and accuracy on new rows, with errors, and those of class frequencies; `print` says how far to trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
-        Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
-        temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
-        available for a source, on several ranks, with validation_fraction, where the Gaussian process sees a sample, above
-        16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
+        Leave-one-out log-probabilities of the training rows of positive weight: each from the fitted model without that row's own
+        sites. Hyper-parameters saw the row, so they are too confident on small tables. Only after the `fit` of a table in memory
+        that the Gaussian process sees whole, of at most 16 million numbers.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: how much the model reads from it, the mean of
-        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows x and other rows b. Only if columns are
-        independent and predictions are right, the log loss increases by so much when the cell is unknown; of correlated columns,
-        each is given more than would be lost without it: see `explain(X, y, conditional=True)`. Columns of noise are near 0, and
-        values can be compared across kernels. Not after `partial_fit`.
+        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b))
+        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it: see
+        `explain(X, y, conditional=True)`. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
-    history_ : list of dict
-        One row per epoch.
-    n_epochs_ : int
-        Number of epochs.
-    fit_warnings_ : list of str
-        What the fit warned about.
+    history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
+        One row per epoch, the number of epochs, and what the fit warned about.
 
     Examples
     --------
@@ -227,38 +180,29 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> Self:
         """Fit the model.
 
-        X may be in memory, or a source that is read in pieces and never whole. One pass over a source gives the starting
-        values: exact column statistics and counts, the rest from a sample of 20,000 rows with all rows of rare classes.
+        X may be in memory, or a source that is read in pieces and never whole (docs/scale.md).
 
         Parameters
         ----------
         X : array-like of shape (N, D), a frame, or a source
-            Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
-            NaN in an array is a missing cell, too.
-            Arrays of torch, CuPy or JAX may be on any device; with scikit-learn's `array_api_dispatch=True`, predictions are such
-            arrays, too. Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
-            Sources: a .npy file or `numpy.memmap` with y an array or .npy file; with `target`, a Parquet or Arrow file, a folder or
-            a URI, a pyarrow dataset, table or reader, or any object with `__arrow_c_stream__` (readers and streams are read into
-            memory); a callable that returns an iterator of batches (X, y) or (X, y, weight), or an iterable of them that can be
-            iterated repeatedly.
+            Frames (pandas, polars, Arrow) may have categories, dates, texts and missing cells: `preparation_` makes features of
+            them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: a .npy file
+            or `numpy.memmap`; with `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
+            object with `__arrow_c_stream__`; batches (X, y) or (X, y, weight) from a callable, or an iterable of them.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows, with method="auto" to the bit; except in a table of categories whose equal
-            rows are different cases: there w rows are w cases, and a row of weight w is one.
+            A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
         eval_set : (X, y) or [(X, y)]
-            Validation rows of your own. Training stops after `patience` epochs without a smaller NLL on them, and the best state is
-            kept; the temperature and the weights of a pool come from them, too, so no other fits are needed. `history_` has their
-            NLL as "validation_nll".
+            Validation rows of your own: training stops after `patience` epochs without a smaller NLL on them, and temperature and
+            weights of the pool come from them. `history_` has "validation_nll".
         time_limit : float or None
-            Seconds for the whole fit, with calibration and pool. Stages that do not fit into it are shortened or left out, and
-            `fit_warnings_` says which. A fit may end later by the time of one step. `max_seconds` limits training alone.
+            Seconds for the whole fit. Stages that do not fit into it are shortened or left out, and `fit_warnings_` says which.
         groups : array-like of shape (N,) or None
-            Labels of any kind that say which rows belong together: those of one patient, machine or shop. New rows come from new
-            groups, so a group stays together in folds, held-out rows, `validation_fraction` and leave-one-out, and counts once in
-            the standard error of `estimate_`. For a table in memory and a single process; sources and `GPRegressor` have no groups.
+            Labels that say which rows belong together, such as those of one patient: a group stays together in folds, held-out rows
+            and leave-one-out, and counts once in the error of `estimate_`. For a table in memory and a single process.
 
         Returns
         -------
@@ -281,9 +225,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> Self:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
-        For methods "sep" and "auto", and `REP(sites="tied")`. The rows' sites are added to the sums, `batch_size` rows at a time
-        (50 by default; None: the whole call at once); then the hyper-parameters in `learn` take one step. After `fit` with the
-        same method, rows are added to that model. `log_marginal_likelihood_` and `history_` (one row per call) are estimates.
+        For methods "sep" and "auto", and `REP(sites="tied")`. Sites are added `batch_size` rows at a time (50 by default); then
+        the hyper-parameters in `learn` take one step. After `fit` with the same method, rows are added to that model.
 
         Parameters
         ----------
@@ -325,110 +268,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.noise_ = model.noises
         self._set_optional("class_prior_", result.class_prior)
 
-    @property
-    def estimate_(self) -> Estimate:
-        """How good the model is on new rows, estimated from the rows of the fit."""
-        result = self._result if hasattr(self, "_result") else None
-        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
-            raise AttributeError(
-                "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
-                "read before save(), or comes from held-out rows."
-            )
-        if result.estimate is None:
-            assert result.loo is not None and result.class_prior is not None
-            loo = result.loo.sample()
-            log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
-            self._result = result._replace(estimate=found)
-            return found
-        assert isinstance(result.estimate, Estimate)
-        return result.estimate
-
-    @property
-    def loo_log_proba_(self) -> Array:
-        """Leave-one-out log-probabilities of the training rows."""
-        loo = None if not hasattr(self, "_result") else self._result.loo
-        if loo is None or not loo.complete:
-            raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
-                "fit again, without validation_fraction or with more time."
-            )
-        if self._loo_log_proba is None:
-            self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-        return self._loo_log_proba
-
-    def suspect_labels(self, n: int | None = None) -> RankedRows:
-        """Rank training rows by how unlikely their own label is given all other rows.
-
-        If a share ε of the labels is wrong, a label whose probability is below about ε is more likely wrong than right: look at
-        all rows below 0.01, or below your own guess of that share.
-
-        Parameters
-        ----------
-        n : int or None
-            Return only the first n. With fewer rows it returns all of them and warns.
-
-        Returns
-        -------
-        RankedRows
-            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
-            each of these labels. Rows of weight 0 are not among them.
-        """
-        most = None if n is None else whole("n", n, 1)
-        log_p, loo = self.loo_log_proba_, self._result.loo
-        assert loo is not None
-        own = log_p[np.arange(len(loo.y)), loo.y]
-        found = rank(loo.rows, own, most)
-        return RankedRows(found.rows, np.exp(found.scores))
-
-    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
-        """Predict the latent values, noise included.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
-
-        Returns
-        -------
-        mean, variance : ndarray of shape (n, C)
-            (n, 1) for two classes.
-        """
-        return self._predict(X, predict_moments)
-
-    latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
-
-    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
-        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
-
-        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, D)
-            Rows with the features of the fit.
-        n : int
-            Number of draws.
-        random_state : int, RandomState or None
-            Random seed.
-
-        Returns
-        -------
-        ndarray of shape (n, n_rows, C)
-            (n, n_rows, 1) for two classes.
-        """
-        from cavity.prediction.draws import Normals, draw_latent
-
-        draws = whole("n", n, 1)
-        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
-        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
-        return np.asarray(f.cpu().numpy())
-
     def predict_log_proba(self, X: Rows) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
-
-        They are right to 0.1 % down to probabilities of 1e-300. Among classes whose variances differ very much, a smaller one gets
-        an upper bound: its duel with the row's leader.
 
         Parameters
         ----------
@@ -465,9 +306,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
-            Also what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow table
-            or dataset (with the features of the fit, by name; other columns are ignored), or batches with or without labels.
-            Memory then holds one block of rows and the result.
+            What `fit` takes, sources too: with the features of the fit, by name; memory holds one block of rows and the result.
 
         Returns
         -------
@@ -509,111 +348,3 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
             return float(super().score(to_host(X), labels, raw.sample_weight))
         return accuracy(self._fitted, features, source, self.classes_)
-
-    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
-        """Split the entropy of each row's label into an aleatoric and an epistemic part.
-
-        `total` is the entropy of `predict_proba`. Aleatoric entropy would remain if the latent functions were known: noise, random
-        labels, softmax. Epistemic entropy is the mutual information of label and latent functions (BALD): what labels nearby
-        could teach. Both are computed for the Gaussian process and then scaled by one factor per row so that they add up to
-        `total`, also if a temperature or a pool changes the probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `predict`.
-
-        Returns
-        -------
-        Uncertainty
-            Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
-        """
-        return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
-
-    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
-        """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, D), or a source
-            As for `predict`.
-        n : int or None
-            Return only the best n. With fewer rows it returns all of them and warns.
-
-        Returns
-        -------
-        RankedRows
-            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
-        """
-        most = None if n is None else whole("n", n, 1)
-        epistemic = self.predict_uncertainty(to_host(X)).epistemic
-        return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
-
-    def diagnose(
-        self,
-        X: Rows,
-        y: Column,
-        sample_weight: Column | None = None,
-        *,
-        n_samples: int = 1000,
-        random_state: Seed = 0,
-    ) -> Diagnosis:
-        """Estimate how far to trust this fit by importance sampling, with q as the proposal.
-
-        Needs the extra "diagnose".
-
-        Parameters
-        ----------
-        X, y, sample_weight : array-like
-            The rows of the fit.
-        n_samples : int
-            Number of samples.
-        random_state : int, RandomState or None
-            Random seed.
-
-        Returns
-        -------
-        Diagnosis
-            The model's log evidence with its standard error, the effective sample size, Pareto's k, and q's distance from the
-            posterior. `level` ("good", "usable", "unclear", "poor") follows from all of them and the dimension of q; `verdict`
-            says in a sentence what to do.
-        """
-        import torch
-
-        from cavity.explain import evidence_sampling
-        from cavity.rows.labelled_tables import read_table_of_fit
-
-        features, class_weight = self._features(), read_class_weight(self.class_weight)
-        table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
-        n = whole("n_samples", n_samples, 25)
-        rng = check_random_state(random_state)
-        evidence = self.log_marginal_likelihood_
-        with torch.inference_mode(False):
-            model = self._fitted.to("cpu")
-            return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
-
-    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.labelled_tables import read_table_of_fit
-
-        table = read_table_of_fit(raw, None, self._features(), self.classes_)
-        own = np.arange(len(table.y)), table.y
-        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
-
-    def _predict_outcome(self, X: Array) -> Array:
-        return self.predict_log_proba(Prepared(X))
-
-    def _compare(self, own: Array, others: Array) -> Array:
-        return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
-
-    def _information(self, own: Array, others: Array) -> Array:
-        return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
-
-    def _average(self, seed: int) -> Average:
-        def average(groups: list[Array]) -> tuple[Array, Array]:
-            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
-            from cavity.prediction.draws import draw_log_proba
-
-            draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
-            return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
-
-        return average

@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.base import Array, GPEstimator, give_rows
+from cavity.estimators.base import GPEstimator
+from cavity.estimators.explanations import Array, give_rows
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -24,7 +25,7 @@ from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
-from cavity.rows.foreign_arrays import follow, to_host
+from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import check_rows
 from cavity.saving import model_file
@@ -45,23 +46,20 @@ class GPRegressor(RegressorMixin, GPEstimator):
     Parameters
     ----------
     method : str or cavity.methods.RegressionMethod, default="exact"
-        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi" (Titsias' bound), "svi" (the same bound in
-        mini-batches), "pp" (projected process), "sr" (subset of regressors), "nystrom", "sd" (subset of data), "bcm"
-        (Bayesian committee machine), "cg" (conjugate gradients). Or an object with options, such as
-        `cavity.methods.BCM(n_blocks=8)`.
+        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi", "svi" (in mini-batches), "pp", "sr", "nystrom",
+        "sd", "bcm", "cg". Or an object with options, such as `cavity.methods.BCM(n_blocks=8)`.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature.
     n_inducing : int, or a fraction of the rows
         Number of inducing points.
     inducing : str, None or array of shape (M, D)
-        "auto", "random", "kmeans" or "greedy"; None: every distinct row.
+        "auto", "random" or "kmeans"; None: every distinct row.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
     learning_rate, batch_size, max_epochs, device, random_state, warm_start : see GPClassifier
         As for `GPClassifier`.
     training : None or cavity.Training
-        How the model trains: what is learnt, first noise, optimiser, tolerance, time limit, checkpoints, precision, such as
-        `Training(noise=0.01)`. Grid searches take `training__tol`.
+        What is learnt, first noise, optimiser, tolerance, checkpoints, precision. Grid searches take `training__tol`.
     callbacks, verbose : see GPClassifier
         As for `GPClassifier`.
 
@@ -72,16 +70,14 @@ class GPRegressor(RegressorMixin, GPEstimator):
     elbo_ : float
         Evidence lower bound, for variational methods.
     estimate_ : TargetEstimate
-        How good the model is on new rows, from leave-one-out: root mean squared error, R², log density and coverage of normal
-        intervals, with standard errors, next to those of the mean of y. Not for "nystrom", "cg", "bcm" and sources.
+        How good the model is on new rows, from leave-one-out. Not for "nystrom", "cg", "bcm" and sources.
     noise_ : float
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: how much the model reads from it, the mean over training rows of the divergence of
-        the prediction from a normal one with the moments that it has with that cell of other rows. What would be lost without the
-        column is less if columns are correlated: see `explain(X, y, conditional=True)`.
+        How much the model reads from each column of X, in nats: the mean over training rows of the divergence of the prediction
+        from a normal one with the moments that it has with that cell of other rows.
     kernel_, plan_, feature_relevance_ : see GPClassifier
         As for `GPClassifier`.
     n_features_in_, feature_names_in_, preparation_ : see GPClassifier
@@ -139,17 +135,15 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Parameters
         ----------
         X : array-like of shape (N, D), a frame, or a source
-            Frames and sparse rows as for `GPClassifier.fit`.
-            For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
+            As for `GPClassifier.fit`; sources for methods "svi" and "vi".
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.
         sample_weight, target, weight : see GPClassifier.fit
             As for `GPClassifier.fit`, which also has `groups`; a regressor has none.
         eval_set : (X, y) or [(X, y)]
-            Validation rows of your own. Training stops after ten epochs without a smaller negative log density on them, and the
-            best state is kept. `history_` has it as "validation_nll".
+            Validation rows of your own: training stops after ten epochs without a smaller negative log density on them.
         time_limit : float or None
-            Seconds for the whole fit. It may end later by the time of one step.
+            Seconds for the whole fit.
 
         Returns
         -------
@@ -222,7 +216,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if return_cov:
             new = check_rows(X, features, lambda: as_array(self._fitted.center))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
-            return follow(X, (shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))))
+            return shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
         found = self._predict(X, targets)
@@ -258,8 +252,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def predict_interval(self, X: Rows, coverage: float = 0.9) -> tuple[Array, Array]:
         """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
 
-        c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), which
-        makes the intervals right on average whatever the noise is. Without `estimate_` it is that of a normal distribution.
+        c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), or that of
+        a normal distribution.
 
         Parameters
         ----------
@@ -278,7 +272,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
         half = c * std
-        return follow(X, (mean - half, mean + half))
+        return mean - half, mean + half
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -299,7 +293,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
         draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
-        return follow(X, (draws,))[0]
+        return draws
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.targets import read_targets_of_fit

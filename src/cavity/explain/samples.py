@@ -14,7 +14,6 @@ from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_log_proba
 from cavity.prediction.regression import target_noise
-from cavity.rows.foreign_arrays import follow
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -158,8 +157,8 @@ class RegressorSamples(HyperSamples):
         means = np.stack([f.mean[:, 0] for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:
-            return follow(X, (mean,))[0]
+            return mean
         var = np.stack([np.maximum(f.var[:, 0], 0) for f in each])
         if noise:
             var = var + np.array([[target_noise(model)] for model in self.models])
-        return follow(X, (mean, scale * np.sqrt(var.mean(0) + means.var(0))))
+        return mean, scale * np.sqrt(var.mean(0) + means.var(0))

@@ -15,10 +15,11 @@ from torch.linalg import solve
 from cavity.common.linalg import solve_lower
 from cavity.distributed import Local
 from cavity.inference.batch_sites import differentiate
-from cavity.inference.engine import Engine, Visit
+from cavity.inference.engine import Engine
 from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
+from cavity.inference.visits import Visit
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Whole
 

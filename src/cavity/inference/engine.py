@@ -1,71 +1,31 @@
-"""One engine for every method: project, form cavities, ask the factor, collect sites and cotangents.
-
-The methods differ in the factor, in how much of a site a cavity removes, in how sites are stored and where they sit. The engine
-does not know their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
-"""
+"""One engine for every method: a step visits rows, moves sums, sites and hyper-parameters, or returns the state as it was."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 
-from cavity.common.linalg import Factor, pack_symmetric, times_transpose, unpack_symmetric
+from cavity.common.linalg import Factor, pack_symmetric, unpack_symmetric
 from cavity.distributed import Local
-from cavity.inference.batch_sites import (
-    BatchView,
-    differentiate,
-    gather,
-    join,
-    pull_back,
-    scatter,
-    site_totals,
-)
-from cavity.inference.placement import Cotangents, OnT, Placement
-from cavity.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
-from cavity.inference.sites import (
-    Cavity,
-    Share,
-    Site,
-    SiteStore,
-    SiteUpdate,
-    log_site_normaliser,
-    refresh,
-    refresh_average,
-    remove,
-    site_cotangents,
-    times,
-)
+from cavity.inference.batch_sites import join
+from cavity.inference.posterior import Posterior, Sums
+from cavity.inference.sites import SiteUpdate
 from cavity.inference.state import Factored, Info, Optimiser, State, Totals, choose_state, is_readable
+from cavity.inference.visits import CachedProjection, Visits
 from cavity.kernels.hyper_prior import HyperPrior
-from cavity.kernels.prior import Prior, Projection
-from cavity.likelihoods import Latents, Likelihood, Moments
+from cavity.kernels.prior import Prior
+from cavity.likelihoods import Likelihood
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 LONGEST = 12.0  # move of a hyper-parameter in one step, in its own units (logs, or spreads of a column)
-
-
-class Visit(NamedTuple):
-    """What a step finds on a piece of its rows."""
-
-    totals: Totals
-    update: SiteUpdate
-
-
-class CachedProjection(NamedTuple):
-    """What depends only on hyper-parameters that do not change, for a table that is a single piece."""
-
-    jitter: Tensor  # the very tensor of the state: any other tensor needs a new projection
-    projection: Projection
-    r: Tensor  # [C N], the residual variances
-    pull: Tensor  # [P], the gradient of the hyper-prior
 
 
 def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
@@ -74,39 +34,22 @@ def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]
     return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
 
 
-@dataclass(frozen=True)
-class Engine:
-    """The maths of a run, without its data and without its state.
+@dataclass(frozen=True, kw_only=True)
+class Engine(Visits):
+    """The steps of a run, without its data and without its state.
 
     A q that is not a product over classes is a subclass that overrides `shape`, `visit_rows` and `exact_gradient` (see `Coupled`).
     """
 
-    sites_are_totals: ClassVar[bool] = True  # a stored site is that of all copies of a weighted row
-
-    prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: dict[str, nn.Parameter]  # the learnt ones by name, in the order of θ: see `name_parameters`
-    factor: Likelihood
-    sites: SiteStore
     hyper_prior: HyperPrior
     total: Tensor  # [], Σ weights over all rows
-    removal: float = 1.0  # share of one copy's site that a cavity removes: 1 EP, p power EP, 0 variational
-    placement: Placement = field(default_factory=OnT)
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
-    cached: CachedProjection | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of independent blocks of q and of values in each, [C M]."""
         return self.prior.n_latent, self.prior.size
-
-    def load(self, theta: Tensor, copy: bool = False) -> None:
-        """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
-        if self.parameters:
-            vector_to_parameters(theta, self.parameters.values())
-        if copy:
-            for parameter in self.parameters.values():
-                parameter.data = parameter.data.clone()
 
     @property
     def places(self) -> dict[str, slice]:
@@ -139,19 +82,6 @@ class Engine:
         An exact gradient runs through a projection of its own.
         """
         return self if self.exact else replace(self, cached=frozen.cached)
-
-    def project(self, state: State, batch: Batch) -> Projection:
-        """Project the rows onto the inducing points."""
-        cached = self._find_cached(state)
-        return self.prior.project(batch.X, state.jitter) if cached is None else cached.projection
-
-    def _residual(self, state: State, projection: Projection) -> Tensor:
-        cached = self._find_cached(state)
-        return projection.r.double() if cached is None else cached.r
-
-    def _find_cached(self, state: State) -> CachedProjection | None:
-        """Return what `freeze` computed, if it belongs to this state's jitter."""
-        return self.cached if self.cached is not None and self.cached.jitter is state.jitter else None
 
     @torch.no_grad()
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
@@ -215,9 +145,9 @@ class Engine:
         if self.exact and optimiser is not None:
             totals = totals._replace(gradient=self.exact_gradient(state, batch))
         totals = _sum(totals, reduce)
-        moved, info, decay = self._move(state, q, factor, totals, optimiser, full, going)
+        moved, info, decay = self._move(state, q, totals, optimiser, full, going)
         if is_readable(info.failed) and bool(info.failed):
-            return state, info
+            return state, info._replace(factored=Factored(state.sums.P, factor))
         update = join(updates)
         sites = self.sites.write(state.sites, batch, update, decay, moved.clock, full)
         return self._choose(state, moved._replace(sites=sites), info, factor, batch, update, full)
@@ -226,7 +156,6 @@ class Engine:
         self,
         state: State,
         q: Posterior,
-        factor: Factor,
         totals: Totals,
         optimiser: Optimiser | None,
         full: bool,
@@ -256,9 +185,7 @@ class Engine:
         failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
         failed = failed if going is None else failed | ~going
         objective = evidence + self.hyper_prior.log_density(state.theta, pull)
-        known = (
-            Factored(state.sums.P, factor) if is_readable(failed) and bool(failed) else Factored(sums.P, new)
-        )
+        known = Factored(sums.P, new)
         info = Info(objective, evidence, totals.skipped, failed, broken, known, slope, promise)
         return state._replace(theta=theta, sums=sums, optimiser=memory, clock=clock), info, decay
 
@@ -273,139 +200,6 @@ class Engine:
         pairs = zip(factor, info.factored.factor, strict=True)
         chosen = Factor(*(torch.where(info.failed, a, b) for a, b in pairs))
         return moved, info._replace(factored=Factored(moved.sums.P, chosen))
-
-    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
-        """Return what these rows add to the sums, the objective and, if asked, the gradient; and their new sites."""
-        with torch.set_grad_enabled(learn):
-            projection = self.project(state, batch)
-        with torch.no_grad():
-            a = projection.a.detach()
-            m = marginals(q, a)
-            r = self._residual(state, projection)
-            view = self._view(state, m, r, batch)
-            stored, share = view.stored.site, view.share
-            cavity = remove(view.t, stored, share)
-            moments = self._moments(view, cavity, batch.y)
-            update = refresh_average if self.removal == 0 else refresh
-            site = update(cavity.t, moments, share)
-            added = self.sites.added(stored, site, cavity.usable, state.damping, full)
-            sums = self._sum_sites(added, view.classes, a, share, r)
-            # a running average holds only a share of a row's sites: its objective is that of the sites just found
-            judged = stored if full or self.sites.tied else site
-            value = log_site_normaliser(moments, cavity.t, judged, share).sum()
-            counts = self._counts(view.classes, batch.weight, a.shape[0])
-            gradient = torch.zeros_like(state.theta)
-            if learn:
-                gradient = self._gradient(projection, q, m, r, view, cavity, moments)
-        totals = Totals(
-            *sums,
-            gradient,
-            self.placement.complete(value, view.totals, r),
-            batch.weight.sum(),
-            counts,
-            (~cavity.usable).sum(),
-            projection.failed,
-        )
-
-        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added))
-
-    def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
-        """Read the marginals and the stored sites at each site of the batch."""
-        classes = self.factor.sites(batch.y)
-        stored = self.sites.stored(state, batch, classes)
-        share = self.sites.share(batch.weight, self.removal)
-        totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
-        t, lacks = self.placement.site_marginals(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([*t, lacks]), classes).unbind()
-        return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
-
-    def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
-        """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
-        records = torch.is_grad_enabled()
-        fixed = Latents(*(x.detach() for x in f)) if records else f
-        with torch.no_grad():
-            moments = (
-                self.factor.average(fixed, y)
-                if self.removal == 0
-                else self.factor.moments(fixed, y, view.share.exponent)
-            )
-        if not records:
-            return moments
-        dm, dv, dr = moments.dm, moments.dv, moments.dr
-        moved = (
-            dm * (f.mean - fixed.mean) + dv * (f.var - fixed.var) + (dr - dv) * (f.residual - fixed.residual)
-        )
-        return moments._replace(value=moments.value + moved.sum(1))
-
-    def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:
-        """Return what the rows' sites add to the sums."""
-        fed = self.placement.feed(site_totals(site, classes, a, share), r)
-        tau, nu = fed.tau.to(a.dtype)[:, None], fed.nu.to(a.dtype)[..., None]
-        return Sums(times_transpose(a * tau, a).double(), torch.bmm(a, nu)[..., 0].double())
-
-    def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
-        """Return the weighted number of sites on each class [C]; only tied sites need it."""
-        counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
-        if not self.sites.tied:
-            return counts
-        return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
-
-    def _gradient(
-        self,
-        projection: Projection,
-        q: Posterior,
-        m: Marginals,
-        r: Tensor,
-        view: BatchView,
-        cavity: Cavity,
-        moments: Moments,
-    ) -> Tensor:
-        r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
-
-            G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
-            G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
-
-        G_a overwrites Σa, which is not used again.
-        """
-        a = projection.a.detach()
-        parts = site_cotangents(moments, view.t, cavity, view.stored.site, view.share)
-        moved = Cotangents(*scatter(torch.stack(parts), view.classes, a).unbind())
-        moved = self.placement.cotangents(moved, m.t, r, view.totals)
-        along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
-        G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
-        G_a.addcmul_(a, G_r, value=-2.0)
-        pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
-        gradient = pull_back(pairs, tuple(self.parameters.values()))
-        return self._with_own(gradient, moments.own, view.share)
-
-    def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
-        """Add the derivatives in the factor's parameters, which are the last ones."""
-        if own is not None:
-            gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
-        return gradient
-
-    def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
-        with torch.enable_grad():
-            value, own, share = self.evaluate_fixed_sites(state, batch)
-        return self._with_own(differentiate(value, tuple(self.parameters.values())), own, share)
-
-    def evaluate_fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
-        """Return log Z_q at the stored sites, the derivatives that autograd does not carry, and how rows enter."""
-        projection = self.project(state, batch)
-        a, r = projection.a, projection.r.double()
-        share = self.sites.share(batch.weight, self.removal)
-        stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        q = self.sites.gaussian(self._sum_sites(stored, self.factor.sites(batch.y), a, share, r))
-        m = marginals(q, a)
-        view = self._view(state, m, r, batch)
-        cavity = remove(view.t, view.stored.site, share)
-        moments = self._moments(view, cavity, batch.y)
-        value = q.log_normaliser.sum() + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
-        value = self.placement.complete(value, view.totals, r)
-        value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
-        return value, moments.own, share
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

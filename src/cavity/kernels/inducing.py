@@ -1,4 +1,4 @@
-"""Choose the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
+"""Choose the inducing inputs Z: random, k-means++, per class, or given.
 
 Every chooser returns rows of the data and works in units of each column's spread. It sees distinct rows with their summed
 weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted. `leave_rows` replaces
@@ -117,25 +117,6 @@ def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
     return np.asarray(index, dtype=np.int64)
 
 
-def greedy(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
-    """Choose the row of largest conditional variance next: pivoted Cholesky of an RBF kernel at the median distance."""
-    n = len(candidates.X)
-    residual = np.ones(n)
-    factor = np.zeros((M, n))
-    index = np.zeros(M, dtype=np.int64)
-    index[0] = _draw(candidates.weight, 1, rng)[0]
-    for m in range(M):
-        if m:
-            index[m] = np.argmax(residual)
-        pivot = index[m]
-        d2 = ((candidates.U - candidates.U[pivot]) ** 2).sum(1) / candidates.distance**2
-        row = np.exp(-0.5 * d2) - factor[:m, pivot] @ factor[:m]
-        factor[m] = row / np.sqrt(max(residual[pivot], 1e-12))
-        residual = np.maximum(residual - factor[m] ** 2, 0.0)
-        residual[index[: m + 1]] = -1.0
-    return index
-
-
 def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
@@ -176,7 +157,5 @@ CHOOSERS: dict[str, Chooser] = {
     "auto": random,
     "random": random,
     "kmeans": kmeans,
-    "kmeans++": kmeans,
     "per-class": random,
-    "greedy": greedy,
 }

@@ -24,12 +24,8 @@ class Latents(NamedTuple):
 
     Attributes
     ----------
-    mean : Tensor
-        Means, [B S].
-    var : Tensor
-        Variances, residual included, [B S].
-    residual : Tensor
-        The part of `var` that does not come from w, [B S].
+    mean, var, residual : Tensor
+        Means, variances, and the part of these that does not come from w, each [B S].
     """
 
     mean: Tensor
@@ -44,12 +40,8 @@ class Moments(NamedTuple):
     ----------
     value : Tensor
         log ∫ φ(f)^e N(f) df per row, or E log φ(f), [B].
-    dm : Tensor
-        Derivative in the mean, [B S].
-    dv : Tensor
-        Derivative in the variance that comes from w, [B S].
-    dr : Tensor
-        Derivative in the residual variance (equal to `dv` for e = 1), [B S].
+    dm, dv, dr : Tensor
+        Derivatives in the mean, the variance that comes from w, and the residual variance (`dv` for e = 1), each [B S].
     own : Tensor or None
         Derivative in the likelihood's own parameters, flat, [B K].
     """
@@ -72,7 +64,7 @@ class Likelihood(Parameters):
     name : str
         Short name for options, such as `"probit"`. Empty: the class name is the only name.
     two_classes : bool
-        Whether the likelihood is for two classes with one latent function. Otherwise there is one latent function per class.
+        Whether the likelihood is for two classes, which share one latent function.
     bounds : bool
         Whether `average` is a lower bound of E log φ, or equal to it.
     sums_to_one : bool
@@ -85,10 +77,8 @@ class Likelihood(Parameters):
         Whether `log_probability_at` replaces the integral if f has almost no variance.
     n_classes : int or None
         Number of classes; None until `bind`.
-    parameters : tuple of torch.nn.Parameter
-        Parameters of the likelihood that are learnt.
-    log_parameters : tuple of torch.nn.Parameter
-        Those of `parameters` that are logarithms. They get the same weak prior as the logarithms of a kernel.
+    parameters, log_parameters : tuple of torch.nn.Parameter
+        What is learnt; those that are logarithms get the same weak prior as the logarithms of a kernel.
 
     Examples
     --------

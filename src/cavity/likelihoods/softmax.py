@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from cavity.common.namespaces import Array
+from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.probit import signs
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.probabilities import log_logistic, log_softmax
-from cavity.likelihoods.quadrature.softened import softened
 from cavity.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
+
+
+class Drawn(NamedTuple):
+    """y ~ softmax(f), without noise on f. The methods are those of `Largest`."""
+
+    noise: Tensor  # zeros
+    terms: int = 1
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        return d.sigmoid()
+
+    def width(self, noise: Tensor) -> Tensor:
+        return torch.ones_like(noise)
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        return f.softmax(1)
 
 
 class _Softened(Likelihood):
     """Probabilities are averages of a softmax."""
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
+        if noise.any():
+            raise BadOption(
+                "the entropy of a softmax of noisy latent values has no split: use method='ep', 'rep' or 'laplace', or no noise, "
+                "Training(noise=0, learn=('kernel', 'inducing'))."
+            )
+        return uncertainty(Latent(mean, var, self.log_probability(mean, var), 0.0), Drawn(noise))
 
 
 @LIKELIHOODS.register

@@ -35,26 +35,21 @@ class Training(Parameters):
         Variance of the noise on each latent value, where training starts. GPRegressor: variance of the noise on y, in units of
         y's variance if `normalize_y`; 0 ("exact", "fitc"): y is f itself.
     share : {"auto", None, "prior", "kernel", "inducing", "both"}
-        What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
-        towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
-        inducing points, else None. Only for GPClassifier.
+        What classes have in common. "prior": each has its own hyper-parameters, drawn towards those of other classes and features.
+        "kernel" also shares the noise. "auto": "prior" with method="auto", else None. Only for GPClassifier.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
-        GPClassifier: "auto" is L-BFGS on small tables, and Adam on mini-batches. If a named method is given a part of the papers'
-        schedule (`learning_rate`, `batch_size`, `max_epochs`, `schedule` or `tol`), it is their sign rule on full batches, L-BFGS
-        for "gfitc" and "laplace". GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches.
+        "auto" is L-BFGS on small tables, and Adam on mini-batches. A named method that is given a part of the papers' schedule
+        (`learning_rate`, `batch_size`, `max_epochs`, `schedule` or `tol`) takes their sign rule on full batches.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None
         None: 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches.
     tol : float
-        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten), and
-        the gradient promises less for ten more. On mini-batches: when ten epochs gain less than this over the ten before.
+        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten).
     max_seconds : float or None
-        Time limit of training. One more sweep over the rows then makes the sites consistent. `fit(X, y, time_limit=...)` limits
-        the whole fit.
+        Time limit of training. `fit(X, y, time_limit=...)` limits the whole fit.
     validation_fraction : float or None
-        Share of each class that is held out for early stopping. For a set of your own use `fit(X, y, eval_set=(X_val, y_val))`.
-        Only for GPClassifier.
+        Share of each class that is held out for early stopping; or give `fit(..., eval_set=)`. Only for GPClassifier.
     patience : int
         Epochs without a smaller validation NLL before training stops. Only for GPClassifier.
     jitter : float or None
@@ -66,8 +61,7 @@ class Training(Parameters):
     checkpoint_every : float
         Seconds between checkpoints.
     resume : bool
-        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
-        method="auto" takes for small tables, continues from its best point).
+        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run, except L-BFGS.
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,11 @@ from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches, open_array
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.foreign_arrays import Results, follow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
+Results = TypeVar("Results", bound=tuple[Any, ...])
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
 
 
@@ -36,11 +36,11 @@ class Blocks(NamedTuple):
 def predict_blocks(
     model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], Results]
 ) -> Results:
-    """Join what `predict` returns for the model and each block of X, as arrays of X's kind; only one block is in memory."""
+    """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
     blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.center))
     found = _join(blocks, lambda rows: predict(model, rows))
     warn_notes(blocks.notes)
-    return follow(X, found)
+    return found
 
 
 def _join(blocks: Blocks, predict: Callable[[Array], Results]) -> Results:

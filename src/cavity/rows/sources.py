@@ -177,7 +177,7 @@ def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool =
     if store is None:
         y = np.asarray(source.y, np.float64) if real else np.searchsorted(summary.classes, source.y)
         return ReadRows(summary, Arrays(source.X, y, source.weight), 0)
-    rows = store.map(len(summary.low) - real)
+    rows = store.map(len(summary.low))
     if not real:
         place = np.searchsorted(summary.classes, np.array(list(found.labels), summary.classes.dtype))
         rows.y = place[rows.y.astype(np.int64)]

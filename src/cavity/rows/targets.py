@@ -11,8 +11,7 @@ from cavity.common.column_statistics import distinct_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.kernels import inducing
-from cavity.rows.batches.source import Source
-from cavity.rows.batches.source_survey import Summary
+from cavity.rows.batches.source import Source, shard_range
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
 from cavity.rows.sources import features_of_source, survey_ranks
@@ -86,20 +85,16 @@ def read_target_source(
 ) -> tuple[Streamed, Features]:
     """Read a source with real targets in one pass."""
     summary, rows, first = survey_ranks(source, (seed, 1), reduce, real=True)
-    moments = summary.moments
     units = (0.0, 1.0)
     if normalize:
-        mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
+        own = shard_range(summary.n_rows, reduce.rank, reduce.world)
+        here = slice(own.start - first, own.stop - first)
+        y = np.asarray(rows.y[here], np.float64)
+        weight = np.ones(len(y)) if rows.weight is None else np.asarray(rows.weight[here], np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
+            total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
+            mean = float(moment / total)
+            square = float(np.sum(reduce.gather(weight @ (y - mean) ** 2)) / total)
         units = mean, spread(mean, math.sqrt(square))
-    features = features_of_source(source, owner, len(summary.low) - 1)
-    return Streamed(_without_last(summary), rows, first, np.ones(1), units), features
-
-
-def _without_last(summary: Summary) -> Summary:
-    moments, sample = summary.moments, summary.sample
-    return summary._replace(
-        moments=moments._replace(mean=moments.mean[:, :-1], square=moments.square[:, :-1]),
-        low=summary.low[:-1],
-        high=summary.high[:-1],
-        sample=sample._replace(X=np.ascontiguousarray(sample.X[:, :-1])),
-    )
+    features = features_of_source(source, owner, len(summary.low))
+    return Streamed(summary, rows, first, np.ones(1), units), features

@@ -8,14 +8,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.errors import BadInput, as_bad_input
-from cavity.rows.arrow_tables import check_table, import_pyarrow, is_frame, to_chunk, to_dense
+from cavity.rows.arrow_tables import (
+    classify_type,
+    import_pyarrow,
+    is_arrow,
+    is_frame,
+    is_missing,
+    refuse_foreign,
+    to_chunk,
+    to_dense,
+    to_object_array,
+)
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
+
+NESTED = (list, tuple, dict, set, np.ndarray)
+MIXED = "categor enum str utf8 date time duration interval period".split()  # in names of types
 
 
 class Features(NamedTuple):
@@ -135,3 +149,88 @@ def _refuse_infinite(X: Array, names: Any) -> None:
             f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Missing cells are NaN; make infinite ones NaN, "
             "clip them, or drop these rows."
         )
+
+
+def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
+    """Refuse what no model can read. Return whether X is a frame with mixed columns, which must be prepared.
+
+    `numbers_only`: the model was fitted on numbers and cannot prepare anything.
+    """
+    refuse_foreign(X)
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and 0 in shape:
+        what = "sample" if shape[0] == 0 else "feature"
+        raise BadInput(
+            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
+            "check how rows and columns were selected."
+        )
+    if not is_frame(X):
+        _refuse_text(X, estimator)
+        return False
+    if is_arrow(X):
+        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
+    else:
+        kinds = {name: _find_kind(X[name]) for name in X.columns}
+    mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
+    if nested and (numbers_only or not mixed):
+        raise BadInput(
+            f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
+            "or drop the column."
+        )
+    if mixed and numbers_only:
+        raise BadInput(
+            f"{_name_columns(mixed)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
+            "numbers, or fit it on a frame with such columns."
+        )
+    return bool(mixed)
+
+
+def _find_kind(column: Any) -> str:
+    kind = str(getattr(column, "dtype", "")).lower()
+    if kind == "object":
+        if not all(map(is_number, column)):
+            return "mixed"
+        return "nested" if any(isinstance(cell, NESTED) for cell in column) else "number"
+    if kind.startswith(("list", "array", "struct")):
+        return "nested"
+    return "mixed" if any(word in kind for word in MIXED) else "number"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
+    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
+        return False
+    if not np.isscalar(value):
+        return is_missing(value) or isinstance(value, NESTED)  # nested cells have a message of their own
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _refuse_text(X: Any, estimator: str) -> None:
+    array = to_object_array(X) if isinstance(X, list | tuple) else X
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
+        return
+    bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
+    if bad:
+        example = next(v for v in array[:, bad[0]] if not is_number(v))
+        raise BadInput(
+            f"{_name_columns(bad)}: categories, dates or text, not numbers (could not convert string to float: "
+            f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
+        )
+
+
+def _name_columns(names: list[Any]) -> str:
+    return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
+
+
+def _converts(array: NDArray[Any]) -> bool:
+    if array.dtype.kind in "mM":
+        return False
+    try:
+        array.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -41,6 +41,7 @@ PATHS = ("checkpoint", "resume")  # that name files: a model file must not choos
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 REPLACED = {
     "effort": {"best": "balanced"},
+    "inducing": {"greedy": "auto", "kmeans++": "kmeans"},
     "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
 }  # values
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
+from cavity.training.steps import Steps
+
+PROMISE = "promised_gain"  # of an epoch, in the history
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
 HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
@@ -23,7 +27,20 @@ def have_sweeps_converged(objectives: list[float], move: float, tol: float, rows
     return flat and move < SMALL_MOVE * math.sqrt(tol)
 
 
-def have_epochs_converged(objectives: list[float], promises: list[float], tol: float, rows: float) -> bool:
+def have_epochs_converged(plan: Steps, history: list[dict[str, Any]], classes: int, rows: float) -> bool:
+    """Return whether the epochs of learning have converged, by the rule for their kind."""
+    objectives = [row["objective"] for row in history]
+    if plan.batch_size is not None:
+        return have_batch_epochs_converged(objectives, plan.tol, rows)
+    if plan.loose and plan.tol > 0 and have_loose_epochs_converged(objectives, classes, rows):
+        return True
+    promises = [row.get(PROMISE, 0.0) for row in history]  # rows of L-BFGS have none
+    return have_full_epochs_converged(objectives, promises, plan.tol, rows)
+
+
+def have_full_epochs_converged(
+    objectives: list[float], promises: list[float], tol: float, rows: float
+) -> bool:
     """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
 
     - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.

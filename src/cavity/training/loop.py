@@ -16,12 +16,7 @@ from cavity.inference import Engine, Optimiser, State
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback, check_row
-from cavity.training.convergence import (
-    have_batch_epochs_converged,
-    have_epochs_converged,
-    have_loose_epochs_converged,
-    have_sweeps_converged,
-)
+from cavity.training.convergence import PROMISE, have_epochs_converged, have_sweeps_converged
 from cavity.training.guard import Guard, make_scalar
 from cavity.training.optimisers import Adam
 from cavity.training.replay import Replay
@@ -31,7 +26,6 @@ INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
 FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; ten times as many on full batches
 WARM_SWEEPS = 10
-PROMISE = "promised_gain"  # in the history
 OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
 # rows, rule for the hyper-parameters, whether these are all rows
@@ -321,20 +315,10 @@ class Run:
 
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
-        plan, objectives = self.plan, [row["objective"] for row in self.history]
-        if self.learns and plan.batch_size is not None:
-            return have_batch_epochs_converged(objectives, plan.tol, self.total)
         if self.learns:
-            # rows of L-BFGS, and those of older checkpoints, have no promise
-            promises = [row.get(PROMISE, 0.0) for row in self.history]
-            if (
-                plan.loose
-                and plan.tol > 0
-                and have_loose_epochs_converged(objectives, self.engine.shape[0], self.total)
-            ):
-                return True
-            return have_epochs_converged(objectives, promises, plan.tol, self.total)
-        return have_sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
+            return have_epochs_converged(self.plan, self.history, self.engine.shape[0], self.total)
+        objectives = [row["objective"] for row in self.history]
+        return have_sweeps_converged(objectives, self._last_move(), self.plan.tol, self.total)
 
     def _last_move(self) -> float:
         if self.h_before is None:

@@ -16,7 +16,7 @@ DEGREE = 3
 
 
 class Table:
-    """`largest.by_erfcx` from the table. Arrays are used again: memory that is new to a process costs as much as the arithmetic."""
+    """`nodes.by_erfcx` from the table. Arrays are used again: memory that is new to a process costs as much as the arithmetic."""
 
     def __init__(self, like: Array) -> None:
         self._xp, self._like = namespace(like), like

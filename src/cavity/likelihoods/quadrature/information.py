@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,22 @@ from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_l
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.probabilities import with_random_labels
 
-if TYPE_CHECKING:
-    from cavity.likelihoods.quadrature.softened import Softened
-
-    Choice = Largest | Softened  # how the label follows from noise-free latent values
-
 POINTS, GENERATOR = 1021, 455  # of the lattice for three and more contenders
 MANY = 16  # contenders above which four times as many points, in random order, are better
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
 BYTES = 4 << 20  # of one array over a piece's nodes
+
+
+class Choice(Protocol):
+    """How the label follows from noise-free latent values."""
+
+    @property
+    def noise(self) -> Any: ...
+    @property
+    def terms(self) -> int: ...
+    def duel(self, d: Any, noise: Any) -> Any: ...
+    def width(self, noise: Any) -> Any: ...
+    def among(self, f: Any, chosen: Any) -> Any: ...
 
 
 class EntropyParts(NamedTuple):

@@ -11,14 +11,24 @@ integrated around its own mode, on nodes that resolve any widths. Arrays are tor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cavity.common.namespaces import NUMPY, SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
-from cavity.likelihoods.quadrature.cdf_table import Table
+from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
+from cavity.likelihoods.quadrature.nodes import (
+    BYTES,
+    CEILING,
+    GPU_BYTES,
+    Evaluate,
+    Span,
+    by_erfcx,
+    choose_evaluator,
+    cut_rows,
+    find_length,
+    place_nodes,
+    sum_halves,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,27 +49,10 @@ LONGEST_STEP = 1.0  # in units of the integrand's scale: longer ones may miss a 
 LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: sums are in linear scale
 FAR, FAR_AMONG_MANY = -691.0, -32.0  # logarithms below which a bound must do
 MANY = 200  # classes above which single ones take long
-LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
-CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-# of one array over a piece's nodes: on the CPU it stays in the cache; torch has threads to share it
-NUMPY_BYTES, BYTES, GPU_BYTES = 512 << 10, 2 << 20, 256 << 20
+LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
-
-# √(2π) φ/Φ [n C Q] and −Σ_c log Φ [n Q] at z = shift + rate · d, from [n C], [n C] and [n Q]
-Evaluate = Callable[[Array, Array, Array], tuple[Array, Array]]
-
-
-class Span(NamedTuple):
-    """Where integrands have their mass, and the scale on which they bend at its lower end, each [n 1]."""
-
-    low: Array
-    high: Array
-    scale: Array
-
-    def at(self, place: Array) -> Span:
-        return Span(*(t[place] for t in self))
 
 
 class Win(NamedTuple):
@@ -70,60 +63,6 @@ class Win(NamedTuple):
     second: Array  # [B 1+R]
 
 
-def find_length(span: Span, growth: float) -> Array:
-    r"""Return t at `high`, [n 1], for nodes at equal steps of t: the distance from `low` is
-
-        d(t) = s sinh(ρt)/ρ        ρ = growth,  s = 1/√κ at `low`,  κ = −(log g)''
-
-    κ falls with f. Left of the mode, the rise of log g from `low` is at least ½ κ d² and at most DROP, so that g bends on a scale
-    1/√κ of at least d/√(2 DROP): steps may grow in proportion to d.
-    """
-    xp, share = namespace(span.low), growth * (span.high - span.low) / span.scale
-    return xp.log(share + xp.sqrt(share * share + 1)) * (1 / growth)
-
-
-def place_nodes(span: Span, length: Array, nodes: int, growth: float) -> tuple[Array, Array]:
-    """Return distances d of nodes from `low`, and their weights, [n Q]: every other node first, then the others."""
-    xp, unit, step = namespace(length), span.scale * (0.5 / growth), length * (growth / nodes)
-    grown = xp.exp(step * xp.constant(_order(nodes), length))
-    shrunk = 1.0 / grown
-    return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
-
-
-@cache
-def _order(nodes: int) -> tuple[float, ...]:
-    return tuple(0.5 + j for start in (0, 1) for j in range(start, nodes, 2))
-
-
-def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
-    r"""Evaluate anywhere. With u = −z/√2,        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) = 2/erfcx(u)"""
-    xp = namespace(d)
-    u = (-SQRT_HALF * rate)[..., None] * d[:, None]
-    u += (-SQRT_HALF * shift)[..., None]
-    u = xp.maximum(u, -CEILING)
-    half = 0.5 * xp.erfcx(u)
-    u *= u
-    u -= xp.log(half)
-    return 1 / half, u.sum(1)
-
-
-def _sum_halves(terms: Array) -> Array:
-    """Return the sums over both halves of the nodes, [n C Q] → [n C 2]."""
-    return terms.reshape(*terms.shape[:-1], 2, -1).sum(-1)
-
-
-def _choose_evaluator(like: Array) -> Evaluate:
-    """Return the fastest way to evaluate: on a CPU, a table."""
-    return by_erfcx if namespace(like) is not NUMPY and like.is_cuda else Table(like)
-
-
-def _split(n: int, width: int, like: Array) -> Iterator[slice]:
-    """Yield slices of n rows, a few at a time, each of `width` numbers."""
-    held = NUMPY_BYTES if namespace(like) is NUMPY else GPU_BYTES if like.is_cuda else BYTES
-    size = max(1, held // (8 * width))
-    return (slice(start, start + size) for start in range(0, n, size))
-
-
 # --- all classes of a row ---------------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +71,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
     xp, C = namespace(mean), mean.shape[1]
     log_p, left = 0 * mean, mean == mean
     left[:] = True
-    evaluate = _choose_evaluator(mean)
+    evaluate = choose_evaluator(mean)
     with np.errstate(all="ignore"):
         span = _find_span(mean, sd, evaluate)
         length = find_length(span, GROWTH)
@@ -143,7 +82,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
                     continue
                 nodes = 8 * int(eighth)
                 rows = xp.find(count == eighth)
-                for some in (rows[i] for i in _split(len(rows), C * nodes, mean)):
+                for some in (rows[i] for i in cut_rows(len(rows), C * nodes, mean)):
                     log_p[some], left[some] = _integrate_all(
                         mean[some], sd[some], span.at(some), length[some], nodes, evaluate
                     )
@@ -161,7 +100,7 @@ def _integrate_all(
     d, weight = place_nodes(span, length, nodes, GROWTH)
     ratio, total = evaluate((span.low - mean) * rate, rate, d)
     ratio *= (weight * xp.exp(-total))[:, None]
-    halves = _sum_halves(ratio)
+    halves = sum_halves(ratio)
     whole = halves.sum(-1)
     p = whole * (rate / SQRT_2PI)
     tiny = p < LEAST  # and nothing else is wrong with the row
@@ -201,7 +140,7 @@ def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate)
     """Return the ends of what lies between nodes where every class has fallen by DROP."""
     xp, h, steps = namespace(mean), (high - low) / (SCANNED - 1), namespace(mean).arange(SCANNED, mean)
     first, last = 0 * low, 0 * low
-    for some in _split(len(mean), mean.shape[1] * SCANNED, mean):
+    for some in cut_rows(len(mean), mean.shape[1] * SCANNED, mean):
         ratio, total = evaluate((low[some] - mean[some]) * rate[some], rate[some], h[some] * steps)
         ratio *= xp.exp(-total)[:, None]
         top = xp.max(ratio)
@@ -229,7 +168,7 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
     log_p[row, own] = duel
     near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
-    for some in (near[i] for i in _split(len(near), C * CAREFUL_NODES, mean)):
+    for some in (near[i] for i in cut_rows(len(near), C * CAREFUL_NODES, mean)):
         at, k = row[some], own[some]
         unit = s[some][:, None]
         away, rate = (mean[at] - m[some][:, None]) / unit, unit / sd[at]
@@ -325,9 +264,9 @@ class Rivals(NamedTuple):
         weight *= xp.exp(-top - 0.5 * x * x - total)
         norm = SQRT_2PI * xp.sum(weight)
         ratio *= weight[:, None]
-        rates = _sum_halves(ratio)
+        rates = sum_halves(ratio)
         ratio *= d[:, None]
-        pulls = (_sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
+        pulls = (sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
         even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
         whole, change = even + odd, even - odd
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
@@ -364,7 +303,7 @@ def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
     like, R = rivals.mean, rivals.mean.shape[1]
     most = nodes[0] if nodes else CAREFUL_NODES
     size = max(1, (GPU_BYTES if like.is_cuda else BYTES) // (8 * R * most))
-    evaluate = _choose_evaluator(like) if nodes else by_erfcx
+    evaluate = choose_evaluator(like) if nodes else by_erfcx
     parts = [
         Rivals(*piece).integrate(most, evaluate, careful=not nodes)
         for piece in zip(*(t.split(size) for t in rivals), strict=True)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import is_missing
-from cavity.rows.labels import read_numbers
+from cavity.rows.labels import check_labels, read_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +39,7 @@ class Piece(NamedTuple):
     y: NDArray[Any]  # [B]
     weight: Array | None  # [B]
     where: str = ""  # the file, for messages
+    target: Array | None = None  # [B], of a regression; y is then 0
 
     def at(self, rows: Any) -> Piece:
         weight = None if self.weight is None else self.weight[rows]
@@ -63,39 +63,33 @@ def shard_range(n_rows: int, rank: int, world: int) -> range:
     return range(low, high)
 
 
-def append_target(piece: Piece) -> Piece:
-    """Return rows with their real target as the last column and the label 0: code for classes can survey them."""
-    if piece.X.ndim != 2 or piece.y.shape != (len(piece.X),):
-        raise BadInput(
-            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
-            "Give X of shape (n, D) and one target per row, y of shape (n,)."
-        )
+def read_target(piece: Piece) -> Piece:
+    """Return rows with their real target apart and the label 0: code for classes can survey them."""
+    if piece.y.shape != (len(piece.X),):
+        return piece  # which `check_pieces` refuses
     y = read_numbers(np.asarray(piece.y), f"{describe_place(piece)}: ")
-    return piece._replace(X=np.column_stack([piece.X, y]), y=np.zeros(len(y), dtype=np.int64))
-
-
-def name_target(names: Names) -> Names:
-    return None if names is None else (*names, "the target")
+    return piece._replace(y=np.zeros(len(y), dtype=np.int64), target=y)
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
+    """Yield pieces with finite X, labels, positive weights and the same columns in all of them."""
     n_columns = None
     for piece in pieces:
-        check(piece, names, n_columns)
+        _check_shape(piece, n_columns)
         n_columns = piece.X.shape[1]
+        if not np.isfinite(piece.X).all():
+            bad = describe_bad_cells(piece.X, names, "missing or NaN")
+            raise BadInput(
+                f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. Later rows were not read. Fill in these "
+                "cells or remove these rows, and write the files again."
+            )
+        if len(piece.y):
+            try:
+                check_labels(piece.y, len(piece.X))
+            except BadInput as error:
+                raise BadInput(f"{describe_place(piece)}: {error}") from error
+        _check_weights(piece)
         yield piece
-
-
-def check(piece: Piece, names: Names, n_columns: int | None) -> None:
-    """Check a piece: finite X, no missing labels, positive weights, the expected number of columns."""
-    _check_shape(piece, n_columns)
-    if not np.isfinite(piece.X).all():
-        raise BadInput(
-            f"Input X contains NaN or infinity in {describe_place(piece)}: {describe_bad_cells(piece.X, names, 'missing or NaN')}. "
-            "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
-        )
-    _check_labels(piece)
-    _check_weights(piece)
 
 
 def describe_place(piece: Piece) -> str:
@@ -110,7 +104,7 @@ def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
         raise BadInput(
             f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
-            "Give X of shape (n, D) and one label per row, y of shape (n,)."
+            "Give X of shape (n, D) and one label or target per row, y of shape (n,)."
         )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
@@ -130,26 +124,6 @@ def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
         what.append(f"column {j if names is None else repr(str(names[j]))}: {cells}")
     more = len(columns) - len(what)
     return "; ".join(what) + (f"; and {more} more columns" if more > 0 else "")
-
-
-def _check_labels(piece: Piece) -> None:
-    if piece.y.dtype.kind == "O":
-        missing = np.array([is_missing(v) for v in piece.y], dtype=bool)
-    elif piece.y.dtype.kind == "f":
-        missing = ~np.isfinite(piece.y)
-        odd = piece.y[piece.y != np.round(piece.y)].tolist()
-        if odd and not missing.any():
-            raise BadInput(
-                f"Unknown label type: continuous. {describe_place(piece)} has labels such as {odd[0]!r}. "
-                "A classifier needs classes: for real targets use GPRegressor."
-            )
-    else:
-        return
-    if missing.any():
-        raise BadInput(
-            f"the label is missing in {int(missing.sum())} of {describe_place(piece)}: "
-            "remove these rows, or give them a class of their own."
-        )
 
 
 def _check_weights(piece: Piece) -> None:

@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import merge_spread
+from cavity.common.column_statistics import fold_bits, merge_spread
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
 from cavity.rows.batches.source import (
     Array,
     Piece,
     Source,
-    append_target,
     check_pieces,
-    name_target,
     prefetch,
+    read_target,
 )
 from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.labels import mixed_error
@@ -64,8 +63,8 @@ def survey(
 ) -> Survey:
     """Survey the rows in `keep` (default all) in one pass, and write them to `store`.
 
-    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first. With
-    `real` targets there is one class, and the target is the last column. Surveys of consecutive sections, joined in order, equal
+    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first. Rows
+    with `real` targets have one class. Surveys of consecutive sections, joined in order, equal
     the survey of the whole table.
     """
     found, rng = Survey(), np.random.default_rng(seed)
@@ -73,16 +72,13 @@ def survey(
     size = max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
     divided: Any = source
     pieces = source.pieces(size) if keep is None else divided.section(keep, size)
-    names = name_target(source.names) if real else source.names
     if keep is not None:
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
-    for piece in prefetch(check_pieces(map(append_target, pieces) if real else pieces, names)):
+    for piece in prefetch(check_pieces(map(read_target, pieces) if real else pieces, source.names)):
         if len(piece.index):
             codes = found.add(piece, rng.random(len(piece.index)))
-            if store is not None and real:
-                store.add(piece._replace(X=piece.X[:, :-1]), piece.X[:, -1])
-            elif store is not None:
-                store.add(piece, codes)
+            if store is not None:
+                store.add(piece, codes if piece.target is None else piece.target)
     return found
 
 
@@ -101,7 +97,8 @@ class Survey:
         """Add rows, and return the numbers of their classes; the sample keeps those with the smallest random keys."""
         values, place = np.unique(piece.y, return_inverse=True)
         codes = self._number_labels(values.tolist())[place.reshape(-1)]
-        self.content = (self.content + sum_rows(piece, self.words[codes])) & MASK
+        words = self.words[codes] if piece.target is None else fold_bits(piece.target.view(np.uint64))
+        self.content = (self.content + sum_rows(piece, words)) & MASK
         self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
         self.sample.add(piece._replace(y=codes), keys)
         return codes

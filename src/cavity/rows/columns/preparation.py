@@ -35,23 +35,16 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
     strict : bool, default=False
         Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels, and for texts in
-        numeric columns of new rows. By default dates become numbers, formatted numbers are read, columns that a model cannot use
-        are ignored, and such texts are missing cells, which a note counts.
+        numeric columns of new rows, instead of a guess at what they mean.
 
     Attributes
     ----------
-    columns_ : tuple of Number, Category, Text, Date or Unchanged
-        The columns to read, with what was learned of each.
-    target_ : Target or None
-        The column of the labels.
-    ignored_ : tuple of Ignored
-        Columns that are not used, with the reasons.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of the table, without the target.
-    n_features_in_ : int
-        Number of these columns.
-    inputs : tuple of str
-        Names of the columns to read.
+    columns_, inputs : tuple of Number, Category, Text, Date or Unchanged, tuple of str
+        The columns to read, with what was learned of each; their names.
+    target_, ignored_ : Target or None, tuple of Ignored
+        The column of the labels, and columns that are not used, with the reasons.
+    feature_names_in_, n_features_in_ : ndarray, int
+        Names and number of the columns of the table, without the target.
     names : tuple of str
         Names of the features, the columns of `transform`.
 

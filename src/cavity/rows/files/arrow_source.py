@@ -39,8 +39,8 @@ CHUNK_ROWS = 65_536
 class Arrow:
     """Rows of a dataset, numbered in file order.
 
-    `target` is the column of the labels and `weight` the column of the weights. Columns are prepared by `prepare`, or with
-    `learn` as one pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
+    `target` is the column of the labels and `weight` the column of the weights. Columns are prepared with `learn` as one
+    pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
     model, prepared as it does. With `labelled=False`, as for prediction, every label is 0.
     """
 
@@ -49,7 +49,6 @@ class Arrow:
         data: Any,
         target: Any = None,
         weight: str | None = None,
-        prepare: ColumnEncoder | None = None,
         *,
         learn: bool = False,
         model: Features | None = None,
@@ -57,7 +56,7 @@ class Arrow:
     ) -> None:
         files = open_dataset(data)
         self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
-        prepare = prepare if model is None else model.preparation
+        prepare = None if model is None else model.preparation
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
         if labelled:
@@ -88,12 +87,13 @@ class Arrow:
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
-        weight = None if self.weight is None else to_floats(table.column(self.weight))
-        if self.prepare is None:
-            X = np.column_stack([to_floats(table.column(name)) for name in self.names])
-        else:
-            X = self.prepare.encode(chunk, self.notes)
-        return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
+        with explain_errors(chunk.where, ERRORS):
+            weight = None if self.weight is None else to_floats(table.column(self.weight))
+            if self.prepare is None:
+                X = np.column_stack([to_floats(table.column(name)) for name in self.names])
+            else:
+                X = self.prepare.encode(chunk, self.notes)
+            return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cavity.errors import BadInput
@@ -11,9 +10,7 @@ from cavity.rows.arrow_tables import Chunk, classify_type, import_pyarrow, relea
 from cavity.rows.batches.source import intersect
 from cavity.rows.files.text_files import explain_errors
 
-PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
-REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
-ERRORS = (OSError, ValueError)  # pyarrow's derive from these
+ERRORS = (OSError, ValueError, IndexError)  # pyarrow's derive from these
 
 
 class File(NamedTuple):
@@ -21,16 +18,8 @@ class File(NamedTuple):
 
     fragment: Any
     name: str
-    kinds: dict[str, str]  # type of each column to read
-    groups: tuple[int, ...]  # number of rows of each row group
-
-
-class Opened(NamedTuple):
-    """Fragment as it is now."""
-
-    schema: Any
-    groups: tuple[int, ...]
-    read: Callable[[int, int, list[str]], Iterator[Any]]  # of row group, rows per batch and columns
+    partition: dict[str, Any]  # columns that are encoded in the path, as in label=a/part.parquet
+    groups: tuple[int, ...]  # number of rows of each row group; one for other files than Parquet
 
 
 class Fragments:
@@ -46,9 +35,15 @@ class Fragments:
 
     def _describe_file(self, fragment: Any, number: int) -> File:
         name = getattr(fragment, "path", f"part {number}")
-        schema, groups, _ = _open(fragment, name)
-        kinds = {field.name: str(field.type) for field in schema if field.name in self.columns}
-        kinds |= {key: "partition" for key in _read_partition(fragment) if key in self.columns}
+        with explain_errors(name, ERRORS):
+            schema = fragment.physical_schema
+            groups = (
+                [g.num_rows for g in fragment.row_groups]
+                if _is_parquet(fragment)
+                else [fragment.count_rows()]
+            )
+        partition = import_pyarrow(".dataset").get_partition_keys(fragment.partition_expression)
+        kinds = {*schema.names, *partition}
         absent = [c for c in self.columns if c not in kinds]
         if absent:
             raise BadInput(
@@ -59,10 +54,10 @@ class Fragments:
         if odd:
             named = ", ".join(f"{f.name!r} ({f.type})" for f in odd)
             raise BadInput(
-                f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
-                "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
+                f"column{'s' if len(odd) > 1 else ''} {named} of {name}: not numeric. Encode the columns before you "
+                "write the files (e.g. with a OneHotEncoder), or remove them."
             )
-        return File(fragment, name, kinds, groups)
+        return File(fragment, name, {c: partition[c] for c in partition if c in self.columns}, tuple(groups))
 
     def _groups(self) -> Iterator[tuple[File, int, range]]:
         """Yield file, number and rows of each row group."""
@@ -97,47 +92,28 @@ class Fragments:
         raise BadInput(f"{file.name} ended {left} rows early: it changed while it was read. Start again.")
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        found = _open(_reopen(file.fragment), file.name)
-        self._check_unchanged(file, found)
-        physical = [c for c in self.columns if file.kinds[c] != "partition"]
         with explain_errors(file.name, ERRORS, " Restore the file."):
-            for batch in found.read(group, size, physical):
+            found = _reopen(file.fragment)
+            found = found.subset(row_group_ids=[group]) if _is_parquet(found) else found
+            physical = [c for c in self.columns if c not in file.partition]
+            for batch in found.to_batches(
+                columns=physical, batch_size=size, batch_readahead=1, use_threads=False
+            ):
                 batch.validate(full=True)  # in a damaged file, offsets and text may be wrong
                 yield batch
-
-    def _check_unchanged(self, file: File, found: Opened) -> None:
-        now = {field.name: str(field.type) for field in found.schema}
-        for name, kind in file.kinds.items():
-            if kind != "partition" and now.get(name) != kind:
-                what = f"was {kind} and is now {now[name]}" if name in now else "is missing"
-                raise BadInput(f"{file.name} changed since it was opened: column {name!r} {what}.")
-        if found.groups != file.groups:
-            raise BadInput(
-                f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
-                f"now has {sum(found.groups)} in {len(found.groups)}."
-            )
 
 
 def _add_partition(batch: Any, file: File) -> Any:
     """Return the rows as a table, with the columns that are encoded in the path."""
     arrow = import_pyarrow()
     table = arrow.Table.from_batches([batch])
-    for name, value in _read_partition(file.fragment).items():
-        if name in file.kinds and name not in table.column_names:
-            table = table.append_column(name, arrow.repeat(arrow.scalar(value), batch.num_rows))
+    for name, value in file.partition.items():
+        table = table.append_column(name, arrow.repeat(arrow.scalar(value), batch.num_rows))
     return table
 
 
 def _is_parquet(fragment: Any) -> bool:
     return type(fragment).__name__ == "ParquetFileFragment"
-
-
-def _open_parquet(fragment: Any) -> Any:
-    """Open a reader that decodes batch by batch; the scanner of a dataset would decode whole row groups."""
-    import pyarrow.parquet as parquet
-
-    size = PAGE_BYTES if fragment.filesystem.type_name == "local" else REMOTE_PAGE_BYTES
-    return parquet.ParquetFile(fragment.open(), pre_buffer=False, buffer_size=size)
 
 
 def _reopen(fragment: Any) -> Any:
@@ -156,29 +132,8 @@ def _count_missing(fragment: Any, columns: set[str]) -> int:
     if not _is_parquet(fragment):
         in_memory = not getattr(fragment, "path", "")
         return sum(b.column(n).null_count for b in fragment.to_batches() for n in columns) if in_memory else 0
-    metadata = _open_parquet(fragment).metadata
+    metadata = fragment.metadata
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     cells = (group.column(j) for group in groups for j in range(group.num_columns))
     known = (c.statistics for c in cells if c.path_in_schema in columns and c.statistics is not None)
     return sum(s.null_count or 0 for s in known)
-
-
-def _open(fragment: Any, name: str) -> Opened:
-    with explain_errors(name, ERRORS):
-        try:
-            if not _is_parquet(fragment):
-                read = partial(fragment.to_batches, batch_readahead=1, use_threads=False)
-                whole = (fragment.count_rows(),)
-                return Opened(fragment.physical_schema, whole, lambda _, n, c: read(columns=c, batch_size=n))
-            file = _open_parquet(fragment)
-        except FileNotFoundError:
-            raise BadInput(f"{name} was deleted after the source was opened.") from None
-        rows = tuple(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
-        schema = file.metadata.schema.to_arrow_schema()
-        return Opened(schema, rows, lambda g, n, c: file.iter_batches(n, [g], c, use_threads=False))
-
-
-def _read_partition(fragment: Any) -> dict[str, Any]:
-    """Read the columns that are encoded in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = import_pyarrow(".dataset").get_partition_keys(fragment.partition_expression)
-    return keys

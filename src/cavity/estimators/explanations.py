@@ -1,0 +1,213 @@
+"""What explains a fit: importance of columns, partial dependence, contributions to the predictions of single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from cavity.errors import CavityError
+from cavity.estimators.argument_types import Column, Rows, Seed
+from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
+from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
+from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
+from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
+from cavity.options.value_checks import read_level, whole
+from cavity.prediction.model import FittedModel
+from cavity.prediction.result import Result
+from cavity.rows.validation import Features
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.rows.tables import GivenRows
+
+Array = NDArray[np.float64]
+
+
+def give_rows(*arguments: Any) -> GivenRows:
+    """Return the arguments of `fit` as one value."""
+    from cavity.rows.tables import GivenRows
+
+    return GivenRows(*arguments)
+
+
+class Explains:
+    """The explanations of an estimator, which says by private methods what it predicts."""
+
+    _result: Result
+    _fitted: FittedModel  # of the result
+
+    def _features(self) -> Features:
+        """Return the columns of the fit. Raises NotFittedError."""
+        raise NotImplementedError
+
+    def _average(self, seed: int) -> Average:
+        """Return a function from groups of rows to mean predictions and their standard deviations."""
+        raise NotImplementedError
+
+    def _predict_outcome(self, X: Array) -> Array:
+        """Return log-probabilities [n C], or means and standard deviations [n 2], of features."""
+        raise NotImplementedError
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        """Return contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]."""
+        raise NotImplementedError
+
+    def _information(self, own: Array, others: Array) -> Array:
+        """Return the divergence of the predictions from their mean over other cells, [n]."""
+        raise NotImplementedError
+
+    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
+        """Return features and weights of rows, and a function from features to the loss of each row."""
+        raise NotImplementedError
+
+    def explain(
+        self,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
+        *,
+        n_repeats: int = 5,
+        conditional: bool = False,
+        groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
+        random_state: Seed = 0,
+    ) -> Importance:
+        """Estimate which columns matter: by how much the loss increases without the cells of one column.
+
+        The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
+        used for training. Shuffling says what the model reads; `conditional=True` says what would be lost without the column.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows with the columns of the fit.
+        y : array-like of shape (n,)
+            Labels or targets.
+        sample_weight : array-like of shape (n,) or None
+            Weights of the rows.
+        n_repeats : int
+            How often each column is shuffled, or how many rows that are alike replace its cells.
+        conditional : bool
+            True: a cell is replaced by cells of rows that are alike in the other columns, found by a forest: give hundreds of rows.
+        groups : None or dict of str to columns
+            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Importance
+            `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
+        """
+        features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
+        rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
+        return permutation_importance(losses, rows, weight, features, draws, groups)
+
+    @property
+    def feature_importance_(self) -> Array:
+        """Importance of each column of X in nats: how much a cell of another row in it changes the prediction."""
+        found = self._find_importance() if hasattr(self, "_result") else None
+        if found is None:
+            raise AttributeError(
+                "feature_importance_ exists after fit(), not after partial_fit() or in files of older versions: "
+                "use explain(X, y), which also tells how far to trust it."
+            )
+        return found
+
+    @property
+    def feature_importances_(self) -> Array:
+        """`feature_importance_`, by the name that scikit-learn gives it."""
+        return self.feature_importance_
+
+    def _find_importance(self) -> Array | None:
+        """Compute the importance of the columns once, from rows that the fit keeps in memory."""
+        result = self._result
+        if result.importance is None and result.background is not None:
+            X, features, cost = result.background, result.features, self._fitted.cost
+            calls = self._predict_outcome, self._information
+            try:
+                found = compute_importance(X, features, *calls, cost, result.relevance)
+            except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
+                return None
+            self._result = result._replace(importance=found)
+        return self._result.importance
+
+    def partial_dependence(
+        self,
+        X: Rows,
+        column: str | int,
+        *,
+        n_values: int = 20,
+        n_rows: int = 50,
+        level: float = 0.95,
+        random_state: Seed = 0,
+    ) -> PartialDependence:
+        """Compute how predictions depend on one column: the mean over rows in which all its cells are set to one value.
+
+        Intervals say how well the model knows this mean, not how much rows differ from it. If columns are strongly correlated,
+        some rows will be unlike any real row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows with the columns of the fit, raw cells as they are.
+        column : str or int
+            Name or number of a column of the table.
+        n_values : int
+            At most so many values: quantiles of a number or date, the most frequent levels of a category.
+        n_rows : int
+            Predictions are averaged over a random sample of so many rows.
+        level : float
+            Probability of the intervals.
+        random_state : int, RandomState or None
+            Random seed of the sample and the draws.
+
+        Returns
+        -------
+        PartialDependence
+            `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
+        """
+        values, most = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1)
+        read_level(level)
+        rows = self._read_raw(X)
+        j, seed = rows.find(column), check_random_state(random_state).randint(2**31 - 1)
+        chosen = choose_rows(len(rows.X), most, seed)
+        classes = getattr(self, "classes_", None)
+        return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
+
+    def explain_rows(
+        self, X: Rows, background: Rows, *, n_background: int = 50, random_state: Seed = 0
+    ) -> Contributions:
+        """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
+
+        The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
+        x' is the row with the background row's cell in that column; for a regressor, the same of predicted means, without logs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows to explain.
+        background : array-like of shape (m, D), or a frame
+            Rows to compare with, such as the training rows.
+        n_background : int
+            A random sample of so many background rows is used.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Contributions
+            `contributions` with the rows' cells in `values`; `print` shows the largest for the predicted classes.
+        """
+        most = whole("n_background", n_background, 1)
+        rows, others = self._read_raw(X), self._read_raw(background)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        chosen, classes = others.X[choose_rows(len(others.X), most, seed)], getattr(self, "classes_", None)
+        return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
+
+    def _read_raw(self, X: Any) -> RawRows:
+        return read_raw_rows(X, self._features(), self._fitted)

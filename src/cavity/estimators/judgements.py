@@ -1,0 +1,248 @@
+"""What a fitted classifier tells of itself and of rows: its quality, suspect labels, rows to label, draws, uncertainty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from cavity.common.namespaces import NUMPY
+from cavity.estimators.argument_types import Column, Rows, Seed
+from cavity.estimators.base import GPEstimator
+from cavity.estimators.explanations import Array, give_rows
+from cavity.explain.partial_dependence import Average
+from cavity.explain.permutation_importance import Losses
+from cavity.options.value_checks import read_class_weight, whole
+from cavity.prediction import uncertainty
+from cavity.prediction.estimate import Estimate
+from cavity.prediction.pool import normalised
+from cavity.prediction.predict import predict_moments
+from cavity.prediction.ranked_rows import RankedRows, rank
+from cavity.rows.foreign_arrays import to_host
+from cavity.rows.frames import Prepared
+
+if TYPE_CHECKING:  # they load torch
+    from cavity.explain.evidence_sampling import Diagnosis
+    from cavity.rows.tables import GivenRows
+
+N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
+
+
+class Judges(GPEstimator):
+    """The part of GPClassifier that judges models and rows."""
+
+    classes_: NDArray[Any]
+    class_weight: Any
+    _loo_log_proba: Array | None
+
+    def predict_proba(self, X: Rows) -> Array:
+        raise NotImplementedError
+
+    def predict_log_proba(self, X: Rows) -> Array:
+        raise NotImplementedError
+
+    @property
+    def estimate_(self) -> Estimate:
+        """How good the model is on new rows, estimated from the rows of the fit."""
+        result = self._result if hasattr(self, "_result") else None
+        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
+            raise AttributeError(
+                "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
+                "read before save(), or comes from held-out rows."
+            )
+        if result.estimate is None:
+            assert result.loo is not None and result.class_prior is not None
+            loo = result.loo.sample()
+            log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
+            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
+            self._result = result._replace(estimate=found)
+            return found
+        assert isinstance(result.estimate, Estimate)
+        return result.estimate
+
+    @property
+    def loo_log_proba_(self) -> Array:
+        """Leave-one-out log-probabilities of the training rows."""
+        loo = None if not hasattr(self, "_result") else self._result.loo
+        if loo is None or not loo.complete:
+            raise AttributeError(
+                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
+                "fit again, without validation_fraction or with more time."
+            )
+        if self._loo_log_proba is None:
+            self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
+        return self._loo_log_proba
+
+    def suspect_labels(self, n: int | None = None) -> RankedRows:
+        """Rank training rows by how unlikely their own label is given all other rows.
+
+        Look at all rows below 0.01, or below your own guess of the share of wrong labels.
+
+        Parameters
+        ----------
+        n : int or None
+            Return only the first n. With fewer rows it returns all of them and warns.
+
+        Returns
+        -------
+        RankedRows
+            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
+            each of these labels.
+        """
+        most = None if n is None else whole("n", n, 1)
+        log_p, loo = self.loo_log_proba_, self._result.loo
+        assert loo is not None
+        own = log_p[np.arange(len(loo.y)), loo.y]
+        found = rank(loo.rows, own, most)
+        return RankedRows(found.rows, np.exp(found.scores))
+
+    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
+        """Predict the latent values, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n, C)
+            (n, 1) for two classes.
+        """
+        return self._predict(X, predict_moments)
+
+    latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
+
+    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
+        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
+
+        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, D)
+            Rows with the features of the fit.
+        n : int
+            Number of draws.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_rows, C)
+            (n, n_rows, 1) for two classes.
+        """
+        from cavity.prediction.draws import Normals, draw_latent
+
+        draws = whole("n", n, 1)
+        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
+        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
+        return np.asarray(f.cpu().numpy())
+
+    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
+        """Split the entropy of each row's label into an aleatoric and an epistemic part.
+
+        Aleatoric entropy would remain if the latent functions were known; epistemic entropy is the mutual information of label and
+        latent functions (BALD): what labels nearby could teach. They are those of the Gaussian process, scaled to add up to
+        `total`, the entropy of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        Uncertainty
+            Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
+        """
+        return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
+
+    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
+        """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, D), or a source
+            As for `predict`.
+        n : int or None
+            Return only the best n. With fewer rows it returns all of them and warns.
+
+        Returns
+        -------
+        RankedRows
+            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
+        """
+        most = None if n is None else whole("n", n, 1)
+        epistemic = self.predict_uncertainty(to_host(X)).epistemic
+        return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
+
+    def diagnose(
+        self,
+        X: Rows,
+        y: Column,
+        sample_weight: Column | None = None,
+        *,
+        n_samples: int = 1000,
+        random_state: Seed = 0,
+    ) -> Diagnosis:
+        """Estimate how far to trust this fit by importance sampling, with q as the proposal.
+
+        Needs the extra "diagnose".
+
+        Parameters
+        ----------
+        X, y, sample_weight : array-like
+            The rows of the fit.
+        n_samples : int
+            Number of samples.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Diagnosis
+            The model's log evidence with its standard error, the effective sample size, Pareto's k, q's distance from the
+            posterior, `level` ("good", "usable", "unclear", "poor"), and `verdict`, which says what to do.
+        """
+        import torch
+
+        from cavity.explain import evidence_sampling
+        from cavity.rows.labelled_tables import read_table_of_fit
+
+        features, class_weight = self._features(), read_class_weight(self.class_weight)
+        table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
+        n = whole("n_samples", n_samples, 25)
+        rng = check_random_state(random_state)
+        evidence = self.log_marginal_likelihood_
+        with torch.inference_mode(False):
+            model = self._fitted.to("cpu")
+            return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
+
+    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
+        from cavity.rows.labelled_tables import read_table_of_fit
+
+        table = read_table_of_fit(raw, None, self._features(), self.classes_)
+        own = np.arange(len(table.y)), table.y
+        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
+
+    def _predict_outcome(self, X: Array) -> Array:
+        return self.predict_log_proba(Prepared(X))
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
+
+    def _information(self, own: Array, others: Array) -> Array:
+        return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
+
+    def _average(self, seed: int) -> Average:
+        def average(groups: list[Array]) -> tuple[Array, Array]:
+            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
+            from cavity.prediction.draws import draw_log_proba
+
+            draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
+            return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
+
+        return average
