@@ -39,7 +39,7 @@ def assert_same_elsewhere(clf: cavity.GPClassifier, X: np.ndarray, folder: Path,
     clf.save(folder / "m.cavity")
     loaded = cavity.load(folder / "m.cavity")
     assert np.array_equal(loaded.predict_proba(X), P) and repr(loaded.method) == repr(clf.method)
-    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
+    session = onnxruntime.InferenceSession(cavity.export.make_model(clf).SerializeToString())
     label, found = session.run(["label", "probabilities"], {"X": X})
     np.testing.assert_allclose(found, P, rtol=0, atol=atol)
     np.testing.assert_array_equal(label, clf.predict(X))

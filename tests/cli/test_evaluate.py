@@ -106,16 +106,6 @@ def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):
     assert found["per_class"]["rare"]["precision"] is None and found["per_class"]["rare"]["recall"] == 0
 
 
-def test_importance_is_that_of_explain(folder):
-    done = run("evaluate", folder / "m", folder / "test.csv", "--importance", "--json", "--quiet")
-    found = json.loads(done.output)["importance"]
-    assert list(found) == ["x", "w"] and set(found["w"].values()) == {0}
-    assert found["x"]["given_others"] > 4 * found["x"]["given_others_standard_error"] > 0
-    assert found["x"]["nats"] > 4 * found["x"]["standard_error"] > 0
-    shown = run("evaluate", folder / "m", folder / "test.csv", "--importance").output
-    assert f"x  {found['x']['nats']:+.4f}" in shown
-
-
 def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, monkeypatch):
     monkeypatch.setattr(evaluating, "MOST_KEPT", 3 * 30)
     done = run("evaluate", folder / "m", folder / "test.csv", "--json")

@@ -186,7 +186,7 @@ def test_a_token_opens_everything_but_health(toy_model, monkeypatch):
     monkeypatch.setenv("CAVITY_TOKEN", "s3cret")
     client = TestClient(make_app(Model.open(toy_model), access=make_access("localhost", [])), base_url=LOCAL)
     assert client.get("/health").status_code == 200
-    for path in ("/schema", "/metrics", "/docs", "/openapi.json", "/predict"):
+    for path in ("/schema", "/metrics", "/page.json", "/predict"):
         method = client.post if path == "/predict" else client.get
         for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
             got = method(path, headers=JSON | wrong)
@@ -217,28 +217,13 @@ def test_every_answer_names_the_model(birds):
         assert got.headers["cavity-version"] == cavity.__version__
 
 
-def test_types_are_the_models_columns_and_classes(client):
+def test_the_openapi_description_names_paths_and_refusals(client):
     found = client.get("/openapi.json").json()
-    types = found["components"]["schemas"]
-    assert set(types["Row"]["properties"]) == set(BIRD) and types["Row"]["additionalProperties"] is False
-    assert types["PredictRequest"]["properties"]["rows"]["maxItems"] == 5
-    assert {"$ref": "#/components/schemas/Row"} == types["PredictRequest"]["properties"]["rows"]["items"]
-    assert types["Prediction"]["properties"]["labels"]["items"]["enum"] == ["Adelie", "Chinstrap", "Gentoo"]
     answers = found["paths"]["/predict"]["post"]["responses"]
-    assert answers["200"]["content"]["application/json"]["schema"] == {
-        "$ref": "#/components/schemas/Prediction"
-    }
     assert {"401", "408", "413", "415", "422", "503"} <= set(answers)
     for name in set(re.findall(r"#/components/schemas/(\w+)", json.dumps(found))):
-        assert name in types
-
-
-def test_the_docs_load_nothing(client):
-    got = client.get("/docs")
-    assert got.status_code == 200 and "default-src 'none'" in got.headers["content-security-policy"]
-    assert not re.search(r"https?:|<script|<link|<img|@import|url\(", got.text)
-    for word in ("/predict", "/metrics", "bill", "Gentoo", "curl", "content-type: application/json"):
-        assert word in got.text
+        assert name in found["components"]["schemas"]
+    assert client.get("/docs").status_code == 404
 
 
 def test_metrics_count_requests_rows_and_refusals(toy_model):

@@ -68,7 +68,7 @@ def test_the_default_classifier_is_that_of_one_process(rows, run):
 
 
 def test_an_error_says_what_the_library_says(rows, run):
-    with pytest.raises(ray.train.TrainingFailedError, match="no column 'species'"):
+    with pytest.raises(ray.train.TrainingFailedError, match="'species' is not a column"):
         fit_on_ray(make(), str(rows), target="species", run_config=run)
 
 

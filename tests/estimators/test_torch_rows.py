@@ -141,8 +141,9 @@ def test_with_dispatch_labels_that_are_text_stay_in_numpy(monkeypatch):
         assert type(gp.predict(Far(X))) is np.ndarray
         assert type(gp.predict_proba(Far(X))) is Far
         assert type(gp.rank_for_labeling(Far(X), 5).rows) is np.ndarray
-        scored = report.nll(gp.predict_proba(Far(X)), Far(y)), report.conformal(gp.predict_proba(Far(X)), y)
-    assert scored[0] == report.nll(gp.predict_proba(X), y)
+        error = report.expected_calibration_error
+        scored = error(gp.predict_proba(Far(X)), Far(y)), report.conformal(gp.predict_proba(Far(X)), y)
+    assert scored[0] == error(gp.predict_proba(X), y)
     assert scored[1].sets(Far(gp.predict_proba(X))).shape == (150, 3)
 
 

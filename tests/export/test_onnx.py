@@ -31,7 +31,7 @@ def new_rows(n: int = 30) -> np.ndarray:
 
 
 def session(clf, **options) -> onnxruntime.InferenceSession:
-    model = export.onnx_model(clf, **options).SerializeToString()
+    model = export.make_model(clf, **options).SerializeToString()
     alone = onnxruntime.SessionOptions()
     alone.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(model, alone, providers=["CPUExecutionProvider"])
@@ -125,7 +125,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path) -> None:
     path = export.onnx(clf, tmp_path / "model.onnx")
     run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert [i.name for i in run.get_inputs()] == ["X"] and len(list(tmp_path.iterdir())) == 1
-    assert export.onnx_model(clf).opset_import[0].version == OPSET
+    assert export.make_model(clf).opset_import[0].version == OPSET
     with pytest.raises(BadFile, match="does not exist"):
         export.onnx(clf, tmp_path / "no" / "model.onnx")
 
@@ -149,7 +149,7 @@ class Bent(kernels.RBF):
 def test_a_formula_that_belongs_to_the_parent_class_is_not_used() -> None:
     clf = fitted(kernel=Bent(variance=2.0))
     with pytest.raises(BadOption, match="Bent cannot be written"):
-        export.onnx_model(clf)
+        export.make_model(clf)
     X = new_rows()
     np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X)[:1], rtol=1e-9)
     same = type("Named", (kernels.RBF,), {})
@@ -175,13 +175,13 @@ def fit_numbers(method: str) -> GPRegressor:
 )
 def test_what_has_no_graph_raises_a_clear_error(make, word, options) -> None:
     with pytest.raises((BadOption, NotFittedError), match=word):
-        export.onnx_model(make(), **options)
+        export.make_model(make(), **options)
 
 
 def test_a_missing_package_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(BadOption, match=r"cavity\[onnx\]"):
-        export.onnx_model(fitted())
+        export.make_model(fitted())
 
 
 @pytest.mark.parametrize("method", ["exact", "fitc", "vi", "svi", "pp", "sr", "sd"])

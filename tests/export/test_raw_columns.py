@@ -74,7 +74,7 @@ def fitted():
 
 def test_raw_columns_give_the_probabilities_of_the_frame(fitted):
     clf, table = fitted
-    model = export.onnx_model(clf)
+    model = export.make_model(clf)
     label, P = run(model, ["label", "probabilities"], as_inputs(model, table))
     np.testing.assert_allclose(P, clf.predict_proba(table), atol=1e-9)
     np.testing.assert_array_equal(label, clf.predict(table))
@@ -86,7 +86,7 @@ def test_new_categories_and_missing_cells_count_as_in_python(fitted):
     new.loc[:9, "island, or none"] = "Atlantis"
     new["eggs"] = new["eggs"].astype(float)
     new.loc[10:19, ["eggs", "v1"]] = np.nan
-    model = export.onnx_model(clf)
+    model = export.make_model(clf)
     with without_warnings():
         expected = clf.predict_proba(new)
     assert np.abs(expected[:10] - clf.predict_proba(table)[:10]).max() > 1e-3
@@ -96,7 +96,7 @@ def test_new_categories_and_missing_cells_count_as_in_python(fitted):
 @pytest.mark.parametrize("text", ["", "NA", "nan", "None", "?"])
 def test_every_text_that_stands_for_nothing_is_missing(fitted, text):
     clf, table = fitted
-    model = export.onnx_model(clf)
+    model = export.make_model(clf)
     cells = as_inputs(model, table[:5])
     cells["island, or none"][:] = text
     empty = table[:5].assign(**{"island, or none": None})
@@ -105,7 +105,7 @@ def test_every_text_that_stands_for_nothing_is_missing(fitted, text):
 
 def test_inputs_in_single_precision(fitted):
     clf, table = fitted
-    model = export.onnx_model(clf, dtype="float32")
+    model = export.make_model(clf, dtype="float32")
     P = run(model, ["probabilities"], as_inputs(model, table, np.float32))[0]
     assert P.dtype == np.float32
     np.testing.assert_allclose(P, clf.predict_proba(table), atol=1e-4)
@@ -114,7 +114,7 @@ def test_inputs_in_single_precision(fitted):
 def test_prepared_features_are_still_possible(fitted):
     clf, table = fitted
     X = clf.preparation_.encode(table)
-    P = run(export.onnx_model(clf, prepared=True), ["probabilities"], {"X": X})[0]
+    P = run(export.make_model(clf, prepared=True), ["probabilities"], {"X": X})[0]
     np.testing.assert_allclose(P, clf.predict_proba(Prepared(X)), atol=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_a_regressor_takes_raw_columns():
     table = make_table()
     y = 5 + table["v1"].to_numpy() + (table["island, or none"] == "Dream")
     gp = GPRegressor("vi", **QUICK).fit(table, y)
-    model = export.onnx_model(gp)
+    model = export.make_model(gp)
     mean, std = run(model, ["mean", "std"], as_inputs(model, table))
     expected = gp.predict(table, return_std=True)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
@@ -133,7 +133,7 @@ def test_a_default_model_with_trees_takes_raw_columns():
     table = make_table(150)
     clf = GPClassifier(**QUICK).fit(table, make_labels(table))
     new = pd.concat([make_table(40, seed=1), make_table(5, seed=2).assign(v1=1e4)])
-    pool, model = clf._fitted.pool, export.onnx_model(clf)
+    pool, model = clf._fitted.pool, export.make_model(clf)
     g = pool.gate.at(clf.predict_latent(new)[1])
     assert any(pool.weights) and (g[-5:] < 1e-9).all() and g[:40].mean() > 0.5
     P = run(model, ["probabilities"], as_inputs(model, new))[0]
@@ -187,9 +187,9 @@ def test_what_a_graph_cannot_do_is_refused():
     table = make_table().rename(columns={"v1": "label"})
     y = make_table()["v1"].to_numpy() > 0
     with pytest.raises(BadOption, match="'label'"):
-        export.onnx_model(GPClassifier(calibration=None, **QUICK).fit(table, y))
+        export.make_model(GPClassifier(calibration=None, **QUICK).fit(table, y))
     prepare = Preparation(unseen="error").fit(make_table())
     clf = GPClassifier(calibration=None, **QUICK).fit(Prepared(prepare.encode(make_table()), prepare), y)
     with pytest.raises(BadOption, match="unseen"):
-        export.onnx_model(clf)
-    assert export.onnx_model(clf, prepared=True).graph.input[0].name == "X"
+        export.make_model(clf)
+    assert export.make_model(clf, prepared=True).graph.input[0].name == "X"

@@ -48,7 +48,7 @@ def test_a_default_model_near_and_far_one_row_or_many(pooled, dtype) -> None:
     g = pool.gate.at(pooled.predict_latent(X)[1])
     assert any(pool.weights)
     assert (g == 1).any() and (g < 1e-9).any() and ((g > 0.01) & (g < 1)).any()
-    run, expected = session(export.onnx_model(pooled, dtype=dtype)), pooled.predict_proba(X)
+    run, expected = session(export.make_model(pooled, dtype=dtype)), pooled.predict_proba(X)
     label, P = run.run(["label", "probabilities"], {"X": X})
     np.testing.assert_allclose(P, expected, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(label, pooled.predict(X))
@@ -60,7 +60,7 @@ def test_members_without_weight_are_left_out_and_the_file_says_its_opsets(pooled
     def count(model) -> int:
         clf = copy(pooled)
         clf._result = pooled._result._replace(model=model)
-        made = export.onnx_model(clf)
+        made = export.make_model(clf)
         assert {o.domain: o.version for o in made.opset_import} == {"": OPSET, ML_DOMAIN: ML_OPSET}
         return sum(node.op_type == "TreeEnsembleRegressor" for node in made.graph.node)
 

@@ -5,20 +5,17 @@ import pandas as pd
 import pytest
 
 from cavity import BadInput, BadOption
-from cavity.report import conformal, error, expected_calibration_error, nll, rejection, reliability
+from cavity.report import conformal, expected_calibration_error, rejection, reliability
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0.75]])
 Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
 
 
 def test_scores_by_hand() -> None:
-    assert nll(P, Y) == pytest.approx(-np.log(0.7 * 0.8 * 0.25 * 0.15) / 4)
-    assert 700 < nll([[1.0, 0.0]], [1]) < np.inf
-    assert error(P, Y) == 0.5
     assert expected_calibration_error(P, Y, bins=5) == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
     assert expected_calibration_error(P, Y, bins=1) == pytest.approx(abs(P.max(1).mean() - 0.5))
     certain = np.eye(3)[Y]
-    assert nll(certain, Y) == error(certain, Y) == expected_calibration_error(certain, Y) == 0
+    assert expected_calibration_error(certain, Y) == 0
 
 
 def test_reliability_by_hand() -> None:
@@ -45,31 +42,31 @@ def test_every_row_is_in_one_bin() -> None:
 )
 def test_labels_and_shapes_that_do_not_fit_are_refused(bad_p: object, bad_y: object) -> None:
     with pytest.raises(BadInput):
-        nll(bad_p, bad_y)
+        reliability(bad_p, bad_y)
 
 
 @pytest.mark.parametrize("row", [[np.nan, np.nan], [3.0, -2.0]])
 def test_what_is_no_probability_is_refused(row):
     """A NaN would else be a mistake that no bin counts."""
     P = [[0.95, 0.05], row]
-    for score in (nll, error, expected_calibration_error):
-        with pytest.raises(BadInput, match="row 1 of P"):
-            score(P, [1, 0])
+    with pytest.raises(BadInput, match="row 1 of P"):
+        expected_calibration_error(P, [1, 0])
 
 
 def test_labels_may_be_names_of_columns() -> None:
     """Only column numbers were accepted."""
     names = np.array(["cat", "dog", "ant"])
     frame = pd.DataFrame(P, columns=names)
-    for score in (nll, error, expected_calibration_error):
-        assert score(P, names[Y], labels=names) == score(frame, names[Y]) == score(frame, Y) == score(P, Y)
+    score = expected_calibration_error
+    assert score(P, names[Y], labels=names) == score(frame, names[Y]) == score(frame, Y) == score(P, Y)
     np.testing.assert_array_equal(conformal(frame, names[Y]).least, conformal(P, Y).least)
     np.testing.assert_array_equal(rejection(P, names[Y], labels=names).error, rejection(P, Y).error)
-    assert nll(pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]) == nll(P, Y)
+    other = pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]
+    assert expected_calibration_error(*other) == expected_calibration_error(P, Y)
     with pytest.raises(BadInput, match="'cow' is not in labels"):
-        nll(P, ["cow"] * 4, names)
+        reliability(P, ["cow"] * 4, labels=names)
     with pytest.raises(BadInput, match="2 entries, but P has 3 columns"):
-        nll(P, names[Y], names[:2])
+        reliability(P, names[Y], labels=names[:2])
 
 
 def test_bins_that_are_no_number_of_bins_are_an_error() -> None:

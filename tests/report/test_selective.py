@@ -35,7 +35,7 @@ def test_rows_of_equal_certainty_go_together() -> None:
 def test_calibrated_certainty_beats_chance() -> None:
     P, y = predictions(3000, 4, 1)
     curve, chance = report.rejection(P, y), report.rejection(P, y, RNG.random(3000))
-    assert curve.error[0] == chance.error[0] == report.error(P, y)
+    assert curve.error[0] == chance.error[0] == (P.argmax(1) != y).mean()
     assert curve.area < 0.6 * chance.area
 
 

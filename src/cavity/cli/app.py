@@ -39,7 +39,6 @@ Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
 Target = Annotated[Text, _option("Column of the labels (default: as in training).", "COL")]
 Weight = Annotated[Text, _option("Column of the weights (default: as in training).", "COL")]
-Spreadsheet = Annotated[bool, _flag("spreadsheet", "Escape texts that a spreadsheet would run as formulas.")]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
 Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
@@ -172,7 +171,6 @@ def predict(
     data: Data,
     out: Annotated[Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")] = None,
     keep: Annotated[Texts, _option("Column of DATA to copy; may be repeated.", "COL")] = None,
-    spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
     novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
 ) -> None:
@@ -188,9 +186,6 @@ def evaluate(
     group: Annotated[
         Text, _option("Column of groups, which intervals count (default: as in training).", "COL")
     ] = None,
-    importance: Annotated[
-        bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
-    ] = False,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
@@ -216,7 +211,6 @@ def explain(
     ] = None,
     background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
     out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
-    spreadsheet: Spreadsheet = False,
 ) -> None:
     """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
 
@@ -264,7 +258,7 @@ def serve(
     read_seconds: Annotated[float, _option("Seconds for a client to send a body.", "S", min=0.1)] = 30.0,
     stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
+    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics. CAVITY_TOKEN sets a token."""
 
 
 @_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +14,12 @@ from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_grid, format_label, list_names, name_column, shorten
+from cavity.common.text_tables import format_grid, format_label, list_names, shorten
 from cavity.report import scores
-from cavity.report.findings import measure_columns
 from cavity.rows.files.table_files import TableFile, open_table
 
 MAX_CLASSES = 12  # of tables that are printed
 NAME_WIDTH = 12  # of a class in a table
-MOST_EXPLAINED = 2000  # rows of which some are shuffled
 MOST_KEPT = 1 << 24  # numbers; of a longer table a random sample of rows is scored
 OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
 EACH = ("precision", "recall", "f1", "auc")
@@ -31,7 +28,6 @@ EACH = ("precision", "recall", "f1", "auc")
 class RowsToScore(NamedTuple):
     columns: tuple[Any, ...]  # predictions, truth, weights
     unit: Any  # the same number for rows of a group; None: each row stands alone
-    sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
     total: int  # number of all rows
     notes: dict[str, int]  # counts of cells unlike those of the training rows
 
@@ -42,7 +38,6 @@ def evaluate(
     target: Text,
     weight: Text,
     group: Text,
-    importance: bool,
     device: Text,
     terminal: Terminal,
 ) -> None:
@@ -54,8 +49,6 @@ def evaluate(
     found = predict_rows(opened, file, target, weight, terminal, group)
     report = _report_numbers if opened.classes is None else _report_classes
     result = report(opened, found, terminal)
-    if importance:
-        result["importance"] = _report_importance(opened, found, terminal)
     terminal.print_result(result | {"notes": found.notes})
 
 
@@ -64,38 +57,17 @@ def predict_rows(
 ) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
-    kept, sample, notes = Reservoir(most), Reservoir(MOST_EXPLAINED), Counter[str]()
+    kept, notes = Reservoir(most), Counter[str]()
     for part in read_model_rows(model, file, target, weight, notes, terminal, group):
         found = model.predict_targets(part.X) if model.classes is None else (model.predict_log_proba(part.X),)
         kept.add(*found, part.y, part.weight, part.y if part.group is None else part.group)
-        sample.add(part.X, part.y, part.weight)
     if kept.total > most:
         terminal.note(f"scores are of a random sample of {most} of {kept.total} rows")
     *columns, of = kept.columns
     unit = None if group is None else np.unique(of, return_inverse=True)[1]
     if unit is not None:
         terminal.note(f"intervals count {unit.max() + 1} groups of rows (column {group!r}), not rows")
-    return RowsToScore(tuple(columns), unit, sample.columns, kept.total, dict(notes))
-
-
-def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
-    X, y, w = found.sample
-    truth = y if model.classes is None else model.classes[y]
-    explained, given = measure_columns(model.classifier, X, truth, w)
-    names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
-    shown, found_columns = tuple(map(name_column, names)), {"nats": explained.importance}
-    found_columns["standard_error"] = explained.standard_error
-    terminal.say(f"\n{replace(explained, names=shown)}")
-    if given is not None:
-        terminal.say(f"\n{replace(given, names=shown)}")
-        found_columns |= {
-            "given_others": given.importance,
-            "given_others_standard_error": given.standard_error,
-        }
-    values = zip(*(column.tolist() for column in found_columns.values()), strict=True)
-    return {
-        name: dict(zip(found_columns, line, strict=True)) for name, line in zip(names, values, strict=True)
-    }
+    return RowsToScore(tuple(columns), unit, kept.total, dict(notes))
 
 
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:

@@ -31,7 +31,6 @@ def explain(
     row: list[int] | None,
     background: Text,
     out: Text,
-    spreadsheet: bool,
     device: Text,
     terminal: Terminal,
 ) -> None:
@@ -55,7 +54,7 @@ def explain(
     found = replace(found, names=tuple(map(name_column, found.names)))
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
     if out is not None:
-        with open_writer(out, spreadsheet) as write:
+        with open_writer(out) as write:
             write(_make_table(rows))
         terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
     else:

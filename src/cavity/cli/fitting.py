@@ -16,7 +16,7 @@ from cavity import distributed
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
-from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
+from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.common.object_stores import as_path, count_bytes
 from cavity.common.progress import forward_stages
 from cavity.common.terms import name_score
@@ -35,6 +35,7 @@ from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.table_files import TableRows, open_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
+from cavity.saving.fact_list import format_evidence
 
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
-from uuid import uuid4
 
 from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
-from cavity.common import object_stores
-from cavity.common.object_stores import Location, as_path
+from cavity.common.object_stores import as_path, get_name, replacing
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, classify_type, copy_columns, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.model_file import read_result
-
-FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
@@ -35,7 +27,6 @@ def predict(
     data: str,
     out: Text,
     keep: list[str] | None,
-    spreadsheet: bool,
     uncertainty: bool,
     novelty: bool,
     device: Text,
@@ -53,7 +44,7 @@ def predict(
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
-    with open_writer(out, spreadsheet) as write:
+    with open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
@@ -89,76 +80,32 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 
 
 @contextmanager
-def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
-    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end.
-
-    `spreadsheet`: escape formulas.
-    """
-    suffix = ".csv" if out is None else PurePath(object_stores.get_name(as_path(out))).suffix.lower()
+def open_writer(out: str | None) -> Iterator[Any]:
+    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
+    suffix = ".csv" if out is None else PurePath(get_name(as_path(out))).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
-    if spreadsheet and suffix != ".csv":
-        raise BadOption(f"--spreadsheet escapes texts of a CSV file, but --out {out} is a Parquet file.")
-    temporary = None if out is None else _choose_temporary(as_path(out))
     writers: list[Any] = []
 
-    def write(part: Any) -> None:
-        part = escape_formulas(part) if spreadsheet else part
+    def write(table: Any) -> None:
         try:
             if not writers:
                 # one of them, since that of Parquet loads slowly
                 module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
                 kind = getattr(import_module(f"pyarrow.{module}"), name)
-                writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
-            writers[0].write_table(part)
+                writers.append(kind(sys.stdout.buffer if part is None else str(part), table.schema))
+            writers[0].write_table(table)
         except import_pyarrow().ArrowException as error:
             raise BadInput(
                 f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
             ) from error
 
     try:
-        yield write
-        for writer in writers:
-            writer.close()
-        if temporary is not None and out is not None:
-            _move_to(temporary, as_path(out))
+        with nullcontext() if out is None else replacing(as_path(out)) as part:
+            yield write
+            for writer in writers:
+                writer.close()
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:
         raise BadFile(f"{out or 'stdout'} could not be written ({error.strerror or error}).") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def escape_formulas(table: Any) -> Any:
-    """Put an apostrophe before texts, and names of columns, that a spreadsheet would take for formulas. Numbers stay numbers."""
-    columns = {}
-    for name in table.column_names:
-        is_text = classify_type(table.schema.field(name).type) == "text"
-        cells = _escape_texts(get_column(table, name)) if is_text else table.column(name)
-        columns[f"'{name}" if re.match(FORMULA, name) else name] = cells
-    return import_pyarrow().table(columns)
-
-
-def _escape_texts(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    begins, number = (pc.match_substring_regex(column, pattern) for pattern in (FORMULA, NUMBER))
-    return pc.if_else(pc.and_not(begins, number), pc.binary_join_element_wise("'", column, ""), column)
-
-
-def _choose_temporary(out: Location) -> Path:
-    """Return a name for the unfinished file: next to the finished one, or on this machine if that is in a store."""
-    if isinstance(out, Path):
-        return out.with_name(f".{out.name}.{os.getpid()}.part")
-    object_stores.check_bucket(out)
-    return Path(tempfile.gettempdir()) / f"cavity-{uuid4().hex}.part"
-
-
-def _move_to(file: Path, out: Location) -> None:
-    if isinstance(out, Path):
-        file.replace(out)
-        return
-    with file.open("rb") as content:
-        object_stores.upload(content, out)

@@ -163,7 +163,3 @@ def fail(message: str, code: int) -> typer.Exit:
     rank = os.environ.get("RANK", "0")
     typer.echo(f"{'' if rank == '0' else f'[rank {rank}] '}error: {message}", err=True)
     return typer.Exit(code)
-
-
-def format_evidence(evidence: float | None) -> str:
-    return "not available" if evidence is None else f"{evidence:.2f}"

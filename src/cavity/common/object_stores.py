@@ -7,8 +7,10 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -105,49 +107,58 @@ def read_bytes(file: Location) -> bytes:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file: whatever happens, the path holds either the complete old file or the complete new one. Raises BadFile.
+    """Write a file, as `replacing` does."""
+    with replacing(path) as part:
+        part.write_bytes(data)
 
-    A store replaces an object only by a complete one. On a disk the bytes are written to a temporary file of a unique name, which
-    is flushed and renamed. The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one
-    path: the last one to finish wins, and a reader always finds a complete file.
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Give a path to write to: the file replaces `path` at the end of the block, unless this raises an error. Raises BadFile.
+
+    Whatever happens, `path` holds either the complete old file or the complete new one: a store replaces an object only by a
+    complete one, and on a disk a file of a unique name is flushed and renamed. The file keeps its mode, and a symbolic link is
+    followed. Several threads or processes may write to one path: the last one to finish wins.
     """
     try:
         if isinstance(path, str) and is_uri(path):
-            filesystem, name = locate(path)
-            with filesystem.open_output_stream(name, compression=None) as stream:
-                stream.write(data)
+            with tempfile.TemporaryDirectory() as folder:
+                yield Path(folder) / "part"
+                _upload(Path(folder) / "part", path)
+        elif "\0" in str(path):
+            raise OSError(None, "a name cannot have a null character")
         else:
-            _replace_file(Path(os.path.realpath(path)), data)
+            yield from _replace_file(Path(os.path.realpath(path)))
     except CavityError:
         raise
-    except (OSError, ValueError) as error:  # a name may contain a null byte
-        folder = Path(path).parent
-        if isinstance(error, FileNotFoundError) and not folder.is_dir():
+    except OSError as error:
+        folder_of = Path(path).parent
+        if isinstance(error, FileNotFoundError) and not folder_of.is_dir():
             raise BadFile(
-                f"{path}: the folder {str(folder)!r} does not exist; make it, or choose another path."
+                f"{path}: the folder {str(folder_of)!r} does not exist; make it, or choose another path."
             ) from error
-        reason = getattr(error, "strerror", None) or error
         raise BadFile(
-            f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."
+            f"{path} could not be written ({error.strerror or error}); the old file is intact. Choose another path, or free disk "
+            "space."
         ) from error
 
 
-def _replace_file(target: Path, data: bytes) -> None:
+def _replace_file(target: Path) -> Iterator[Path]:
     mode = _mode_of(target)
     _sweep(target)
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
-            if mode is not None:
-                part.chmod(mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600))
+        yield part
+        if mode is not None:
+            part.chmod(mode)
+        _flush(part)
         part.replace(target)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-    _flush_folder(target.parent)
+    with suppress(OSError):  # some systems cannot flush a folder, and the new file is in place anyway
+        _flush(target.parent)
 
 
 def _mode_of(target: Path) -> int | None:
@@ -173,14 +184,13 @@ def _sweep(target: Path) -> None:
                         Path(entry.path).unlink()
 
 
-def _flush_folder(folder: Path) -> None:
-    """Flush the new name to disk; some systems cannot, and the new file is in place anyway."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def add_ending(path: Location, ending: str) -> Location:
@@ -225,14 +235,6 @@ def remove(path: Location) -> None:
         filesystem.delete_file(name)
 
 
-def remove_folder(path: Location) -> None:
-    if isinstance(path, Path):
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    filesystem, name = locate(path)
-    filesystem.delete_dir(name)
-
-
 def count_bytes(path: Location) -> int:
     return path.stat().st_size if isinstance(path, Path) else int(_describe(path).size)
 
@@ -274,8 +276,8 @@ def download(uri: str, file: Any) -> None:
         shutil.copyfileobj(stream, file, COPY_BYTES)
 
 
-def upload(file: Any, uri: str) -> None:
-    """Copy an open file to a store, which shows it when it is complete. Raises OSError, as a local file does."""
+def _upload(file: Path, uri: str) -> None:
+    """Copy a file to a store, which shows it when it is complete."""
     filesystem, path = locate(uri)
-    with filesystem.open_output_stream(path, compression=None) as stream:
-        shutil.copyfileobj(file, stream, COPY_BYTES)
+    with file.open("rb") as content, filesystem.open_output_stream(path, compression=None) as stream:
+        shutil.copyfileobj(content, stream, COPY_BYTES)

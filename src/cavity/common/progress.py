@@ -23,19 +23,11 @@ def announce(text: str, verbose: int) -> None:
         tqdm.write(text, file=sys.stderr)
 
 
-class _Forward(logging.Handler):
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self.say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.say(record.getMessage())
-
-
 @contextmanager
 def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
     """Hand the stages of fits within the block to a function."""
-    handler, level = _Forward(say), stages.level
+    handler, level = logging.Handler(), stages.level
+    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
     stages.addHandler(handler)
     stages.setLevel(logging.INFO)
     try:

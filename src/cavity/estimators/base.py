@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -371,7 +371,7 @@ class GPEstimator(BaseEstimator):
         *,
         n_repeats: int = 5,
         conditional: bool = False,
-        groups: Literal["auto"] | Mapping[str, str | int | Sequence[str | int]] | None = None,
+        groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
         random_state: Seed = 0,
     ) -> Importance:
         """Estimate which columns matter: by how much the loss increases without the cells of one column.
@@ -397,9 +397,8 @@ class GPEstimator(BaseEstimator):
         conditional : bool
             True: the cells of a column are unknown, and the loss is that of the mean prediction over cells that the other columns
             allow. A forest, fitted to X, finds them: give some hundreds of rows.
-        groups : None, "auto" or dict of str to columns
-            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`. "auto" joins
-            columns whose rank correlation is above 0.7.
+        groups : None or dict of str to columns
+            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`.
         random_state : int, RandomState or None
             Random seed.
 

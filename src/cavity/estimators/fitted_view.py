@@ -6,6 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.base import GPEstimator
 from cavity.prediction.result import Result
+from cavity.saving import model_file
 
 # Of regression: "exact" up to the first, "vi" up to the second, then "svi".
 EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
@@ -22,6 +23,11 @@ def view_fit(estimator: GPEstimator) -> Result:
     """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""
     check_is_fitted(estimator, "_fitted")
     return estimator._result
+
+
+def describe_fit(estimator: GPEstimator) -> dict[str, object]:
+    """Return what `cavity info` would print of the fit's file."""
+    return model_file.describe(estimator._record())
 
 
 def skip_importance(estimator: GPEstimator) -> None:

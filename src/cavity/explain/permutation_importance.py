@@ -19,7 +19,6 @@ from cavity.rows.validation import Features
 Array = NDArray[np.float64]
 Losses = Callable[[Array], Array]  # features [n D] to one loss per row [n]
 TREES, LEAST_LEAF = 50, 10  # of the forest that predicts a column from the others
-CORRELATED = 0.7  # absolute rank correlation from which groups="auto" joins columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def permutation_importance(
 ) -> Importance:
     """Replace the cells of each column or group of columns in turn, all their features together."""
     columns, owner = find_columns(features)
-    chosen = read_groups(groups, columns, X, owner)
+    chosen = read_groups(groups, columns)
     before, total = losses(X), weight.sum()
     importance, error = np.zeros(len(chosen)), np.zeros(len(chosen))
     seed = int(draws.rng.integers(2**31 - 1)) if draws.conditional else 0
@@ -132,18 +131,13 @@ def find_similar(X: Array, own: NDArray[np.bool_], n: int, seed: int) -> NDArray
     return np.asarray(first[near[place]].T)
 
 
-def read_groups(
-    groups: Any, columns: tuple[str, ...], X: Array, owner: NDArray[np.int64]
-) -> dict[str, list[int]]:
+def read_groups(groups: Any, columns: tuple[str, ...]) -> dict[str, list[int]]:
     """Return the numbers of the columns of each group; a column of no group is one of its own."""
     if groups is None:
         return {name: [j] for j, name in enumerate(columns)}
-    if isinstance(groups, str) and groups == "auto":
-        sets = _join_correlated(X, owner, len(columns))
-        groups = {" + ".join(columns[j] for j in members): members for members in sets if len(members) > 1}
     if not isinstance(groups, Mapping):
         raise BadOption(
-            f"groups={groups!r:.60} must be 'auto', or columns by the name of their group, such as {{'size': ['width', 'height']}}."
+            f"groups={groups!r:.60} must be columns by the name of their group, such as {{'size': ['width', 'height']}}."
         )
     group_of: dict[int, str] = {}
     for name, members in groups.items():
@@ -156,16 +150,3 @@ def read_groups(
     for j, column in enumerate(columns):
         found.setdefault(group_of.get(j, column), []).append(j)
     return found
-
-
-def _join_correlated(X: Array, owner: NDArray[np.int64], n_columns: int) -> list[list[int]]:
-    """Return sets of columns that are connected by large rank correlations of their features."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(X, axis=0) - (len(X) + 1) / 2
-    ranks /= np.maximum(np.linalg.norm(ranks, axis=0), 1e-300)
-    label = np.arange(n_columns)
-    for f, g in np.argwhere(np.triu(np.abs(ranks.T @ ranks) >= CORRELATED, 1)):
-        a, b = sorted(label[owner[[f, g]]])
-        label[label == b] = a
-    return [np.flatnonzero(label == j).tolist() for j in np.unique(label)]

@@ -85,21 +85,6 @@ class ClassifierSamples(HyperSamples):
 
     classes: NDArray[Any]
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Predict logarithms of the averaged class probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `GPClassifier.predict`.
-
-        Returns
-        -------
-        ndarray of shape (n, C)
-            Columns in the order of `classes`.
-        """
-        return self._predict(X, self._log_proba)
-
     def predict_proba(self, X: Any) -> Array:
         """Predict class probabilities, averaged over draws of the hyper-parameters.
 

@@ -34,7 +34,7 @@ from cavity.prediction.regression import target_noise
 from cavity.prediction.tree_ensembles import LEAST, Forest
 from cavity.rows.columns.encoder import ColumnEncoder
 
-__all__ = ["onnx", "onnx_model"]
+__all__ = ["onnx"]
 
 INPUTS = ("float32", "float64")
 
@@ -81,37 +81,15 @@ def onnx(
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
-    data = onnx_model(clf, dtype=dtype, prepared=prepared, novelty=novelty).SerializeToString()
+    data = make_model(clf, dtype, prepared, novelty).SerializeToString()
     object_stores.write_bytes(path, data)
     return Path(path)
 
 
-def onnx_model(
-    clf: GPEstimator, *, dtype: str = "float64", prepared: bool = False, novelty: bool = False
+def make_model(
+    clf: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False
 ) -> Any:
-    """Return a fitted GPClassifier or GPRegressor as an `onnx.ModelProto`.
-
-    Parameters
-    ----------
-    clf : GPClassifier or GPRegressor
-        A fitted model.
-    dtype, prepared, novelty : object
-        As for `onnx`.
-
-    Returns
-    -------
-    onnx.ModelProto
-        The model, checked.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, Training, export
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
-    >>> [output.name for output in export.onnx_model(clf).graph.output]
-    ['label', 'probabilities']
-    """
+    """Return the graph as an `onnx.ModelProto`, checked."""
     result = view_fit(clf)
     model, classes = result.model.to("cpu"), result.classes
     measure = find_novelty(result.novelty) if novelty else None

@@ -58,12 +58,17 @@ SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without an
 def choose_points(
     config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator
 ) -> Array:
-    """Choose inducing inputs [C M D]; with method="auto" neither signs of columns nor names of classes decide."""
-    if not config.method.recommended or len(candidates.X) < 2:
-        return inducing.choose(config.inducing, candidates, M, C, rng)
+    """Choose inducing inputs [C M D].
+
+    With method="auto" neither signs of columns nor names of classes decide, and no point is a row unless the user names a choice.
+    """
+    how = config.inducing
+    if not config.method.recommended or not isinstance(how, str) or len(candidates.X) < 2:
+        return inducing.choose(how, candidates, M, C, rng)
     arranged, place = candidates.arrange()
-    Z = inducing.choose(config.inducing, arranged, M, C, rng)
-    return Z if C == 1 or not isinstance(config.inducing, str) else Z[place]
+    choose = inducing.choose_between_rows if how == "auto" else inducing.choose
+    Z = choose(how, arranged, M, C, rng)
+    return Z if C == 1 else Z[place]
 
 
 def find_method(config: Config, plan: TrainingPlan) -> Method:

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
-from cavity.common.lazy import resolve
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
@@ -65,8 +64,8 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
     """Add rows to the model of an earlier call, or start one; `classes` are those that the call names."""
     if earlier is not None and earlier.growing is None:
         raise BadOption(
-            "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
-            "'auto', or REP(sites='tied')), or begin with a fresh estimator."
+            "this model has no sums to which partial_fit could add rows: it was fitted with another method than 'sep', 'auto' and "
+            "REP(sites='tied'), or comes from a file (a pickle keeps them). Begin with a fresh estimator."
         )
     if isinstance(config.class_weight, str):
         raise BadOption(
@@ -74,7 +73,7 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
         )
     config.check_passing_rows(numbered=False)
     table, features, labels = _read_table(config, request, classes, earlier)
-    old = None if earlier is None else resolve(earlier.growing)
+    old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     plan = policy.plan_training(config, size, M)

@@ -1,7 +1,8 @@
 """Choose the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
 
 Every chooser returns rows of the data and works in units of each column's spread. It sees distinct rows with their summed
-weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted.
+weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted. `leave_rows` replaces
+rows by points between them, for a model that may be given away.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Chooser = Callable[["Candidates", int, np.random.Generator], Rows]
 CANDIDATES = 10_000  # rows that a chooser considers
+NEIGHBOURS = 5  # nearest rows, towards one of which a point leaves its row
+BETWEEN = 1 / 3, 2 / 3  # of the way; not half, lest two rows that are nearest to each other make one point
 
 
 class Candidates(NamedTuple):
@@ -152,6 +155,21 @@ def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
     with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
+
+
+def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Return inducing inputs [C M D] between chosen rows and one of the rows nearest to each, so that none is a row."""
+    X, U, n = candidates.X, candidates.U, len(candidates.X)
+    chosen = choose(how, candidates._replace(X=np.arange(n, dtype=np.float64)[:, None]), M, C, rng)
+    square, nearest, Z = np.square(U).sum(1), min(NEIGHBOURS, n - 1), []
+    for rows in chosen[..., 0].astype(np.int64):
+        own = np.arange(len(rows))
+        distance = np.round(square - 2 * U[rows] @ U.T, 9)  # equal ones stay equal for any order of columns
+        distance[own, rows] = np.inf
+        near = np.argsort(distance, axis=1, kind="stable")[:, :nearest]
+        other, share = near[own, rng.integers(nearest, size=len(rows))], rng.uniform(*BETWEEN, (len(rows), 1))
+        Z.append(X[rows] + share * (X[other] - X[rows]))
+    return np.stack(Z)
 
 
 CHOOSERS: dict[str, Chooser] = {

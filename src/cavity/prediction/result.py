@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.lazy import Later
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
@@ -52,7 +51,7 @@ class Result(NamedTuple):
     relevance: Array | None  # [D], shares of the features
     warnings: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None  # of a classifier
-    growing: Growing | Later[Growing] | None = None  # what partial_fit adds to
+    growing: Growing | None = None  # what partial_fit adds to; model files have none
     units: tuple[float, float] = (0.0, 1.0)  # shift and scale of a regressor's targets
     rows: TrainingRows | None = None  # if predictions read the training rows
     predicts_residual: bool = True  # predictive variances have the residual

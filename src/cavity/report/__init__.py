@@ -1,7 +1,7 @@
 """Scores of class probabilities, reliability, rejection, conformal sets, and an HTML report on a model."""
 
 from cavity.common.scoring import Reliability
-from cavity.report.calibration import error, expected_calibration_error, nll, reliability
+from cavity.report.calibration import expected_calibration_error, reliability
 from cavity.report.html import write_report
 from cavity.report.selective import Conformal, Rejection, conformal, rejection
 
@@ -10,9 +10,7 @@ __all__ = [
     "Rejection",
     "Reliability",
     "conformal",
-    "error",
     "expected_calibration_error",
-    "nll",
     "rejection",
     "reliability",
     "write_report",

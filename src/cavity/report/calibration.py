@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.scoring import BINS, Reliability, bin_rows, score_rows
+from cavity.common.scoring import BINS, Reliability, bin_rows
 from cavity.errors import BadInput, BadOption
 from cavity.rows.foreign_arrays import to_host
 
@@ -16,8 +16,8 @@ MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
-def nll(P: Any, y: Any, labels: Any = None) -> float:
-    """Compute the negative log-likelihood, the mean of −log P[n, y_n].
+def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliability:
+    """Compute how often predictions are correct, as a function of their probability.
 
     Parameters
     ----------
@@ -25,60 +25,10 @@ def nll(P: Any, y: Any, labels: Any = None) -> float:
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
         True classes: labels, or columns of P if P has no names and `labels` is None.
-    labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
-
-    Returns
-    -------
-    float
-        Nats per row. A probability that underflowed to 0 counts as the smallest positive number.
-
-    Examples
-    --------
-    >>> from cavity.report import nll
-    >>> round(nll([[0.9, 0.1], [0.2, 0.8]], [0, 1]), 4)
-    0.1643
-    >>> round(nll([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], ["cat", "dog"]), 4)
-    0.1643
-    """
-    P, y = check_probabilities(P, y, labels)
-    return float(score_rows(np.log(np.maximum(P, np.finfo(np.float64).tiny)), y)["nll"].mean())
-
-
-def error(P: Any, y: Any, labels: Any = None) -> float:
-    """Compute the error rate, the fraction of rows whose most probable class is not the true one.
-
-    Parameters
-    ----------
-    P, y, labels : array-like
-        As for `nll`.
-
-    Returns
-    -------
-    float
-        Error rate.
-
-    Examples
-    --------
-    >>> from cavity.report import error
-    >>> error([[0.9, 0.1], [0.8, 0.2]], [0, 1])
-    0.5
-    """
-    P, y = check_probabilities(P, y, labels)
-    return float((P.argmax(1) != y).mean())
-
-
-def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliability:
-    """Compute how often predictions are correct, as a function of their probability.
-
-    Parameters
-    ----------
-    P, y : array-like
-        As for `nll`.
     bins : int, default=10
         Number of equal bins of [0, 1].
     labels : array-like of shape (C,), optional
-        As for `nll`.
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -104,12 +54,8 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS, labels: Any = N
 
     Parameters
     ----------
-    P, y : array-like
-        As for `nll`.
-    bins : int, default=10
-        Number of equal bins of [0, 1].
-    labels : array-like of shape (C,), optional
-        As for `nll`.
+    P, y, bins, labels : object
+        As for `reliability`.
 
     Returns
     -------

@@ -14,7 +14,6 @@ from cavity.estimators.fitted_view import view_fit
 from cavity.estimators.regressor import GPRegressor
 from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
-from cavity.explain.permutation_importance import Importance
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
 from cavity.prediction.result import Result
 from cavity.report.calibration import Array
@@ -69,35 +68,21 @@ class Findings(NamedTuple):
         return None if self.scored is None or self.scored.truth is None else self.scored
 
 
-def find(model: Model, X: Any, y: Any, names: Any) -> Findings:
+def find(model: Model, X: Any, y: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
     prepare = fit.features.preparation
     target = None if prepare is None or prepare.target_ is None else prepare.target_.name
-    known = names if names is not None else getattr(model, "feature_names_in_", None)
-    scored = None
-    if X is not None:
-        scored = score_rows(model, name_columns(read_raw_rows(X, fit.features, fit.model), names), y)
-        known = scored.raw.names
+    scored = None if X is None else score_rows(model, read_raw_rows(X, fit.features, fit.model), y)
     return Findings(
         model,
         fit,
         target or ("the target" if fit.classes is None else "the label"),
         [format_label(c) for c in (() if fit.classes is None else fit.classes)],
-        [f"column {j}" for j in range(model.n_features_in_)] if known is None else list(map(str, known)),
+        list(find_columns(fit.features)[0]),
         scored,
         rank_columns(model, scored, y),
     )
-
-
-def name_columns(raw: RawRows, names: Any) -> RawRows:
-    """Replace the names of columns that are not prepared."""
-    if names is None or raw.table is not None:
-        return raw
-    found = tuple(map(str, names))
-    if len(found) != len(raw.names):
-        raise BadInput(f"names has {len(found)} entries for {len(raw.names)} columns: give one per column.")
-    return raw._replace(names=found)
 
 
 def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
@@ -125,33 +110,23 @@ def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
     return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
 
 
-def measure_columns(
-    model: Model, X: Array, y: Any, weight: Any = None
-) -> tuple[Importance, Importance | None]:
-    """Measure the importance of columns on a random sample of rows: shuffled and, unless there are many, given the others."""
-    used = len(set(find_columns(view_fit(model).features)[1].tolist()))
-    room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4)
-    chosen = choose_rows(len(X), int(np.clip(room // (2 * used), 50, 500)), 0)
-    rows = Prepared(X[chosen]), y[chosen], None if weight is None else weight[chosen]
-    found = model.explain(*rows, n_repeats=2)
-    return found, model.explain(*rows, n_repeats=2, conditional=True) if used <= MOST_CONDITIONAL else None
-
-
 def rank_columns(model: Model, scored: Scored | None, y: Any) -> Ranking | None:
-    values: Array | None = None
-    errors: Array | None = None
-    given: Array | None = None
+    """Rank the columns: on labelled rows by what shuffling costs and, unless there are many, also given the others."""
+    used = set(find_columns(view_fit(model).features)[1].tolist())
+    values, others = getattr(model, "feature_importance_", None), list[Array | None]([None, None])
     if scored is not None and scored.truth is not None:
-        found, known = measure_columns(model, scored.raw.X, np.asarray(to_array(to_plain(y, "y"))))
-        values, errors = found.importance, found.standard_error
-        given = None if known is None else known.importance
-    else:
-        values = getattr(model, "feature_importance_", None)
+        X, y = scored.raw.X, np.asarray(to_array(to_plain(y, "y")))
+        room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4) // (2 * len(used))
+        chosen = choose_rows(len(X), int(np.clip(room, 50, 500)), 0)
+        rows = Prepared(X[chosen]), y[chosen]
+        found = model.explain(*rows, n_repeats=2)
+        values, others[0] = found.importance, found.standard_error
+        if len(used) <= MOST_CONDITIONAL:
+            others[1] = model.explain(*rows, n_repeats=2, conditional=True).importance
     if values is None:
         return None
-    used_columns = set(find_columns(view_fit(model).features)[1].tolist())
-    order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used_columns])
-    ordered = [None if column is None else column[order].tolist() for column in (errors, given)]
+    order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used])
+    ordered = [None if column is None else column[order].tolist() for column in others]
     return Ranking(order.tolist(), values[order].tolist(), *ordered)
 
 

@@ -25,7 +25,6 @@ def write_report(
     X: Any = None,
     y: Any = None,
     *,
-    names: Any = None,
     title: str = "",
     row_numbers: Any = None,
     note: str = "",
@@ -47,8 +46,6 @@ def write_report(
         Rows to predict, raw cells as they are. For unbiased scores, give rows that were not used for training.
     y : array-like of shape (n,), optional
         Labels or targets of the rows.
-    names : sequence of str, optional
-        Names of the columns of an array, by default those of the fit.
     title : str, optional
         Title of the page.
     row_numbers : sequence of int, optional
@@ -80,7 +77,7 @@ def write_report(
     check_is_fitted(model, "inducing_points_")
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
-    found = find(model, X, y, names)
+    found = find(model, X, y)
     page = render_report(
         title=title or f"Report on a model of {found.target}",
         note=note,

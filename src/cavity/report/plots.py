@@ -122,11 +122,12 @@ def decision_regions(
     _draw_probabilities(clf, across, up, colours, ax)
     Z = getattr(clf, "inducing_points_", None) if show_inducing else None
     if Z is not None and np.size(Z):
-        places = np.asarray(Z).reshape(-1, 2).T
-        ax.scatter(*places, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
+        x, height = np.asarray(Z).reshape(-1, 2).T
+        ax.scatter(x, height, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
     for label, colour in zip(clf.classes_, colours, strict=True):
+        x, height = X[y == label].T
         look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
-        ax.scatter(*X[y == label].T, **look, label=shorten(f"{label}", NAME_WIDTH).replace("$", r"\$"))
+        ax.scatter(x, height, **look, label=shorten(f"{label}", NAME_WIDTH).replace("$", r"\$"))
     if len(colours) <= len(COLOURS):
         beside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
         where = beside if len(colours) > MOST_INSIDE else {"loc": "best"}

@@ -44,12 +44,12 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
     Parameters
     ----------
     P, y : array-like
-        As for `nll`.
+        As for `reliability`.
     certainty : array-like of shape (n,), optional
         Certainty of each row, by default the probability of the predicted class. Rows of equal certainty are rejected
         together. For an uncertainty, change the sign: `-clf.predict_uncertainty(X).total`.
     labels : array-like of shape (C,), optional
-        As for `nll`.
+        As for `reliability`.
 
     Returns
     -------
@@ -118,11 +118,11 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
     Parameters
     ----------
     P, y : array-like
-        As for `nll`.
+        As for `reliability`.
     coverage : float, default=0.9
         Fraction of rows of each class whose set contains the true class.
     labels : array-like of shape (C,), optional
-        As for `nll`.
+        As for `reliability`.
 
     Returns
     -------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -141,12 +140,6 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
         groups.append((f"{at}.", schema.KERNELS.get(name or "", ()), sizes))
     if any(name.startswith("rows.") for name in declared):
         groups.append(("rows.", schema.ROWS, sizes))
-    if meta.get("growing") is not None:
-        if not _own_parts(kernel):
-            sizes |= _count_learnt(declared, learn)
-        groups.append(("growing.", schema.GROWING, sizes))
-        numbers = range(meta["growing"]["optimiser"])
-        groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
     for i, boosted in enumerate(_list_members(meta)):
         n = sizes["classes"]
         of = {
@@ -162,18 +155,6 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
 def _list_members(meta: Meta) -> list[Any]:
     """Return of each member of the pool whether its trees are boosted; None for networks, or "linear"."""
     return list((meta.get("pool") or {"boosted": ()})["boosted"])
-
-
-def _count_learnt(declared: Declared, learn: list[str]) -> Sizes:
-    """Return how many numbers are learnt, and how many of them are logarithms of the prior."""
-
-    def count(*names: str) -> int:
-        return sum(math.prod(declared[name].shape) for name in names)
-
-    kernel = [name for name in declared if name.startswith("prior.kernel.") and ".log_" in name]
-    logs = count(*(kernel if "kernel" in learn else ()), *(("prior.log_noise",) if "noise" in learn else ()))
-    own = [name for name in declared if name.startswith("factor.") and name != "factor.epsilon"]
-    return {"Q": logs, "P": logs + count(*own, *(("prior.inducing",) if "inducing" in learn else ()))}
 
 
 def _check_entry(name: str, entry: tensor_files.Entry, tensor: Tensor, sizes: Sizes, of_model: str) -> None:

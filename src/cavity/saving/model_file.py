@@ -68,10 +68,8 @@ def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     import torch
 
-    from cavity.saving.partial_fit_sums import describe_growing, growing_tensors
-
     packing, result = Packing(), record.result
-    growing, plan = resolve(result.growing), resolve(result.plan)
+    plan = resolve(result.plan)
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
@@ -91,7 +89,6 @@ def save(record: Record, path: str | Path) -> None:
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
-        "growing": describe_growing(growing),
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
@@ -111,14 +108,12 @@ def save(record: Record, path: str | Path) -> None:
     if result.rows is not None:
         arrays |= {f"rows.{name}": getattr(result.rows, name) for name in ARRAYS}
     tensors = {name: torch.tensor(a) for name, a in arrays.items()}
-    tensor_files.write(
-        path, record.kind, tensors | model_tensors(result.model) | growing_tensors(growing), meta
-    )
+    tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
 
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    inside = describe_rows_inside(record.result.model, record.result.rows)
+    inside = describe_rows_inside(record)
     return summarise(record.arguments, record.result, inside)
 
 
@@ -180,11 +175,16 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
+def describe_rows_inside(record: Record) -> str:
     """Return which training rows a file of this model holds."""
-    if rows is not None:
+    arguments, result = record.arguments, record.result
+    if result.rows is not None:
         return "every training row, with its target"
-    if model.prior.learn_inducing:
+    if all(
+        isinstance(arguments.get(name), str) and arguments[name] == "auto" for name in ("method", "inducing")
+    ):
+        return "none"
+    if result.model.prior.learn_inducing:
         return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
@@ -207,7 +207,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         meta.get("class_prior"),
         meta.get("importance"),
     )
-    growing, plan = meta.get("growing"), meta.get("plan")
+    plan = meta.get("plan")
     return Result(
         model=model,
         features=features,
@@ -218,7 +218,6 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         relevance=read_relevance(arrays.get("feature_relevance"), features),
         warnings=tuple(meta.get("warnings") or ()),
         classes=classes,
-        growing=None if growing is None else Later(lambda: _restore_growing(arrays, meta, model)),
         units=read_units(meta.get("units")),
         rows=None if tol is None else _read_rows(arrays, tol, model),
         predicts_residual=residual,
@@ -229,12 +228,6 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         plan=None if plan is None else Later(lambda: _restore_plan(plan)),
         novelty=restore_novelty(meta.get("novelty")),
     )
-
-
-def _restore_growing(arrays: Arrays, meta: Meta, model: FittedModel) -> Any:
-    from cavity.saving.partial_fit_sums import restore_growing
-
-    return restore_growing(arrays, meta["growing"], model, meta["history"])
 
 
 def _restore_plan(plan: Meta) -> Any:

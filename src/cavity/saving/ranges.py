@@ -1,6 +1,6 @@
 """What the numbers of a model file may be: ranges of arrays, and kinds of JSON values.
 
-Nothing here loads torch, and only a tree loads NumPy: `cavity info` needs neither.
+Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from cavity.errors import BadFile
 
@@ -33,8 +35,6 @@ class Range(NamedTuple):
         """Raise BadFile if an array has values outside."""
         if array.dtype.kind == "f" and not (abs(array) < math.inf).all():
             raise BadFile(f"{name!r:.100} holds NaN or infinity.")
-        import numpy as np
-
         with np.errstate(over="ignore"):  # a limit beyond float32 always holds
             inside = self.holds(array, sizes)
         if not inside:
@@ -61,14 +61,10 @@ def _has_shares(a: Array, _: Sizes) -> Any:
 
 
 def _is_child(a: Array, sizes: Sizes) -> Any:
-    import numpy as np
-
     return (a >= np.arange(len(a))).all() and (a < sizes["nodes"]).all()
 
 
 def _is_pair(a: Array, sizes: Sizes) -> Any:
-    import numpy as np
-
     return _is_child(a + (a != np.arange(len(a))), sizes) and _is_child(a, sizes)
 
 

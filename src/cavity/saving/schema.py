@@ -94,23 +94,6 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
     Tensor("alpha",  "N",   F64, r.WIDE),
 )
 
-GROWING = (  # below growing., what partial_fit adds to
-    Tensor("P",          "C M M", F64, r.PRECISION),
-    Tensor("h",          "C M",   F64),
-    Tensor("counts",     "C",     F64, r.NOT_NEGATIVE),
-    Tensor("total",      "",      F64, r.NOT_NEGATIVE),
-    Tensor("center",     "D",     F64),
-    Tensor("spread",     "D",     F64, r.POSITIVE),
-    Tensor("theta",      "P",     T),
-    Tensor("prior.mean", "Q",     T),
-    Tensor("epoch",      "",      I64, r.NOT_NEGATIVE),
-    Tensor("damping",    "",      F64, r.NOT_NEGATIVE),
-    Tensor("rate",       "",      F64, r.NOT_NEGATIVE),
-    Tensor("jitter",     "",      F64, r.NOT_NEGATIVE),
-    Tensor("clock",      "",      F64),
-)
-OPTIMISER = Tensor("optimiser.", "|P", T)  # followed by a number
-
 TREES = (  # below pool., of each member
     Tensor("feature",   "nodes",       SMALL, r.index("D")),
     Tensor("threshold", "nodes",       FLOAT),
@@ -144,7 +127,11 @@ LINEAR_MODEL = (  # the same of logistic regression
 
 # fmt: on
 
-FREE = ("arguments.", "likelihood.")  # arrays that a user gave, of any shape and type
+FREE = (
+    "arguments.",
+    "likelihood.",
+    "growing.",
+)  # arrays that a user gave, of any shape and type; sums in files of 0.3
 
 TARGET_SCORES = (  # of a regressor's estimate
     "rmse", "rmse_error", "r2", "r2_error", "log_density", "log_density_error", "coverage_50", "coverage_50_error",
@@ -183,16 +170,6 @@ FACTS = (
     Fact("predicts?.tolerance", r.number(0, 1)),  # of conjugate gradients at training rows
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("novelty?.quantiles", r.quantiles),
-    Fact("growing?.sites.weighted", r.flag),
-    Fact("growing?.sites.tempers", r.flag),
-    Fact("growing?.sites.unit", SCALE),
-    Fact("growing?.optimiser", r.whole(0, 8)),
-    Fact("growing?.width", r.whole(0, 2, "C")),
-    Fact("growing?.exact", r.flag),
-    Fact("growing?.pooled?", r.flag),
-    Fact("growing?.distance", SCALE),
-    Fact("growing?.lightest", r.number(0)),
-    Fact("growing?.heaviest", r.number(0)),
     Fact("estimate?.how", r.text),
     Fact("estimate?.rows", COUNT),
     Fact("estimate?.log_loss", ANY),

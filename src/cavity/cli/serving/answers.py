@@ -1,4 +1,4 @@
-"""Answers as typed models, made from the classes of the served model; a regressor has numbers instead."""
+"""Answers of the server, and predictions as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from cavity.cli.models import Extras, Model
@@ -18,13 +18,6 @@ from cavity.errors import CavityError
 
 Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
-ENTROPIES = ("total", "aleatoric", "epistemic")
-NUMBERS = {
-    "mean": "Mean per row.",
-    "std": "Standard deviation per row, noise included.",
-    "low": "Lower end of the 95% interval per row.",
-    "high": "Upper end of the 95% interval per row.",
-}
 
 
 class Health(BaseModel):
@@ -51,28 +44,6 @@ class Refusal(BaseModel):
 
     detail: str
     errors: list[CellError] = Field(default=[], description="Rows and columns that are wrong, at most 20.")
-
-
-def make_answer_model(model: Model) -> type[BaseModel]:
-    """Make the type of a prediction from the classes of a model; of a regressor, from its numbers."""
-    fields: dict[str, tuple[Any, str]] = {name: (list[float], text) for name, text in NUMBERS.items()}
-    if model.classes is not None:
-        label: Any = Literal.__getitem__(tuple(map(format_label, model.classes)))
-        fields = {
-            "labels": (list[label], "Most probable class per row."),
-            "classes": (list[label], "Classes, in the order of the probabilities."),
-            "probabilities": (list[list[float]], "One list per row, one number per class."),
-        }
-        for name in ENTROPIES:
-            fields[name] = (list[float] | None, f"{name.capitalize()} entropy per row, in nats.")
-    fields["novelty"] = (list[float] | None, "Share of training rows that are more usual, per row.")
-    fields["notes"] = (dict[str, int], "Counts of cells unlike those of the training rows.")
-    fields["model"] = (str, "SHA-256 of the model file.")
-    described: dict[str, Any] = {
-        name: (kind, Field(None if kind == list[float] | None else ..., description=text))
-        for name, (kind, text) in fields.items()
-    }
-    return create_model("Prediction", **described)
 
 
 def predict_block(model: Model, X: Array, extras: Extras) -> Columns:

@@ -15,7 +15,6 @@ import numpy
 import torch
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
@@ -24,8 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
-from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
-from cavity.cli.serving.requests import RowReader
+from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
 from cavity.common.text_tables import format_label
@@ -41,6 +39,7 @@ REFUSALS = {
     422: "Rows or cells cannot be used.",
     503: "The queue is full; Retry-After says when to try again.",
 }
+ROWS = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "minItems": 1}}}
 
 
 def make_app(
@@ -64,7 +63,6 @@ def make_app(
         version=__version__,
         description=f"{answers} of a Gaussian process.",
         lifespan=lifespan,
-        openapi_url=None,  # these two are routes of our own, so that they ask for the token, too
         docs_url=None,
         redoc_url=None,
     )
@@ -88,14 +86,12 @@ def _add_routes(app: FastAPI, service: Service, access: Access, answer: bytes) -
     checks = [] if access.token is None else [Depends(_make_token_check(access.token))]
     protected = APIRouter(dependencies=checks)
     _add_service(protected, service)
-    _add_descriptions(protected, app, service, access)
     app.include_router(protected)
 
 
 def _add_service(router: APIRouter, service: Service) -> None:
     model, limits, names = service.model, service.limits, service.reader.names
     refusals: dict[Any, Any] = {n: {"model": Refusal, "description": text} for n, text in REFUSALS.items()}
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
 
     @router.get("/schema")
     async def schema() -> Schema:
@@ -108,6 +104,12 @@ def _add_service(router: APIRouter, service: Service) -> None:
             most_bytes=limits.bytes,
         )
 
+    about = trial.describe_model(model, limits)
+
+    @router.get("/page.json", include_in_schema=False)
+    async def page_description() -> dict[str, Any]:
+        return about
+
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Return numbers for Prometheus, of the process that answers."""
@@ -116,8 +118,8 @@ def _add_service(router: APIRouter, service: Service) -> None:
     @router.post(
         "/predict",
         response_model=None,
-        responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
-        openapi_extra={"requestBody": {"required": True, "content": content}},
+        responses=refusals,
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": ROWS}}}},
     )
     async def predict(request: Request, uncertainty: bool = False, novelty: bool = False) -> Response:
         """Predict rows: labels and probabilities, or means and intervals of a regressor.
@@ -125,24 +127,6 @@ def _add_service(router: APIRouter, service: Service) -> None:
         With uncertainty=true, entropies, too; with novelty=true, how unlike the training rows each row is.
         """
         return await _answer(service, request, Extras(uncertainty, novelty))
-
-
-def _add_descriptions(router: APIRouter, app: FastAPI, service: Service, access: Access) -> None:
-    """Add what the page / needs to know, and what FastAPI would serve without a token."""
-    about = trial.describe_model(service.model, service.limits)
-
-    @router.get("/page.json", include_in_schema=False)
-    async def page_description() -> dict[str, Any]:
-        return about
-
-    @router.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> dict[str, Any]:
-        return describe(app, service.reader)
-
-    @router.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        page = trial.make_docs(describe(app, service.reader), about, access.token is not None)
-        return HTMLResponse(page, headers={"content-security-policy": trial.DOCS_POLICY})
 
 
 async def _answer(service: Service, request: Request, extras: Extras) -> Response:
@@ -219,11 +203,3 @@ class Observer:
                 400, "the server does not answer under this host name: start it with --allowed-host."
             )
         await app(scope, receive, send_observed)
-
-
-def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:
-    """Describe the application for OpenAPI, with the type of a request, which FastAPI does not read itself."""
-    found = app.openapi()
-    body = reader.Body.model_json_schema(ref_template="#/components/schemas/{model}")
-    found["components"]["schemas"] |= {**body.pop("$defs", {}), "PredictRequest": body}
-    return found

@@ -1,26 +1,23 @@
-"""Requests as typed models, made from the columns of the served model, and their rows as features."""
+"""Rows of requests as features of the served model."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field
 from pydantic_core import from_json
 
 from cavity.cli.models import Model
 from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
 from cavity.rows.columns.column_kinds import Number, Unchanged
-from cavity.rows.columns.encoder import ColumnEncoder, suggest_column
+from cavity.rows.columns.encoder import suggest_column
 
 MOST_ERRORS = 20  # reported per request
 KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-NumberCell = Finite | bool | str | None
-CategoryCell = str | bool | int | Finite | None
 
 
 class CellError(BaseModel):
@@ -43,27 +40,16 @@ class BadRows(BadInput):
 
 
 class RowReader:
-    """Reads the rows of requests for one model.
-
-    `Body` is the type of a request, for OpenAPI. Rows are objects by column name, or lists of numbers if the model has no names
-    or only numeric columns.
-    """
+    """Reads the rows of requests for one model: objects by column name, or lists of numbers if the model has no names or only
+    numeric columns."""
 
     def __init__(self, model: Model, most_rows: int) -> None:
         self.prepare, self.most_rows, prepare = model.prepare, most_rows, model.prepare
         self.names = list(map(str, range(1, model.features.n + 1)) if prepare is None else prepare.inputs)
         self._takes_lists = prepare is None or prepare.inputs == prepare.names
         self._is_number = dict.fromkeys(self.names, True)
-        width = len(self.names)
-        row: Any = Annotated[list[Finite], Field(min_length=width, max_length=width)]
         if prepare is not None:
             self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in prepare.columns_}
-            row = make_row_model(prepare) | row if self._takes_lists else make_row_model(prepare)
-        self.Body = create_model(
-            "PredictRequest",
-            __config__=ConfigDict(extra="forbid"),
-            rows=(list[row], Field(min_length=1, max_length=most_rows)),
-        )
 
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
@@ -164,15 +150,6 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
         wanted = "a number" if listed else "text, a number or null"
         raise ValueError(f"the cell is {KINDS[type(cell)]}: give {wanted}.")
     return cell
-
-
-def make_row_model(prepare: ColumnEncoder) -> type[BaseModel]:
-    """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
-    fields: dict[str, Any] = {}
-    for i, column in enumerate(prepare.columns_):
-        cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
-        fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
-    return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The page /, on which people try the model: what it must know about the columns, and its files; and the page /docs.
+"""The page /, on which people try the model: what it must know about the columns, and its files.
 
 The files hold nothing of the model; /page.json does, and asks for the token. The page computes curves and contributions from
 answers of /predict.
@@ -6,9 +6,7 @@ answers of /predict.
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from importlib.resources import files
@@ -22,7 +20,6 @@ from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
-from cavity.report.templates import open_templates
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.text_kind import Text
 
@@ -30,7 +27,6 @@ SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
 KINDS = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
@@ -72,16 +68,6 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         "most_rows": limits.rows,
         "most_bytes": limits.bytes,
     }
-
-
-def make_docs(openapi: dict[str, Any], about: dict[str, Any], with_token: bool) -> str:
-    """Make the page /docs: the OpenAPI description, with a request for the typical row. It loads nothing."""
-    row = {column["name"]: column["typical"] for column in about["columns"]}
-    request = json.dumps({"rows": [row if about["named"] else list(row.values())]}, ensure_ascii=False)
-    token = ' \\\n  -H "authorization: Bearer $CAVITY_TOKEN"' if with_token else ""
-    curl = f"curl -s localhost:8000/predict -H 'content-type: application/json'{token} \\\n  -d "
-    template = open_templates("cavity.cli.serving").get_template("docs.html")
-    return template.render(openapi, curl=curl + shlex.quote(request))
 
 
 def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
