@@ -166,9 +166,9 @@ def test_groups_that_cannot_be_are_refused(groups, message):
         GPClassifier().fit(X, y, groups=groups)
 
 
-def test_groups_need_a_table_in_memory_and_classes():
+def test_neither_batches_nor_regressors_have_groups():
     X, y = toy(40, 2)
-    with pytest.raises(BadOption, match="memory"):
+    with pytest.raises(BadOption, match="groups= has no meaning for batches"):
         GPClassifier("sep").fit([(X, y)], groups=np.arange(40))
     with pytest.raises(TypeError, match="groups"):
         GPRegressor().fit(X, y, groups=np.arange(40))

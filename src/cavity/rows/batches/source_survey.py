@@ -15,6 +15,7 @@ from cavity.rows.batches.source import (
     Piece,
     Source,
     check_pieces,
+    join,
     prefetch,
     read_target,
 )
@@ -39,6 +40,15 @@ class ClassMoments(NamedTuple):
     square: Array  # [C D]
 
 
+class Apart(NamedTuple):
+    """Rows of whole groups, which judge a model and do not train it."""
+
+    rows: NDArray[np.int64]  # their numbers in the source, ascending
+    judges: NDArray[np.int64]  # those that judge: all of them, or some
+    group: NDArray[np.int64]  # of these
+    n_groups: int  # of all rows of the source
+
+
 class Summary(NamedTuple):
     """Summary of a source after the first pass."""
 
@@ -48,6 +58,7 @@ class Summary(NamedTuple):
     high: Array  # [D]
     sample: Piece  # rows in order, y encoded, weights as in the source
     content: int = 0  # checksum of all rows
+    judges: Piece | None = None  # rows that judge the model; they count nowhere else
 
     @property
     def n_rows(self) -> int:
@@ -59,9 +70,14 @@ class Summary(NamedTuple):
 
 
 def survey(
-    source: Source, seed: Any, keep: range | None = None, real: bool = False, store: StoredRows | None = None
+    source: Source,
+    seed: Any,
+    keep: range | None = None,
+    real: bool = False,
+    store: StoredRows | None = None,
+    apart: Apart | None = None,
 ) -> Survey:
-    """Survey the rows in `keep` (default all) in one pass, and write them to `store`.
+    """Survey the rows in `keep` (default all) in one pass, and write them to `store`; those set apart are only kept.
 
     The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first. Rows
     with `real` targets have one class. Surveys of consecutive sections, joined in order, equal
@@ -75,11 +91,22 @@ def survey(
     if keep is not None:
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
     for piece in prefetch(check_pieces(map(read_target, pieces) if real else pieces, source.names)):
+        keys = rng.random(len(piece.index))
+        if apart is not None:
+            found.judges.append(piece.at(_find(apart.judges, piece.index)))
+            rest = ~_find(apart.rows, piece.index)
+            piece, keys = piece.at(rest), keys[rest]
         if len(piece.index):
-            codes = found.add(piece, rng.random(len(piece.index)))
+            codes = found.add(piece, keys)
             if store is not None:
                 store.add(piece, codes if piece.target is None else piece.target)
     return found
+
+
+def _find(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which row numbers are among ascending ones."""
+    place = np.minimum(np.searchsorted(numbers, among), len(numbers) - 1)
+    return np.asarray(numbers[place] == among)
 
 
 class Survey:
@@ -92,6 +119,7 @@ class Survey:
         self.moments: ClassMoments | None = None
         self.low = self.high = np.empty(0)
         self.sample = _Sample(SAMPLE_ROWS)
+        self.judges: list[Piece] = []
 
     def add(self, piece: Piece, keys: Array) -> NDArray[np.int64]:
         """Add rows, and return the numbers of their classes; the sample keeps those with the smallest random keys."""
@@ -105,6 +133,7 @@ class Survey:
 
     def join(self, other: Survey) -> None:
         """Add the rows of another survey, which follow these."""
+        self.judges += other.judges
         if other.moments is None:
             return
         numbers = self._number_labels(list(other.labels))
@@ -121,7 +150,8 @@ class Survey:
         kept = self.sample.rows()
         kept = kept._replace(y=np.argsort(order)[kept.y])
         moments = ClassMoments._make(x[order] for x in self.moments)
-        return Summary(classes, moments, self.low, self.high, kept, self.content)
+        judges = join(self.judges) if self.judges else None
+        return Summary(classes, moments, self.low, self.high, kept, self.content, judges)
 
     def _number_labels(self, values: list[Any]) -> NDArray[np.int64]:
         numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)
