@@ -120,7 +120,7 @@ def test_equal_rows_of_different_groups_stay_apart():
     X = np.tile([[0.0], [0.0], [1.0], [1.0]], (10, 1))
     table = make_table(X, X[:, 0], np.arange(40) // 4)
     merged = table.merge()
-    assert merged.n_rows == 20 and merged.n_cases == 10 and not has_cells(table)
+    assert merged.n_rows == 20 and merged.n_groups == 10 and not has_cells(table)
     np.testing.assert_array_equal(find_units(merged.select(merged.group > 4)), merged.group[merged.group > 4])
     np.testing.assert_array_equal(merged.group[merged.place], table.group)
 

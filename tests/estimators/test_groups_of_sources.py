@@ -15,6 +15,7 @@ from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
 from cavity.options import nest, policy
 from cavity.rows.batches.array_sources import Arrays
+from cavity.rows.batches.source_survey import JUDGES, TRAINS
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.tables import GivenRows
 from cli.running import SINGLE, run
@@ -78,11 +79,11 @@ def test_rows_that_are_set_apart_train_nothing(tmp_path):
     clf = GPClassifier("sep", **options)
     models = []
     for shift in (0.0, 1.0, 2.0):
-        judges = choose(clf, Arrow(as_table(X, y, groups), "label", group="patient")).rows
+        judges = choose(clf, Arrow(as_table(X, y, groups), "label", group="patient")).role == JUDGES
         moved = X.copy()
         moved[judges] += shift
         models.append(clone(clf).fit(as_table(moved, y, groups), target="label", groups="patient"))
-    assert len(judges) == len(y) / 5 and len(set(groups[judges])) == N_GROUPS / 5
+    assert judges.sum() == len(y) / 5 and len(set(groups[judges])) == N_GROUPS / 5
     first, *others = models
     for other in others:
         np.testing.assert_array_equal(first.predict_latent(X)[0], other.predict_latent(X)[0])
@@ -99,10 +100,10 @@ def test_of_many_rows_some_judge_and_every_class_has_a_group_to_train_on(monkeyp
     groups = rng.integers(30, size=3000)
     y = np.where(groups == 7, "rare", np.array(["a", "b"])[groups % 2])
     found = choose(GPClassifier(random_state=0), Arrays(np.zeros((3000, 1)), y, group=groups))
-    apart = set(groups[found.rows])
+    apart, judges = set(groups[found.role != TRAINS]), found.role == JUDGES
     assert 5 <= len(apart) <= 6 and 7 not in apart and found.n_groups == 30
-    assert np.isin(groups, list(apart)).sum() == len(found.rows) > 50 == len(found.judges)
-    assert np.isin(found.judges, found.rows).all() and (np.diff(found.judges) > 0).all()
+    assert np.array_equal(np.isin(groups, list(apart)), found.role != TRAINS) and judges.sum() == 50
+    assert len(found.group) == 50 and len(set(found.group)) == len(set(groups[judges])) == len(apart)
 
 
 def fit_on_a_rank(folder):

@@ -18,7 +18,7 @@ from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
 from cavity.fitting.held_out import Split, choose_apart, choose_seen, find_cases, plan_judging, split_rows
 from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_scale, judge_left_out
-from cavity.fitting.leave_one_out import LeaveOneOut, find_leave_one_out
+from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.members import Recipe, fit_members, make_members
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.request import Request, check_ranks_agree
@@ -209,8 +209,12 @@ def record(
     found = common_result(run, columns, rows.features, evidence, config.warm_start, candidates, usual)
     if not members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
-    elif judged is None and loo is not None and policy.calibrates(config) and knows_groups(loo, plan):
-        judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
+    elif judged is None and loo is not None and policy.calibrates(config):
+        knows_groups = (
+            loo.unit is not None or not rows.table.n_groups
+        )  # not those of a source, or on several ranks
+        if knows_groups:
+            judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights
@@ -229,11 +233,6 @@ def record(
         estimate=None if judged is None else judged.estimate,
         plan=plan,
     )
-
-
-def knows_groups(loo: LeaveOneOut, plan: Plan) -> bool:
-    """Return whether leave-one-out keeps groups together, if there are any: not those of a source or on several ranks."""
-    return loo.unit is not None or plan.calibration is None or not plan.calibration.groups
 
 
 def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:

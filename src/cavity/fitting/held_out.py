@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,12 @@ from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
 from cavity.rows.batches.checksums import hash_column
-from cavity.rows.batches.source_survey import Apart
+from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells
 from cavity.rows.splitting import choose_folds
-from cavity.rows.tables import Facts, Table
+from cavity.rows.tables import Facts, Streamed, Table
 
 Numbers = NDArray[np.int64]
 MOST_COPIES = 2**53  # above, whole numbers have no remainder
@@ -59,49 +60,42 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
     if given or not policy.calibrates(request.config):
         return None
     words = [(hash_column(check_labels(y, len(y))), hash_column(group)) for y, group in source.read_groups()]
-    y, group = (number_values(np.concatenate(column)) for column in zip(*words, strict=True))
-    n, n_groups, seed = len(y), int(group.max()) + 1, request.seed
-    parts = max(policy.LEAST_PARTS, min(math.ceil(n / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS))
+    y, group = map(np.concatenate, zip(*words, strict=True))
+    n_groups, label = len(np.unique(group)), np.unique(y, return_inverse=True)[1].reshape(-1)
+    parts = max(
+        policy.LEAST_PARTS, min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
+    )
     for k in (parts, 2):  # of few groups, a fifth may be none
-        fold = choose_folds(np.empty((n, 0)), y, k, seed, group=group, stratified=True)
-        if (fold == 0).any():
+        out = choose_folds(y[:, None], label, k, request.seed, group=group, stratified=True) == 0
+        if out.any():
             break
     else:
         raise BadInput(
             f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to judge the model and others of its classes to "
             "train it: give eval_set=(X_val, y_val), or leave groups= out."
         )
-    judges = rows = np.flatnonzero(fold == 0)
-    if len(rows) > policy.HELD_MOST:
-        judges = np.sort(np.random.default_rng(seed).choice(rows, policy.HELD_MOST, replace=False))
-    return Apart(rows, judges, group[judges], n_groups)
-
-
-def number_values(column: NDArray[Any]) -> Numbers:
-    """Return the number of each value among the distinct ones."""
-    return np.unique(column, return_inverse=True)[1].reshape(-1)
+    role = np.where(out, JUDGES, TRAINS).astype(np.int8)
+    rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
+    role[rows[policy.HELD_MOST :]] = DROPPED
+    return Apart(role, np.unique(group[role == JUDGES], return_inverse=True)[1].reshape(-1), n_groups)
 
 
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
     """Plan which rows judge the model: folds only if they fit into a time limit."""
     config, size = request.config, TableSize.of(table, rows.features.n)
-    apart = None if isinstance(table, Table) else table.apart
-    if apart is not None:
-        size = size._replace(rows=size.rows + len(apart.rows))
-    given: dict[str, Any] = {
-        "in_memory": isinstance(table, Table),
-        "eval_set": request.raw.eval_set is not None,
-    }
-    given |= {"groups": table.n_groups, "ranks": request.reduce.world}
-    plan, limit = policy.plan_calibration(config, size, **given), request.clock.limit
-    if apart is not None:
-        plan = replace(plan, parts=round(size.rows / len(apart.rows)))
+    given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
+    plan_rows = partial(
+        policy.plan_calibration, config, size, groups=table.n_groups, ranks=request.reduce.world
+    )
+    plan, limit = plan_rows(**given), request.clock.limit
+    if isinstance(table, Streamed) and table.apart is not None:
+        plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
         return plan
     training = policy.plan_training(config, size, policy.count_points(config, size))
     if limit is not None and fits_in(Plan(training=training, calibration=plan), limit / 2):
         return plan
-    return policy.plan_calibration(config, size, **given, short=True)
+    return plan_rows(**given, short=True)
 
 
 def split_rows(

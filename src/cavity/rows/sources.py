@@ -13,7 +13,7 @@ from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.source import Source, shard_range
-from cavity.rows.batches.source_survey import Apart, Summary, Survey, survey
+from cavity.rows.batches.source_survey import TRAINS, Apart, Summary, Survey, survey
 from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, encode, weight_of_class
@@ -39,8 +39,7 @@ def find_source(
     Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
     `check` validates a y in memory.
     """
-    X, y, sample_weight, target, weight = raw[:5]
-    groups = raw.groups
+    X, y, sample_weight, target, weight, _, _, groups = raw
     path = path_of(X)
     files = path != "" or is_table(X)
     arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)
@@ -191,6 +190,4 @@ def survey_ranks(
         place = np.searchsorted(summary.classes, np.array(list(found.labels), summary.classes.dtype))
         rows.y = place[rows.y.astype(np.int64)]
     first = 0 if mine is None else mine.start
-    return ReadRows(
-        summary, rows, first if apart is None else first - int(np.searchsorted(apart.rows, first))
-    )
+    return ReadRows(summary, rows, first if apart is None else int((apart.role[:first] == TRAINS).sum()))

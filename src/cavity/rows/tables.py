@@ -122,11 +122,6 @@ class Table:
         """Number of groups that the user named; 0: none."""
         return 0 if self.group is None else len(np.unique(self.group))
 
-    @property
-    def n_cases(self) -> int:
-        """Number of groups, or of rows."""
-        return self.n_groups or self.n_rows
-
     @cached_property
     def distinct(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct rows of X, and each row's index in them."""
@@ -220,10 +215,6 @@ class Streamed(NamedTuple):
     @property
     def n_groups(self) -> int:
         return 0 if self.apart is None else self.apart.n_groups
-
-    @property
-    def n_cases(self) -> int:
-        return self.n_groups or self.n_rows
 
     @property
     def n_classes(self) -> int:

@@ -27,6 +27,7 @@ SAMPLE_BYTES = 128 << 20  # maximum size of the sample
 SURVEY_BYTES = 32 << 20  # maximum size of a piece
 SURVEY_ROWS = 65_536
 MAX_CLASSES = 10_000
+TRAINS, JUDGES, DROPPED = range(3)
 
 
 class ClassMoments(NamedTuple):
@@ -41,12 +42,11 @@ class ClassMoments(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Rows of whole groups, which judge a model and do not train it."""
+    """Rows of whole groups of a source, which judge a model and do not train it."""
 
-    rows: NDArray[np.int64]  # their numbers in the source, ascending
-    judges: NDArray[np.int64]  # those that judge: all of them, or some
-    group: NDArray[np.int64]  # of these
-    n_groups: int  # of all rows of the source
+    role: NDArray[np.int8]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
+    group: NDArray[np.int64]  # of the rows that judge
+    n_groups: int  # of all rows
 
 
 class Summary(NamedTuple):
@@ -93,20 +93,14 @@ def survey(
     for piece in prefetch(check_pieces(map(read_target, pieces) if real else pieces, source.names)):
         keys = rng.random(len(piece.index))
         if apart is not None:
-            found.judges.append(piece.at(_find(apart.judges, piece.index)))
-            rest = ~_find(apart.rows, piece.index)
-            piece, keys = piece.at(rest), keys[rest]
+            role = apart.role[piece.index]
+            found.judges.append(piece.at(role == JUDGES))
+            piece, keys = piece.at(role == TRAINS), keys[role == TRAINS]
         if len(piece.index):
             codes = found.add(piece, keys)
             if store is not None:
                 store.add(piece, codes if piece.target is None else piece.target)
     return found
-
-
-def _find(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which row numbers are among ascending ones."""
-    place = np.minimum(np.searchsorted(numbers, among), len(numbers) - 1)
-    return np.asarray(numbers[place] == among)
 
 
 class Survey:

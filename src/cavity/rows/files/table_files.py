@@ -98,15 +98,16 @@ class TableRows:
     """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
 
     def __init__(
-        self, table: TableFile, prepare: ColumnEncoder, weight: str | None, group: str | None = None
+        self, table: TableFile, prepare: ColumnEncoder, weight: str | None, group: Any = None
     ) -> None:
-        self.table, self.prepare, self.weight, self.group = table, prepare, weight, group
-        self.names = prepare.names
-
-    @property
-    def _target(self) -> str:
-        assert self.prepare.target_ is not None
-        return self.prepare.target_.name
+        assert prepare.target_ is not None
+        self.table, self.prepare, self.names, self.target = (
+            table,
+            prepare,
+            prepare.names,
+            prepare.target_.name,
+        )
+        self.weight, self.group = weight, group
 
     def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
         """Return which rows have a label, and these rows."""
@@ -114,13 +115,12 @@ class TableRows:
         return keep, chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
 
     def read_groups(self) -> Iterator[tuple[Any, Any]]:
-        assert self.group is not None
-        for chunk in self.table.chunks([self._target, self.group]):
+        for chunk in self.table.chunks([self.target, self.group]):
             kept = self._filter(chunk)[1]
             yield self.prepare.labels(kept), read_group(kept, self.group)
 
     def pieces(self, size: int) -> Iterator[Piece]:
-        first, columns = 0, [*self.prepare.inputs, self._target, *([self.weight] if self.weight else [])]
+        first, columns = 0, [*self.prepare.inputs, self.target, *([self.weight] if self.weight else [])]
         for whole in self.table.chunks(columns):
             for start in range(0, whole.table.num_rows, size):
                 chunk = Chunk(whole.table.slice(start, size), whole.first + start, whole.where)
