@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from cavity import GPClassifier, load
 from cavity.cli import reading
+from cavity.distributed.spark import _fit_rank
 from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
 from cavity.options import nest, policy
@@ -64,6 +65,19 @@ def test_groups_by_a_column_of_files_judge_the_model_by_new_groups(folder):
     alone = fit(folder, target="label")
     check_estimate(fit(folder, target="label", groups="patient"), ["no", "yes"])
     assert alone.n_features_in_ == 6  # without groups= the column is a feature
+
+
+def test_near_copies_in_files_without_groups_raise_a_warning(folder):
+    table = pq.read_table(folder).drop_columns("patient")
+    with pytest.warns(UserWarning, match="most rows are near copies"):
+        GPClassifier(**OPTIONS).fit(table, target="label")
+
+
+def test_groups_reach_the_fits_of_a_cluster(folder):
+    clf = _fit_rank(
+        GPClassifier(**OPTIONS), folder, {"target": "label", "weight": None, "groups": "patient"}, None
+    )
+    assert clf.n_features_in_ == 5 and "groups kept together" in clf.estimate_.how
 
 
 def test_groups_of_memory_maps(tmp_path):

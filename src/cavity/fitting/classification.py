@@ -238,7 +238,8 @@ def record(
 def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:
     """Say that rows look like those of groups, which the user did not name, unless rows of the user judge the model."""
     judged = plan.how in ("folds", "part", "leave-one-out") and not plan.groups
-    return [NEAR_COPIES] if judged and isinstance(table, Table) and has_near_copies(table) else []
+    rows = table if isinstance(table, Table) else table.sample_table()
+    return [NEAR_COPIES] if judged and has_near_copies(rows) else []
 
 
 def note_left_out(request: Request[ClassifierConfig], recipes: list[Recipe]) -> list[str]:

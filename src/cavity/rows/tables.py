@@ -241,7 +241,7 @@ class Streamed(NamedTuple):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
-        sample = self._sample()
+        sample = self.sample_table()
         if self.summary.complete:
             return sample.start(rng)
         center, var = self._center_and_var()
@@ -252,7 +252,7 @@ class Streamed(NamedTuple):
             columns, inducing.draw_candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X))
         )
 
-    def _sample(self) -> Table:
+    def sample_table(self) -> Table:
         """Return the sampled rows, each weighted by the rows of its class that it stands for."""
         rows, moments = self.summary.sample, self.summary.moments
         kept = np.bincount(rows.y, minlength=self.n_classes)
