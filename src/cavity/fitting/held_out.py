@@ -65,11 +65,10 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
     parts = max(
         policy.LEAST_PARTS, min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
     )
-    for k in (parts, 2):  # of few groups, a fifth may be none
-        out = choose_folds(y[:, None], label, k, request.seed, group=group, stratified=True) == 0
-        if out.any():
-            break
-    else:
+    each = np.bincount(label[np.unique(group, return_index=True)[1]])  # groups per class
+    parts = max(2, min(parts, int(each.max())))
+    out = choose_folds(y[:, None], label, parts, request.seed, group=group, stratified=True) == 0
+    if not out.any():
         raise BadInput(
             f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to judge the model and others of its classes to "
             "train it: give eval_set=(X_val, y_val), or leave groups= out."
