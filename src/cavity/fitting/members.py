@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.fitting.networks import train_networks
 from cavity.fitting.sklearn_trees import (
+    Columns,
     ExtraTrees,
     bin_without_weights,
     choose_columns,
@@ -100,14 +101,16 @@ class Rows(NamedTuple):
         weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
-    def for_trees(self, columns: Labels) -> tuple[Rows, Labels]:
+    def for_trees(self, columns: Columns) -> tuple[Rows, Columns]:
         """Return the rows with a code in place of the levels of a category, and their columns."""
-        if self.codes is None:
-            return self._replace(X=self.X[:, columns]), columns
-        kept = np.array(list(dict.fromkeys(self.codes.block[columns].tolist())), np.int64)
-        return self._replace(X=add_codes(self.X, *self.codes)[:, kept]), kept
+        X = self.X
+        if self.codes is not None:  # a code has no sign, as the features of categories have none
+            number, first = np.unique(self.codes.block[columns.number], return_index=True)
+            order = np.argsort(first)
+            columns, X = Columns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
+        return self._replace(X=X[:, columns.number] * columns.sign), columns
 
-    def make_member(self, model: Any, columns: Labels, rounds: int | None = None) -> Forest:
+    def make_member(self, model: Any, columns: Columns, rounds: int | None = None) -> Forest:
         """Return the arrays of trees that are fitted to these columns."""
         forest = make_forest(model, columns, rounds)
         return forest if self.codes is None else self.codes.add_to(forest)
@@ -120,7 +123,7 @@ class Recipe(Protocol):
     def name(self) -> str:
         """What it is called in plans and messages."""
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
         """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
 
         `left` returns the seconds that are left; infinity without a limit.
@@ -133,7 +136,7 @@ class Frequencies:
 
     name: ClassVar[str] = "class frequencies"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
         weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
         count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
@@ -148,10 +151,10 @@ class Linear:
 
     name: ClassVar[str] = "logistic regression"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
-        X, y, weight, C = rows.X[:, columns], rows.y, rows.weight, rows.n_classes
+        X, y, weight, C = rows.X[:, columns.number], rows.y, rows.weight, rows.n_classes
         if len(y) > LINEAR_ROWS:
             kept = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
             kept = np.union1d(kept, np.unique(y, return_index=True)[1])
@@ -164,7 +167,7 @@ class Linear:
         slope, bias = model.coef_.T, model.intercept_[None]
         if C == 2:  # one score, of the second class
             slope, bias = (np.hstack([np.zeros_like(part), part]) for part in (slope, bias))
-        return LinearModel(columns.copy(), shift, scale, slope, bias), self
+        return LinearModel(columns.number.copy(), shift, scale, slope, bias), self
 
 
 @dataclass(frozen=True)
@@ -176,10 +179,10 @@ class Networks:
 
     name: ClassVar[str] = "networks"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Network, Networks]:
-        X = rows.X[:, columns]
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Network, Networks]:
+        X = rows.X[:, columns.number]
         found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
-        return found._replace(used=columns.copy()), self
+        return found._replace(used=columns.number.copy()), self
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,7 @@ class Boosting:
         )
         return bin_without_weights(model)
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         first = self._count(FIRST_REACH, rows.n_classes)
         if self.rounds is not None or held is None:
@@ -279,7 +282,7 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         if not self.leaves:
             return rows.make_member(ExtraTrees(self.trees, self.seed).fit(X, y, weight), columns), self
@@ -302,11 +305,12 @@ class Given:
     def name(self) -> str:
         return type(self.classifier).__name__
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Given]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Given]:
         from sklearn.base import clone
 
         model = bin_without_weights(clone(self.classifier))
-        return make_forest(model.fit(rows.X[:, columns], rows.y, rows.weight), columns), self
+        model.fit(rows.X[:, columns.number] * columns.sign, rows.y, rows.weight)
+        return make_forest(model, columns), self
 
 
 def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe]:
@@ -336,6 +340,8 @@ def fit_members(
     """
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
     columns, rows = choose_columns(table.X, given), Rows.of(table)
+    for block in blocks:
+        columns.sign[(columns.number >= block.start) & (columns.number < block.stop)] = 1.0
     rows = rows._replace(codes=make_codes(rows, blocks))
     judges = None if held is None else Rows.of(held)
     fitted: list[Member] = []
