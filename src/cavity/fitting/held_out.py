@@ -20,7 +20,7 @@ from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells
-from cavity.rows.splitting import choose_folds
+from cavity.rows.splitting import choose_folds, number_units
 from cavity.rows.tables import Facts, Streamed, Table
 
 Numbers = NDArray[np.int64]
@@ -114,8 +114,10 @@ def split_rows(
 def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     unit = find_units(table)
-    rows = np.arange(float(table.n_rows))[:, None] if unit is None and has_cells(table) else table.X
-    return choose_folds(rows, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
+    if unit is None:
+        rows = np.arange(float(table.n_rows))[:, None]
+        unit = number_units(rows) if has_cells(table) else table.kind
+    return choose_folds(table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
 
 
 def number_cases(table: Table) -> Numbers:

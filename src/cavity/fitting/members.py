@@ -38,7 +38,7 @@ Left = Callable[[], float]
 
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
-LIMITED_REACH = 1.0  # of the first rounds, if there is a time limit
+QUICK_RATE = 0.4  # of the first rounds, if there is a time limit
 FIRST_TREES = 2000  # at most in the first rounds, which have one of each class
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
@@ -195,47 +195,56 @@ class Boosting:
 
     name: ClassVar[str] = "boosting"
 
-    def _count(self, reach: float) -> int:
-        return max(1, round(reach / self.rate))
+    def _count(self, reach: float, n_classes: int) -> int:
+        """Return the rounds that make this reach, at most 2,000 trees at first."""
+        return max(1, min(round(reach / self.rate), FIRST_TREES // n_classes))
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+    def _make(self, rows: int, rounds: int) -> Any:
+        """Return an unfitted model for so many rows."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        (X, y, weight, *_), columns = rows.for_trees(columns)
-        first = min(self._count(FIRST_REACH), max(1, FIRST_TREES // rows.n_classes))
-        limited = left() < math.inf
-        model = bin_without_weights(
-            HistGradientBoostingClassifier(
-                learning_rate=self.rate,
-                max_leaf_nodes=_limit(len(y) // LEAF_ROWS, LEAVES),
-                max_bins=_limit(len(y) // BIN_ROWS, BINS),
-                max_iter=self.rounds or (min(first, self._count(LIMITED_REACH)) if limited else first),
-                l2_regularization=BOOSTING_L2,
-                early_stopping=False,
-                warm_start=True,
-                random_state=self.seed,
-            )
+        model = HistGradientBoostingClassifier(
+            learning_rate=self.rate,
+            max_leaf_nodes=_limit(rows // LEAF_ROWS, LEAVES),
+            max_bins=_limit(rows // BIN_ROWS, BINS),
+            max_iter=rounds,
+            l2_regularization=BOOSTING_L2,
+            early_stopping=False,
+            warm_start=True,
+            random_state=self.seed,
         )
-        before = left()
-        model.fit(X, y, weight)
+        return bin_without_weights(model)
+
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+        (X, y, weight, *_), columns = rows.for_trees(columns)
+        first = self._count(FIRST_REACH, rows.n_classes)
         if self.rounds is not None or held is None:
+            model = self._make(len(y), self.rounds or first).fit(X, y, weight)
             return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
         known = held._replace(codes=rows.codes).for_trees(columns)[0]
-        entropy = _find_entropy(rows)
-        least = LEAST_GAIN * entropy
-        loss = _find_losses(model, known, TREE_PRICE * entropy)
-        most = min(self._count(MOST_REACH), len(y) // ROWS_PER_ROUND)
+        entropy, recipe = _find_entropy(rows), self
+        least, price = LEAST_GAIN * entropy, TREE_PRICE * entropy
+        before, limited = left(), left() < math.inf
+        if limited:  # a few large steps first: they are what a short time allows
+            recipe = replace(self, rate=max(self.rate, QUICK_RATE))
+            first = recipe._count(FIRST_REACH, rows.n_classes)
+            model = recipe._make(len(y), first).fit(X, y, weight)
+        if not limited or (before - left()) * recipe.rate / self.rate < left():
+            recipe, first, before = self, self._count(FIRST_REACH, rows.n_classes), left()
+            model = self._make(len(y), first).fit(X, y, weight)
+        loss = _find_losses(model, known, price)
+        most = max(first, min(round(MOST_REACH / recipe.rate), len(y) // ROWS_PER_ROUND))
         growth = 4 if limited else 2  # each time costs a binning, and predictions of all rounds so far
-        while (rounds := model.max_iter) < first or (_pays(loss, least) and rounds < most):
-            goal, seconds, spent = max(growth * rounds, first), left(), before - left()
+        while _pays(loss, least) and (rounds := model.max_iter) < most:
+            goal, seconds, spent = growth * rounds, left(), before - left()
             if limited:
                 goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
             if goal <= rounds:
                 break
             model.set_params(max_iter=goal).fit(X, y, weight)
-            loss = _find_losses(model, known, TREE_PRICE * entropy)
+            loss = _find_losses(model, known, price)
         best = 1 + int(np.argmin(loss))
-        return rows.make_member(model, columns, best), replace(self, rounds=best)
+        return rows.make_member(model, columns, best), replace(recipe, rounds=best)
 
 
 def _find_entropy(rows: Rows) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.rows.splitting import number_units
 from cavity.rows.tables import Table
 
 Numbers = NDArray[np.int64]
@@ -69,16 +68,20 @@ def find_units(table: Table) -> Numbers | None:
 
 
 def _number_copies(kind: Numbers) -> Numbers | None:
-    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times."""
-    g = np.gcd.reduce(np.unique(kind, return_counts=True)[1])
+    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times.
+
+    Not if all occur g times: these are the rows of a full grid, and without its whole cell a row would look hopeless.
+    """
+    count = np.unique(kind, return_counts=True)[1]
+    g = np.gcd.reduce(count)
     unit = np.empty_like(kind)
     unit[np.argsort(kind, kind="stable")] = np.arange(len(kind)) // g
-    return None if g == 1 else unit
+    return None if g in (1, count.max()) else unit
 
 
 def _number_rows(table: Table) -> tuple[Numbers, Numbers]:
     """Return where each distinct row first occurs, and each row's number among them."""
-    _, first, place = np.unique(number_units(table.X), return_index=True, return_inverse=True)
+    _, first, place = np.unique(table.kind, return_index=True, return_inverse=True)
     return first, place.reshape(-1)
 
 

@@ -31,6 +31,7 @@ from cavity.rows.batches.source import TensorOptions
 from cavity.rows.batches.source_survey import Apart, Summary
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
+from cavity.rows.splitting import number_units
 from cavity.rows.validation import Features
 
 Array = NDArray[np.float64]
@@ -126,6 +127,11 @@ class Table:
     def distinct(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct rows of X, and each row's index in them."""
         return distinct_rows(self.X)
+
+    @cached_property
+    def kind(self) -> NDArray[np.int64]:
+        """The number of each row's kind, [N]: see `number_units`."""
+        return number_units(self.X)
 
     def merge(self, cells: bool = False) -> Table:
         """Return equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
