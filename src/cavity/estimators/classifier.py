@@ -202,8 +202,8 @@ class GPClassifier(ClassifierMixin, Judges):
             Seconds for the whole fit. Stages that do not fit into it are shortened or left out, and `fit_warnings_` says which.
         groups : array-like of shape (N,), str or None
             Labels that say which rows belong together, such as those of one patient, or their column in a Parquet or Arrow source,
-            which is then not a feature. A group stays together in folds, held-out rows and leave-one-out, and counts once in the error
-            of `estimate_`. Of a source some groups judge the model and do not train it.
+            which is then not a feature. A group stays together in folds, held-out rows and leave-one-out, and counts once in the
+            error of `estimate_`. Of a source some groups judge the model and do not train it.
 
         Returns
         -------
