@@ -56,7 +56,6 @@ class Softmax(_Softened):
     """
 
     name = "softmax"
-    points = True
 
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
@@ -73,9 +72,6 @@ class Softmax(_Softened):
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         return log_softmax(mean, var)
-
-    def log_probability_at(self, f: Tensor) -> Tensor:
-        return f.log_softmax(-1)
 
 
 @LIKELIHOODS.register
