@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity.common.namespaces import NUMPY
-from cavity.estimators.argument_types import Column, Rows, Seed
+from cavity.estimators.argument_types import Rows, Seed
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.explanations import Array
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.options.value_checks import whole
