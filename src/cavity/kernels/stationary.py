@@ -58,7 +58,7 @@ class Stationary(Scaled):
         if self.shape is formulas.rbf:
             return gaussian_pair(Z, X, *self._scale(TORCH))
         U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
-        full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
+        full, cross = (half_square_distance(U, other, log_scale) for other in (None, V))
         return self._value(full), self._value(cross)
 
     def _value(self, S: Tensor) -> Tensor:
