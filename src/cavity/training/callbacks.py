@@ -36,12 +36,6 @@ class Callback:
 
     The methods are called on every rank of a distributed run. A callback may read everything of the run that it is given.
 
-    Attributes
-    ----------
-    every_step : bool, default True
-        Whether `step` is called after every step. If False, it is called once in some tens of steps while steps are replayed
-        from a recording, which is faster on a GPU.
-
     Examples
     --------
     >>> from cavity.callbacks import Callback
@@ -59,13 +53,11 @@ class Callback:
     3
     """
 
-    every_step = True
-
     def start(self, run: Running) -> None:
         """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch."""
+        """Run after every step of an epoch; on a GPU, where steps are recorded and replayed, after some tens of them."""
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
         """Run after every epoch; return True to stop training, on all ranks.

@@ -30,8 +30,6 @@ BEST = "best."  # begins the names of the tensors of early stopping's best state
 class Checkpoint(Callback):
     """Writes the run every `every` seconds and at the end of training; a write that fails warns, and is tried again later."""
 
-    every_step = False
-
     def __init__(self, path: Location, every: float, facts: dict[str, Any]) -> None:
         self.path, self.every, self.facts = as_path(path), every, facts
         self.last = time.monotonic()
