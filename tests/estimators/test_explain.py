@@ -52,7 +52,7 @@ def test_a_signal_stands_out_among_noise_of_every_kind(fitted):
     for name in ("number", "coin", "levels", "date"):
         assert abs(importance[name]) < 0.03 < importance["signal"] / 10, (name, found)
     assert (importance["key"], error["key"]) == (0, 0)  # ignored by the model
-    assert str(found).splitlines()[1].startswith("signal")
+    assert str(found).splitlines()[2].startswith("signal")
     own = clf.predict_log_proba(table)[np.arange(len(labels)), np.searchsorted(clf.classes_, labels)]
     assert found.loss == pytest.approx(-own.mean())
 

@@ -53,11 +53,6 @@ class Importance(Tabular):
     def _heading(self) -> str:
         return f"importance: increase of the loss ({self.loss:.4f} nats per row) if a column is shuffled"
 
-    def __str__(self) -> str:
-        width, lines = max(map(len, self.names)), zip(*self._columns().values(), strict=True)
-        texts = (f"{name:<{width}}  {mean:+.4f} ± {error:.4f}" for name, mean, error in lines)
-        return "\n".join([self._heading(), *texts])
-
 
 def permutation_importance(
     losses: Losses,
