@@ -79,7 +79,7 @@ class GPClassifier(ClassifierMixin, Judges):
     training : None or cavity.Training
         What is learnt, optimiser, tolerance, early stopping, checkpoints, precision. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
-        JsonLines, or your own.
+        Your own, which follow the training and may stop it.
     verbose : int
         1 shows the plan with a time estimate, the stages of the fit, and progress bars.
 

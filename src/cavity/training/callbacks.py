@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from cavity.distributed import Local
@@ -80,27 +78,6 @@ def check_row(row: dict[str, Any], callback: Callback) -> None:
                 f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds only numbers and "
                 "text by name: add one of these, or keep the value in the callback."
             )
-
-
-class JsonLines(Callback):
-    """Append every row of the history to a file when its epoch ends, one JSON object per line.
-
-    In a distributed run only rank 0 writes.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. Rows are appended if it exists.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        if run.reduce.rank == 0:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        return False
 
 
 class EarlyStopping(Callback):
