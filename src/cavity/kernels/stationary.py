@@ -76,16 +76,6 @@ class RBF(Stationary):
         rows times the spread of each column.
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, Training
-    >>> from cavity.kernels import RBF
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(kernel=RBF(), n_inducing=10, max_epochs=20, training=Training(tol=1.0)).fit(X, y)
-    >>> bool(clf.score(X, y) > 0.9)
-    True
     """
 
     shape = staticmethod(formulas.rbf)

@@ -76,16 +76,7 @@ class Softmax(_Softened):
 
 @LIKELIHOODS.register
 class Logistic(_Softened):
-    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import Logistic
-    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
-    >>> Logistic().log_probability(mean, var).exp().numpy().round(2)
-    array([[0.3, 0.7]])
-    """
+    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row."""
 
     two_classes = True
     n_classes = 2
