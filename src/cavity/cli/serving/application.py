@@ -8,7 +8,7 @@ import logging
 import platform
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy
@@ -31,6 +31,7 @@ from cavity.common.version import __version__
 from cavity.errors import CavityError
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
+MOST_DROPPED, DROP_SECONDS = 32 << 20, 5.0  # of the rest of a refused body, which is read and dropped
 REFUSALS = {
     401: "The token is missing or wrong.",
     408: "The body did not arrive in time.",
@@ -189,12 +190,29 @@ class Observer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun = time.perf_counter()
+        begun, status, arrives = time.perf_counter(), 0, True
+
+        async def receive_observed() -> Message:
+            nonlocal arrives
+            message = await receive()
+            arrives = message.get("more_body", False)
+            return message
 
         async def send_observed(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
-                self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
+                status = message["status"]
+                self._metrics.count(scope["path"], status, time.perf_counter() - begun)
+            elif status in REFUSALS and arrives and not message.get("more_body"):
+                # a connection that closes while the body still arrives loses the answer
+                await send(message | {"more_body": True})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DROP_SECONDS):
+                        left = MOST_DROPPED
+                        while arrives and left > 0:
+                            left -= len((await receive_observed()).get("body", b""))
+                message = {"type": "http.response.body"}
             await send(message)
 
         app = self._app
@@ -202,4 +220,4 @@ class Observer:
             app = _refuse(
                 400, "the server does not answer under this host name: start it with --allowed-host."
             )
-        await app(scope, receive, send_observed)
+        await app(scope, receive_observed, send_observed)
