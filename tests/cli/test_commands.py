@@ -186,7 +186,9 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     launcher = "-m torch.distributed.run --standalone --nproc-per-node=2 --monitor-interval=0.2 -m cavity"
     done = command(*common, "--out", tmp_path / "two", module=launcher.split())
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
+    assert (
+        done.stdout.count("Saved") == 1 and done.stdout.count("240 rows, 6 columns") == 1
+    )  # one rank speaks
     assert run(*common, "--out", tmp_path / "one").exit_code == 0
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
     X = Prepared(np.random.default_rng(0).normal(size=(30, len(one.preparation_.names))))

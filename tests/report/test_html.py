@@ -145,9 +145,9 @@ def test_numbers_of_one_page_agree(whole) -> None:
     assert re.search(rf"Calibration error\s+{ece:.3f}", words)
     assert f"expected calibration error {ece:.3f}" in text
     assert re.search(rf"Calibration error\s+{ece:.4g}\s", words)
-    low, high = re.search(rf"Error\s+{error:.4g}\s+(\S+) to (\S+)", words).groups()
+    low, high = re.search(rf"Accuracy\s+{1 - error:.4g}\s+(\S+) to (\S+)", words).groups()
     said = re.search(r"95% interval (\S+)% to (\S+)%\)", words).groups()
-    np.testing.assert_allclose(np.float64(said), 100 - 100 * np.float64((high, low)), atol=0.06)
+    np.testing.assert_allclose(np.float64(said), 100 * np.float64((low, high)), atol=0.06)
 
 
 def test_labels_and_names_cannot_become_code(whole) -> None:

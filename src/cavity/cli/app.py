@@ -111,7 +111,7 @@ def options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print name and version.")
     ] = False,
 ) -> None:
-    """Gaussian processes for tables: train, predict, evaluate."""
+    """Class probabilities that you can act on, for tables: train, predict, evaluate."""
 
 
 @app.command(hidden=True, epilog="Example: cavity version")

@@ -83,7 +83,8 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
     missed = f"{rows[c] - hits[c]} of {rows[c]:,} row{'' if rows[c] == 1 else 's'}"
     text = f"It fails most often on {classes[c]}: {missed} are missed"
-    text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
+    mostly = 2 * others.max() > others.sum()
+    text += f", mostly taken for {classes[int(others.argmax())]}." if mostly else "."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_columns(never)}." if never else "")
 

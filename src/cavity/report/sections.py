@@ -76,10 +76,10 @@ def list_rows(found: Findings, numbers: Any) -> Content:
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
-        cells = (
-            f"{shorten(name_column(moved.names[j]), CELL_WIDTH)} = {shorten(moved.values[k, j], CELL_WIDTH)} ({effect[j]:+.2g})"
-            for j in best
-        )
+        names = [shorten(name_column(moved.names[j]), CELL_WIDTH) for j in best]
+        values = [shorten(moved.values[k, j], CELL_WIDTH) for j in best]
+        sizes = [f"{float(f'{effect[j]:.2g}'):+g}" for j in best]
+        cells = (f"{a} = {b} ({c})" for a, b, c in zip(names, values, sizes, strict=True))
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
