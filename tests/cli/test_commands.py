@@ -66,7 +66,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
     P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
     np.testing.assert_allclose(scores["nll"], log_loss(place, P), rtol=1e-9)
-    np.testing.assert_allclose(scores["ece"], cavity.report.expected_calibration_error(P, place), rtol=1e-9)
+    np.testing.assert_allclose(scores["ece"], cavity.report.reliability(P, place).error, rtol=1e-9)
     shown = run("evaluate", birds / "birds.cavity", birds / "new.csv").output
     assert f"{scores['nll']:.4f}" in shown and "true / predicted" in shown
     prior = np.broadcast_to(clf.class_prior_, P.shape)

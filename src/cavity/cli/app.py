@@ -114,12 +114,6 @@ def options(
     """Class probabilities that you can act on, for tables: train, predict, evaluate."""
 
 
-@app.command(hidden=True, epilog="Example: cavity version")
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
-
-
 @_command("Train on a table and save the model.", shared=())
 def fit(
     ctx: typer.Context,
@@ -210,7 +204,6 @@ def explain(
         _option("Number of a row, from 1; may be repeated (default: the first 5).", "N", min=1),
     ] = None,
     background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
-    out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
 ) -> None:
     """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
 
