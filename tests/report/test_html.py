@@ -263,7 +263,7 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
         assert {part.rsplit(" (", 1)[0] for part in row[moved].split("; ")} <= {
             f"{k} = {v}" for k, v in known.items()
         }
-    assert f"{int(rows['年齢'].isna().sum())} (" in found.text("td") and "identifiers" in found.text("p")
+    assert f"{int(rows['年齢'].isna().sum())} (" in found.text("td") and "identifiers" in found.text("td")
     assert "2021-04-" in found.text("td") and "はい" in found.text("li") and "東京" in found.text("text")
 
 

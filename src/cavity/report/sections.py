@@ -139,7 +139,6 @@ def describe_data(found: Findings) -> Content:
     return {
         "lines": lines,
         "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-        "aside": [] if prepare is None else [f"{name_column(c.name)} ({c.why})" for c in prepare.ignored_],
     }
 
 

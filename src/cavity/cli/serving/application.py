@@ -174,7 +174,7 @@ class Observer:
                 self._metrics.count(scope["path"], status, time.perf_counter() - begun)
             elif status in REFUSALS and arrives and not message.get("more_body"):
                 # a connection that closes while the body still arrives loses the answer
-                await send(message | {"more_body": True})
+                await send({**message, "more_body": True})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(DROP_SECONDS):
                         left = MOST_DROPPED
