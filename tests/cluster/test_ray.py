@@ -8,7 +8,7 @@ import pytest
 import workers
 from cavity import callbacks
 from pages import run_section
-from workers import assert_equal, check_default, check_page, make, write_rows
+from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
 
 ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
 pytest.importorskip(
@@ -65,6 +65,13 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, tmp
 
 def test_the_default_classifier_is_that_of_one_process(rows, run):
     check_default(lambda estimator: fit_on_ray(estimator, str(rows), target="kind", run_config=run), rows)
+
+
+def test_groups_stay_together(tmp_path, run):
+    check_groups(
+        lambda clf, rows: fit_on_ray(clf, str(rows), target="kind", groups="patient", run_config=run),
+        tmp_path,
+    )
 
 
 def test_an_error_says_what_the_library_says(rows, run):

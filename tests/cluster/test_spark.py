@@ -7,7 +7,7 @@ import pytest
 
 import workers
 from pages import run_section
-from workers import assert_equal, check_default, check_page, make, write_rows
+from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
 
 pyspark = pytest.importorskip(
     "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
@@ -53,6 +53,13 @@ def test_two_ranks_give_the_model_of_one_process(rows, local_mode):
 
 def test_the_default_classifier_is_that_of_one_process(rows):
     check_default(lambda estimator: fit_on_spark(estimator, str(rows), target="kind"), rows)
+
+
+def test_groups_stay_together(tmp_path):
+    check_groups(
+        lambda clf, rows: fit_on_spark(clf, str(rows), target="kind", groups="patient", local_mode=True),
+        tmp_path,
+    )
 
 
 def test_the_page_gives_the_model_of_one_process(rows):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
 
-NO_GROUPS = "--group is for classification of a table that fits in memory: leave it out."
+NO_GROUPS = "--group is for classification: leave it out."
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 

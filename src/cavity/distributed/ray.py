@@ -19,6 +19,7 @@ def fit_on_ray(
     *,
     target: str,
     weight: str | None = None,
+    groups: str | None = None,
     num_workers: int = 2,
     use_gpu: bool = False,
     run_config: Any = None,
@@ -31,8 +32,8 @@ def fit_on_ray(
         The estimator with its arguments. It is not changed.
     path : str
         Parquet or Arrow files that every worker can reach: a file, a folder or a URI.
-    target, weight : str
-        Columns with the labels and the weights.
+    target, weight, groups : str
+        Columns with the labels, the weights, and the groups of rows that stay together (of a classifier).
     num_workers, use_gpu : int, bool
         Number of ranks, and whether each has a GPU.
     run_config : ray.train.RunConfig, optional
@@ -53,7 +54,8 @@ def fit_on_ray(
         from ray.train.torch import TorchTrainer
     except ImportError as error:
         raise missing_extra("ray", "ray") from error
-    given = {"estimator": estimator, "path": path, "target": target, "weight": weight}
+    columns = {"target": target, "weight": weight} | ({} if groups is None else {"groups": groups})
+    given = {"estimator": estimator, "path": path, "columns": columns}
     scaling = ScalingConfig(num_workers=num_workers, use_gpu=use_gpu)
     result = TorchTrainer(
         _fit_rank, train_loop_config=given, scaling_config=scaling, run_config=run_config
@@ -66,7 +68,7 @@ def _fit_rank(given: dict[str, Any]) -> None:
     """Fit on one worker, whose process group Ray has joined; rank 0 hands the model to Ray's storage."""
     from ray.train import Checkpoint, get_context, report
 
-    model = given["estimator"].fit(given["path"], target=given["target"], weight=given["weight"])
+    model = given["estimator"].fit(given["path"], **given["columns"])
     if get_context().get_world_rank() > 0:
         return report({})
     with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@ def fit_on_spark(
     *,
     target: str,
     weight: str | None = None,
+    groups: str | None = None,
     num_processes: int = 2,
     use_gpu: bool = False,
     local_mode: bool = False,
@@ -28,8 +29,8 @@ def fit_on_spark(
         The estimator with its arguments. It is not changed.
     path : str
         Parquet or Arrow files that every executor can reach: a file, a folder or a URI.
-    target, weight : str
-        Columns with the labels and the weights.
+    target, weight, groups : str
+        Columns with the labels, the weights, and the groups of rows that stay together (of a classifier).
     num_processes, use_gpu, local_mode : int, bool, bool
         Number of ranks, whether each has a GPU, and whether they run on the machine of the driver instead of the executors.
 
@@ -49,13 +50,14 @@ def fit_on_spark(
         raise missing_extra(str(error.name), "spark") from error
     backend = None if use_gpu else "gloo"
     ranks = TorchDistributor(num_processes, local_mode, use_gpu)
-    return ranks.run(_fit_rank, estimator, path, target, weight, backend)
+    columns = {"target": target, "weight": weight} | ({} if groups is None else {"groups": groups})
+    return ranks.run(_fit_rank, estimator, path, columns, backend)
 
 
-def _fit_rank(estimator: Any, path: str, target: str, weight: str | None, backend: str | None) -> Any:
+def _fit_rank(estimator: Any, path: str, columns: dict[str, str | None], backend: str | None) -> Any:
     """Fit on one rank, as torchrun starts it; Spark returns the model of rank 0."""
     distributed.join(backend)
     try:
-        return estimator.fit(path, target=target, weight=weight)
+        return estimator.fit(path, **columns)
     finally:
         distributed.leave()

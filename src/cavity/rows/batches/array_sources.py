@@ -15,6 +15,7 @@ from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_sparse, to_plain
 from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.labels import read_groups
 
 
 class SparseRows:
@@ -32,12 +33,16 @@ class SparseRows:
 
 
 class Arrays:
-    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse; optionally one weight per row."""
+    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse.
+
+    Optionally one weight and one group per row.
+    """
 
     names: Names = None
 
-    def __init__(self, X: Any, y: Any, weight: Any = None) -> None:
+    def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X, self.y = open_array(X, "X"), open_array(y, "y")
+        self.group = None if group is None else read_groups(group, len(self.X))
         self.weight = None if weight is None else open_array(weight, "sample_weight")
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
@@ -58,6 +63,9 @@ class Arrays:
 
     def pieces(self, size: int) -> Iterator[Piece]:
         return self.section(range(self.n_rows), size)
+
+    def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        yield np.asarray(self.y), np.asarray(self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         self._check_files()

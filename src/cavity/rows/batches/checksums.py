@@ -18,6 +18,12 @@ def hash_labels(values: list[Any]) -> Words:
     return np.array([_hash_label(value) for value in values], dtype=np.uint64)
 
 
+def hash_column(values: Any) -> Words:
+    """Return one word per row: equal values have equal words."""
+    distinct, place = np.unique(values, return_inverse=True)
+    return hash_labels(distinct.tolist())[place.reshape(-1)]
+
+
 def _hash_label(value: Any) -> int:
     if isinstance(value, bool | int | float) and value == int(value):
         value = int(value)
