@@ -33,7 +33,6 @@ STEPS = {"fast": 150, "balanced": 250}  # what hyper-parameters need does not de
 STEP_ROWS = 300
 RATE = 0.08  # of Adam in these steps; it is annealed
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
-LBFGS_PASSES = 16  # over the rows, that must be within the budget
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
 POINTS_PER_ROOT = (
     3.0  # inducing points per square root of the rows, at most, if these are more than USUAL_POINTS
@@ -114,7 +113,7 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     if not config.method.recommended:
         all_rows = config.batch_size is None or config.method.needs_all_rows
         return config.method.site_store != "free" and (all_rows or size.rows <= papers.FULL_BATCH_ROWS)
-    affordable = LBFGS_PASSES * size.rows <= count_visits(config, size, M)
+    affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
 
