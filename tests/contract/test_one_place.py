@@ -106,7 +106,7 @@ class Columns(TableFile):
 
 def test_a_kind_of_file_is_one_class_and_one_entry(table, monkeypatch):
     """Every command then reads it, and knows that it is not a model."""
-    monkeypatch.setitem(FILE_KINDS, ".columns", lambda path, strict: Columns(path))
+    monkeypatch.setitem(FILE_KINDS, ".columns", Columns)
     for kind in ("columns", "csv"):
         done = run("fit", table / f"rows.{kind}", *QUICK, "--out", table / f"{kind}.cavity")
         assert done.exit_code == 0, done.output

@@ -1,12 +1,9 @@
-"""A run notices that its rows are not the ones it began with: between two runs, and in a shrinking file."""
-
-import os
+"""A run notices that its rows are not the ones it began with: between two runs."""
 
 import numpy as np
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor
-from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.source import Piece
@@ -41,47 +38,6 @@ def test_a_run_does_not_resume_on_other_names_of_classes(tmp_path):
     fit(X, np.array(["a", "b"])[y], checkpoint=tmp_path / "run")
     with pytest.raises(BadFile, match="another run: labels"):
         fit(X, np.array(["a", "c"])[y], checkpoint=tmp_path / "run", resume=True)
-
-
-class After(Callback):
-    """Does something once, after the first epoch."""
-
-    def __init__(self, work):
-        self.work = work
-
-    def epoch(self, run, row):
-        if row["epoch"] == 1:
-            self.work()
-        return False
-
-
-@pytest.mark.parametrize("mapped", ["path", "memory map", "view"])
-@pytest.mark.parametrize("batch_size", [1000, None])
-def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(tmp_path, mapped, batch_size):
-    """B6: SIGBUS."""
-    X, y = toy(20_000, 2)
-    path = tmp_path / "X.npy"
-    np.save(path, X)
-    given = path if mapped == "path" else np.load(path, mmap_mode="r")
-    given = given[:] if mapped == "view" else given
-    change = After(lambda: os.truncate(path, 4096))
-    with pytest.raises(BadInput, match=r"X\.npy was truncated.*4096"):
-        fit(given, y, batch_size=batch_size, n_inducing=2, callbacks=[change])
-
-
-def test_a_deleted_or_replaced_file_stays_mapped(tmp_path):
-    X, y = toy(100, 2)
-    path = tmp_path / "X.npy"
-    np.save(path, X)
-
-    def replace():
-        np.save(tmp_path / "small.npy", X[:3])
-        (tmp_path / "small.npy").replace(path)
-
-    replaced = fit(path, y, callbacks=[After(replace)])
-    np.save(path, X)
-    deleted = fit(path, y, callbacks=[After(path.unlink)])
-    np.testing.assert_array_equal(replaced.predict_proba(X), deleted.predict_proba(X))
 
 
 # ---------------------------------------------------------------- checksums

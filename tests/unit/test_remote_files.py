@@ -119,15 +119,6 @@ def test_a_run_resumes_from_a_checkpoint_in_a_store_to_the_bit(store):
     np.testing.assert_array_equal(found.predict_proba(X), make().fit(X, Y).predict_proba(X))
 
 
-def test_npy_files_of_a_store_are_those_of_the_disk(store, tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    object_stores.write_bytes(f"{store}/X.npy", (tmp_path / "X.npy").read_bytes())
-    found, expected = (make().fit(path, Y) for path in (f"{store}/X.npy", tmp_path / "X.npy"))
-    np.testing.assert_array_equal(found.predict_proba(f"{store}/X.npy"), expected.predict_proba(X))
-    with pytest.raises(BadInput, match=r"Z\.npy"):
-        make().fit(f"{store}/Z.npy", Y)
-
-
 def test_the_command_line_reads_and_writes_a_store(store):
     lines = ["a,b,label", *(f"{a},{b},{'xyz'[c]}" for (a, b), c in zip(X, Y, strict=True))]
     object_stores.write_bytes(f"{store}/rows.csv", "\n".join(lines).encode())

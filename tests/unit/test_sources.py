@@ -36,12 +36,6 @@ def arrays(folder):
     return Arrays(X, Y, W)
 
 
-def npy(folder):
-    for name, value in (("X", X), ("y", Y), ("w", W)):
-        np.save(folder / f"{name}.npy", value)
-    return Arrays(folder / "X.npy", str(folder / "y.npy"), folder / "w.npy")
-
-
 def table(rows=slice(None)):
     columns = {f"x{j}": X[rows, j] for j in range(D)}
     return pa.table({"x0": columns.pop("x0"), "label": Y[rows], "w": W[rows], **columns})
@@ -85,7 +79,7 @@ def iterated(folder):
     )
 
 
-SOURCES = [arrays, npy, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
+SOURCES = [arrays, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
 
 
 @pytest.fixture(params=SOURCES, ids=lambda make: make.__name__)
@@ -305,8 +299,6 @@ def write(folder, **columns):
         (lambda d: Arrow(write(d, y=[1]), "y"), "no features"),
         (lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"), "'x'.*string"),
         (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x'.*dictionary"),
-        (lambda d: Arrays(d / "no.npy", Y), "no.npy"),
-        (lambda d: Arrays("table.csv", Y), ".npy"),
         (lambda d: Arrays(X, Y[:-1]), "per row"),
         (lambda d: Arrays(X[:, 0], Y), "N, D"),
         (lambda d: Arrays(X.astype(str), Y), "numeric"),
@@ -484,13 +476,3 @@ def test_bad_pieces_are_named(bad, words):
     with pytest.raises(BadInput) as caught:
         survey(Fixed(piece(), bad), 0)
     assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-@pytest.mark.parametrize("header", [b"(", b"{'descr': '<f8", b"\xa3", b"9" * 60])
-def test_a_npy_file_with_a_damaged_header_is_refused(header, tmp_path):
-    """Found by make chaos: numpy tokenises the header as Python, and raised TokenError."""
-    np.save(tmp_path / "X.npy", X)
-    content = (tmp_path / "X.npy").read_bytes()
-    (tmp_path / "X.npy").write_bytes(content[:66] + header + content[66 + len(header) :])
-    with pytest.raises(BadInput, match=r"X\.npy"):
-        Arrays(tmp_path / "X.npy", Y)

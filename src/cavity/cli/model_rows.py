@@ -16,8 +16,9 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_label, list_names
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, copy_columns, get_column, import_pyarrow
+from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.target_labels import convert_labels, read_targets
+from cavity.rows.columns.target_labels import convert_labels
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
 
@@ -131,7 +132,7 @@ def read_model_rows(
     if not total:
         lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
         raise BadInput(f"{file.path} has no rows{lacking}.")
-    report_notes(notes, terminal, file, unlabelled)
+    report_notes(notes, terminal, unlabelled)
 
 
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
@@ -171,14 +172,12 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        trained = model.prepare.target_ if model.prepare else None
-        style = trained.style if trained else None
-        value, lacks = read_targets(cells, target, chunk.first, strict=False, style=style)
+        value, lacks = to_numbers(cells, target, chunk.first)
         return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}
     y = np.full(len(cells), -1)
-    for row, label in enumerate(convert_labels(cells, target, chunk.first, strict=False).to_pylist()):
+    for row, label in enumerate(convert_labels(cells, target).to_pylist()):
         if label is None:
             continue
         place = places.get(label, other.get(_normalise_label(label)))

@@ -42,12 +42,10 @@ def find_source(
     X, y, sample_weight, target, weight = raw[:5]
     path = path_of(X)
     files = path != "" or is_table(X)
-    arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)
     batches = y is None and not files and is_batches(X)
-    if arrays:
-        _refuse("this source", target=target, weight=weight)
-        labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
-        return Arrays(X, labels, sample_weight)
+    if is_sparse(X) and is_large(X) and not reads_whole_table and _are_positive(sample_weight):
+        _refuse("a sparse table", target=target, weight=weight)
+        return Arrays(X, check(y, X.shape[0]), sample_weight)
     if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
@@ -71,16 +69,8 @@ def is_table(X: Any) -> bool:
     return is_arrow(X) or is_stream(X)
 
 
-def is_map(X: Any) -> bool:
-    """Return whether X is a memory map with rows and columns of numbers."""
-    return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
-
-
-def _is_readable(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
-    """Return whether X is a memory map or a large sparse table that can be read in pieces, which takes positive weights."""
-    if not (is_map(X) or (is_sparse(X) and is_large(X))) or reads_whole_table:
-        return False
-    return sample_weight is None or bool((np.asarray(sample_weight) > 0).all())
+def _are_positive(weight: Any) -> bool:
+    return weight is None or bool((np.asarray(weight) > 0).all())
 
 
 def is_batches(X: Any) -> bool:
@@ -96,7 +86,7 @@ def _refuse(what: str, **arguments: Any) -> None:
         if value is not None:
             raise BadOption(
                 f"{name}= has no meaning for {what}; target= and weight= name columns of Parquet and Arrow files, y and "
-                "sample_weight belong to arrays and .npy files."
+                "sample_weight belong to tables in memory."
             )
 
 

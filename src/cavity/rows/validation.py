@@ -138,7 +138,7 @@ def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]
     """Replace missing cells by the centres of their columns, with one warning."""
     missing, notes = np.isnan(rows), Counter[str]()
     for j in map(int, np.flatnonzero(missing.any(0))):
-        EncodingContext(0, "ignore", notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
+        EncodingContext(0, notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
     warn_notes(notes)
     return np.where(missing, center(), rows) if notes else rows
 

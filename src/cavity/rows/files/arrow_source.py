@@ -200,9 +200,9 @@ def open_dataset(data: Any) -> Any:
         none = "is not, and does not contain, a file that can be read in pieces"
         what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(
-            f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=). "
-            "Of a CSV file, give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); "
-            "or use the command line, cavity fit."
+            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. Of a CSV file, "
+            "give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); or use the command "
+            "line, cavity fit. Of a .npy file, give numpy.load(path, mmap_mode='r')."
         )
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
     with explain_errors(repr(path), ERRORS):

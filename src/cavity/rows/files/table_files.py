@@ -25,8 +25,8 @@ CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 
 
-def open_table(path: str | Path, strict: bool = False) -> TableFile:
-    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
+def open_table(path: str | Path) -> TableFile:
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns."""
     path = as_path(path)
     suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
@@ -47,7 +47,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
                 f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
                 "Parquet or Arrow files."
             )
-        table = Columnar(path) if folder else FILE_KINDS[kind](path, strict)
+        table = Columnar(path) if folder else FILE_KINDS[kind](path)
         check_names(table.names, path)
     return table
 
@@ -81,12 +81,12 @@ class Columnar(TableFile):
             yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
-# By suffix: what opens a file, given its path and `strict`. A new kind of file is a class and an entry here.
-FILE_KINDS: dict[str, Callable[[Location, bool], TableFile]] = {
-    ".csv": lambda path, strict: Csv(path, None, strict),  # guesses the delimiter
-    ".tsv": lambda path, strict: Csv(path, "\t", strict),
-    ".txt": lambda path, strict: Csv(path, None, strict),
-    **dict.fromkeys(FORMATS, lambda path, strict: Columnar(path)),
+# By suffix: what opens a file. A new kind of file is a class and an entry here.
+FILE_KINDS: dict[str, Callable[[Location], TableFile]] = {
+    ".csv": Csv,
+    ".tsv": lambda path: Csv(path, "\t"),
+    ".txt": Csv,
+    **dict.fromkeys(FORMATS, Columnar),
 }
 
 

@@ -1,8 +1,7 @@
-"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
+"""Text files in UTF-8 with a header row, and errors that name the file."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -15,9 +14,10 @@ from cavity.common.object_stores import Location, open_stream
 from cavity.errors import BadInput, CavityError
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 
+SAVE = "save it as UTF-8, or read it in Python: pandas.read_csv(path, encoding='cp1252')"
 ADVICE = {  # by a part of pyarrow's message
-    "UTF8": "save it as UTF-8",
-    "UTF-8": "save it as UTF-8",
+    "UTF8": SAVE,
+    "UTF-8": SAVE,
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
     **dict.fromkeys(("include_columns", "infer number of columns"), "close a quote of the header"),
@@ -30,9 +30,6 @@ BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
 QUOTED = re.compile('"[^"]*"')
 LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
-SCAN_BYTES = 1 << 20
-ENCODINGS = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
-NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not define
 
 
 @contextmanager
@@ -46,7 +43,7 @@ def explain_errors(
         raise
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): {SAVE}."
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
@@ -78,7 +75,6 @@ class TableFile:
 
     path: Location
     names: list[str]
-    notes: Sequence[str] = ()  # remarks on how the file is read
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """Read all rows in order, of all columns or of these."""
@@ -90,16 +86,10 @@ class TableFile:
 
 
 class Csv(TableFile):
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
 
-    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
-    """
-
-    def __init__(self, path: Location, delimiter: str | None, strict: bool = False) -> None:
+    def __init__(self, path: Location, delimiter: str | None = None) -> None:
         self.path = path
-        self.encoding = "utf8" if strict else self._find_encoding()
-        if self.encoding != "utf8":
-            self.notes = [f"{path} is not UTF-8: read as {ENCODINGS[self.encoding]}"]
         line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
@@ -107,33 +97,9 @@ class Csv(TableFile):
         self.delimiter = delimiter
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
-    def _find_encoding(self) -> str:
-        decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
-        with open_stream(self.path) as stream:
-            block = stream.read(SCAN_BYTES)
-            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                return "utf-16"
-            while block:
-                try:
-                    if encoding == "utf8":
-                        decoder.decode(block)
-                except UnicodeDecodeError:
-                    encoding = "cp1252"
-                if encoding == "cp1252" and block.translate(None, NOT_CP1252) != block:
-                    return "latin-1"
-                block = stream.read(SCAN_BYTES)
-        return encoding
-
-    def _open(self) -> Any:
-        arrow = import_pyarrow()
-        stream = open_stream(self.path)
-        if self.encoding == "utf8":
-            return stream
-        return arrow.transcoding_input_stream(stream, self.encoding, "utf8")
-
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
-        with self._open() as stream:
+        with open_stream(self.path) as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
             read = partial(lines.readline, MAX_HEADER + 1)
             text = first = next((line for line in iter(read, "") if line.strip("\r\n")), "")
@@ -157,7 +123,7 @@ class Csv(TableFile):
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
             reader = text.open_csv(
-                self._open(),
+                open_stream(self.path),
                 text.ReadOptions(block_size=self.block, use_threads=False),
                 text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 text.ConvertOptions(
@@ -183,7 +149,7 @@ class Csv(TableFile):
 
     def _read_tail(self) -> bytes:
         tail = b""
-        with self._open() as stream:
+        with open_stream(self.path) as stream:
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
