@@ -278,7 +278,7 @@ def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
             wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
             passes = policy.LBFGS_EPOCHS[effort] if plan.optimizer == "lbfgs" else plan.max_epochs
             visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size
-            work = policy.STEP_COST * classes * wide * (wide + columns) * visits
+            work = classes * wide * (policy.STEP_COST * wide + columns) * visits
             assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(config, classes)
             assert plan.optimizer in ("lbfgs", "adam")
 

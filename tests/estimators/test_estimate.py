@@ -19,7 +19,7 @@ from support import slow, without_warnings
 @pytest.fixture(scope="module")
 def table():
     X, y = make_classification(
-        400, 5, n_informative=4, n_redundant=0, n_classes=3, flip_y=0.2, random_state=0
+        4150, 5, n_informative=4, n_redundant=0, n_classes=3, flip_y=0.2, random_state=0
     )
     return X[:150], y[:150], X[150:], y[150:]
 

@@ -96,7 +96,7 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     content = (tmp_path / "m").read_bytes()
     held = [row.tobytes() in content for row in X]
     targets = [np.float64((y - gp._result.units[0]) / gp._result.units[1]).tobytes() in content for y in Y]
-    said = describe_rows_inside(gp._fitted, gp._result.rows)
+    said = describe_rows_inside(gp._record())
     assert HOLDS[method] in said
     assert any(held) == (not said.startswith("none")) and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))

@@ -69,11 +69,15 @@ def find_units(table: Table) -> Numbers | None:
 
 
 def _number_copies(kind: Numbers) -> Numbers | None:
-    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times."""
-    g = np.gcd.reduce(np.unique(kind, return_counts=True)[1])
+    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times.
+
+    Not if all occur g times: these are the rows of a full grid, and without its whole cell a row would look hopeless.
+    """
+    count = np.unique(kind, return_counts=True)[1]
+    g = np.gcd.reduce(count)
     unit = np.empty_like(kind)
     unit[np.argsort(kind, kind="stable")] = np.arange(len(kind)) // g
-    return None if g == 1 else unit
+    return None if g in (1, count.max()) else unit
 
 
 def _number_rows(table: Table) -> tuple[Numbers, Numbers]:

@@ -269,6 +269,10 @@ class Rivals(NamedTuple):
         pulls = (sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
         even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
         whole, change = even + odd, even - odd
+        steep = xp.maximum(
+            self.rate, 1.0
+        )  # the second derivative in the mean of a needle is rate² times a small pull
+        change *= xp.concat([0 * steep + 1, steep])
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
         settled &= ((length < LONGEST_STEP * nodes) & (shift > LOWEST_Z)).all(1)
         found, R = whole / norm, self.mean.shape[1]
