@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
-from cavity.common.object_stores import is_uri
+from cavity.common.files import is_uri
 from cavity.common.version import __version__
 from cavity.errors import BadInput
 

@@ -13,7 +13,7 @@ from typing import Any
 from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.object_stores import as_path, get_name, replacing
+from cavity.common.files import replacing
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
@@ -80,7 +80,7 @@ def report_notes(notes: Counter[str], terminal: Terminal, unlabelled: int = 0) -
 @contextmanager
 def open_writer(out: str | None) -> Iterator[Any]:
     """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
-    suffix = ".csv" if out is None else PurePath(get_name(as_path(out))).suffix.lower()
+    suffix = ".csv" if out is None else PurePath(out).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
     writers: list[Any] = []
@@ -99,7 +99,7 @@ def open_writer(out: str | None) -> Iterator[Any]:
             ) from error
 
     try:
-        with nullcontext() if out is None else replacing(as_path(out)) as part:
+        with nullcontext() if out is None else replacing(out) as part:
             yield write
             for writer in writers:
                 writer.close()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.object_stores import list_files
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import (
     PANDAS_INDEX,
@@ -24,6 +23,7 @@ from cavity.rows.arrow_tables import (
 from cavity.rows.batches.source import Array, Piece
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
+from cavity.rows.files.stores import list_files
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features

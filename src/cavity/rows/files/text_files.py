@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from cavity.common.object_stores import Location, open_stream
 from cavity.errors import BadInput, CavityError
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
+from cavity.rows.files.stores import locate
 
 SAVE = "save it as UTF-8, or read it in Python: pandas.read_csv(path, encoding='cp1252')"
 ADVICE = {  # by a part of pyarrow's message
@@ -34,7 +34,7 @@ BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
 
 @contextmanager
 def explain_errors(
-    path: Location, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
+    path: object, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
 ) -> Iterator[None]:
     """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
     try:
@@ -57,7 +57,7 @@ def explain_errors(
         raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
 
 
-def check_names(names: list[str], path: Location) -> None:
+def check_names(names: list[str], path: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
@@ -73,7 +73,7 @@ def check_names(names: list[str], path: Location) -> None:
 class TableFile:
     """File with named columns, which can be read many times in chunks of rows."""
 
-    path: Location
+    path: str
     names: list[str]
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
@@ -88,7 +88,7 @@ class TableFile:
 class Csv(TableFile):
     """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
 
-    def __init__(self, path: Location, delimiter: str | None = None) -> None:
+    def __init__(self, path: str, delimiter: str | None = None) -> None:
         self.path = path
         line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
@@ -97,9 +97,14 @@ class Csv(TableFile):
         self.delimiter = delimiter
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
+    def _open(self) -> Any:
+        """Open the file as a stream of pyarrow, unpacked if its name ends in .gz, .bz2 or .zst."""
+        filesystem, path = locate(self.path)
+        return filesystem.open_input_stream(path)
+
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
-        with open_stream(self.path) as stream:
+        with self._open() as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
             read = partial(lines.readline, MAX_HEADER + 1)
             text = first = next((line for line in iter(read, "") if line.strip("\r\n")), "")
@@ -123,7 +128,7 @@ class Csv(TableFile):
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
             reader = text.open_csv(
-                open_stream(self.path),
+                self._open(),
                 text.ReadOptions(block_size=self.block, use_threads=False),
                 text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 text.ConvertOptions(
@@ -137,7 +142,7 @@ class Csv(TableFile):
                 for batch in reader:
                     found = arrow.Table.from_batches([batch])
                     final = found.column(last)[-1].as_py() if batch.num_rows else final
-                    yield Chunk(found.select(wanted), first, str(self.path))
+                    yield Chunk(found.select(wanted), first, self.path)
                     first += batch.num_rows
             finally:
                 release_memory()
@@ -149,7 +154,7 @@ class Csv(TableFile):
 
     def _read_tail(self) -> bytes:
         tail = b""
-        with open_stream(self.path) as stream:
+        with self._open() as stream:
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
