@@ -144,7 +144,7 @@ def test_labels_that_are_none(three):
         model().fit(X, None)
     with pytest.raises(BadInput, match="X has 60 rows and y has 59"):
         model().fit(X, y[:-1])
-    with pytest.raises(BadInput, match="NaN or infinity in 20 rows"):
+    with pytest.raises(BadInput, match="y contains NaN"):
         model().fit(X, np.where(y == 0, np.nan, y))
     for missing in (None, np.nan, pd.NA):
         labels = np.array(["a", "b", "c"], dtype=object)[y]
@@ -161,9 +161,9 @@ def test_labels_that_are_no_classes(three):
         (np.c_[y, y], r"1d array.*\(60, 2\)"),
         (np.array(["a", 1, "b"], dtype=object)[y], r"cannot be ordered \(int, str\).*astype"),
         (np.array([b"a", b"b", b"c"])[y], "bytes"),
-        (pairs, "tuple"),
+        (pairs, "[Ss]equence of sequences"),
         (y + 0j, "Complex"),
-        ([10 ** (30 + int(c)) for c in y], "at most 64 bits"),
+        ([10 ** (30 + int(c)) for c in y], "Unknown label type"),
     ):
         with pytest.raises(BadInput, match=words):
             model().fit(X, labels)

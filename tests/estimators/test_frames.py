@@ -145,7 +145,11 @@ def test_nested_cells_are_ignored_with_a_warning(name):
 
 def test_columns_of_no_kind_are_named_in_new_rows_too(fitted):
     numbers = model().fit(pd.DataFrame({"a": SIZE, "z": SIZE}), Y)
-    for z, words in ((COMPLEX["z"], FOREIGN["complex"][1]), (LISTS["lists"], "list"), (LISTS["dicts"], "struct")):
+    for z, words in (
+        (COMPLEX["z"], FOREIGN["complex"][1]),
+        (LISTS["lists"], "list"),
+        (LISTS["dicts"], "struct"),
+    ):
         with pytest.raises(BadInput, match=words):
             numbers.predict(pd.DataFrame({"a": SIZE, "z": z}))
     with pytest.raises(BadInput, match="two columns have the name 'size'"):

@@ -337,13 +337,20 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
         Preparation(target="y").fit_batches(open_table(tmp_path / file).chunks())
 
 
-def test_numbers_in_one_file_and_texts_in_another_are_not_called_identifiers(tmp_path):
-    for number, column in enumerate(([1, 2], ["x", "y"])):
+def test_a_column_has_the_type_that_all_files_have_in_common(tmp_path):
+    files = {
+        "k": ([1, 2], ["x", "y"]),
+        "n": ([1, 2], [0.5, 2.5]),
+        "d": (["u", "v"], pa.array(["v", "w"]).dictionary_encode()),
+    }
+    for i in range(2):
+        table = pa.table({name: columns[i] for name, columns in files.items()} | {"y": ["a", "b"]})
         pq.write_table(
-            pa.table({"k": column, "x": [1.5, 2.5], "y": ["a", "b"]}), tmp_path / f"{number}.parquet"
+            table if i else table.append_column("first", pa.array([True, False])), tmp_path / f"{i}.parquet"
         )
     prepare = Preparation(target="y").fit_batches(open_table(tmp_path).chunks())
-    assert dict(prepare.describe())["k"] == "ignored (has numbers in some files and texts in others)"
+    assert prepare.columns_[0].levels == ("1", "2", "x", "y") and prepare.columns_[1].low == 0.5
+    assert prepare.columns_[2].levels == ("u", "v", "w") and prepare.names[-1] == "first missing"
 
 
 # ---------------------------------------------------------------- fuzzing

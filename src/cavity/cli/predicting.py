@@ -15,7 +15,7 @@ from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.files import replacing
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
@@ -43,13 +43,13 @@ def predict(
     if absent is not None:
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
-    rows, arrow, types = 0, import_pyarrow(), file.types(keep)
+    rows, arrow = 0, import_pyarrow()
     with open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
-            kept = copy_columns(chunk.table, keep, types)
+            kept = {name: get_column(chunk.table, name) for name in keep}
             for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from cavity.options import Config
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows import splitting
-from cavity.rows.batches.checksums import hash_labels
 from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, find_newest_checkpoint, name_rank_file, read_seed
@@ -66,7 +66,7 @@ def describe_run(
         "classes": table.n_classes,
         "data": digest(*table.sample()),
         "content": table.content(),
-        "labels": None if classes is None else digest(hash_labels(classes.tolist())),
+        "labels": None if classes is None else hashlib.sha256(repr(classes.tolist()).encode()).hexdigest(),
         "method": config.method.label,
         "n_inducing": n_inducing,
         "seed": seed,

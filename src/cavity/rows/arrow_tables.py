@@ -180,12 +180,6 @@ def get_column(table: Any, name: str) -> Any:
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
-def copy_columns(table: Any, names: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
-    """Return columns with the types that they have in common over all files of a folder, if these may differ."""
-    found = {name: get_column(table, name) for name in names}
-    return {name: column.cast(types.get(name, column.type)) for name, column in found.items()}
-
-
 def classify_type(kind: Any) -> str:
     """Classify an Arrow type as number, text, date, duration, nothing or other."""
     types = import_pyarrow().types

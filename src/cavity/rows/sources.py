@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,6 @@ import numpy as np
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
-from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.source import Source, shard_range
 from cavity.rows.batches.source_survey import Summary, Survey, survey
 from cavity.rows.batches.stored_rows import StoredRows
@@ -121,11 +121,12 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
 
 def _probe(source: Any) -> tuple[Any, ...]:
     """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
-    N, found = source.n_rows, []
+    N, found = source.n_rows, list[Any]()
     for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
         for piece in source.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
-            found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
-    return N, source.names, found
+            weight = None if piece.weight is None else piece.weight.tolist()
+            found.append((piece.X.tolist(), piece.y.tolist(), weight))
+    return N, source.names, hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 class ReadRows(NamedTuple):

@@ -210,8 +210,6 @@ class _ColumnSummary:
             many = self.levels is None or len(self.levels) > SOME_LEVELS
             if many and self.numbers.n > MOSTLY * present:
                 self._raise_odd_cells()
-            if self.typed == "number":
-                return self._set_aside("has numbers in some files and texts in others")
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
         if few or self.asked:

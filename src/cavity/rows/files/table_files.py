@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Any
 
 import numpy as np
 
@@ -60,18 +59,6 @@ class Columnar(TableFile):
     def __init__(self, path: str) -> None:
         self.path = path
         self.names: list[str] = open_dataset(path).schema.names
-
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return a common type for each column over all files: the widest numeric type, or text."""
-        arrow, found = import_pyarrow(), {}
-        schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
-        for name in columns:
-            parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
-            try:
-                found[name] = arrow.unify_schemas(parts, promote_options="permissive").field(name).type
-            except (arrow.ArrowException, ValueError):
-                found[name] = arrow.string()
-        return found
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with explain_errors(self.path):

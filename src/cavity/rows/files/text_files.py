@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from cavity.errors import BadInput, CavityError
@@ -20,11 +21,12 @@ ADVICE = {  # by a part of pyarrow's message
     "UTF-8": SAVE,
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
-    **dict.fromkeys(("include_columns", "infer number of columns"), "close a quote of the header"),
+    **dict.fromkeys(
+        ("include_columns", "infer number of columns", "field larger"), "close a quote of the header"
+    ),
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
-MAX_QUOTED = 1 << 20  # quotes in a header must close within this many characters
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
 BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
 QUOTED = re.compile('"[^"]*"')
@@ -80,45 +82,30 @@ class TableFile:
         """Read all rows in order, of all columns or of these."""
         raise NotImplementedError
 
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the types of these columns if types may differ between chunks, else an empty dict."""
-        return {}
-
 
 class Csv(TableFile):
     """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
 
     def __init__(self, path: str, delimiter: str | None = None) -> None:
         self.path = path
-        line = self._read_header()
+        with self._open() as stream:
+            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+            line = next(
+                (line for line in iter(partial(lines.readline, MAX_HEADER), "") if line.strip("\r\n")), ""
+            )
+            if CONTROL.search(line):
+                raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.")
+            if not line.strip():
+                raise BadInput(f"{path} is empty: the first line must contain the names of the columns.")
+            # the first one wins a tie
+            self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
+            self.names = next(csv.reader(chain([line], lines), delimiter=self.delimiter))
         self.block = max(BLOCK_BYTES, 4 * len(line))
-        if delimiter is None:
-            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
-        self.delimiter = delimiter
-        self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _open(self) -> Any:
         """Open the file as a stream of pyarrow, unpacked if its name ends in .gz, .bz2 or .zst."""
         filesystem, path = locate(self.path)
         return filesystem.open_input_stream(path)
-
-    def _read_header(self) -> str:
-        """Read the header, which may have line ends between quotes; skips empty lines before it."""
-        with self._open() as stream:
-            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            read = partial(lines.readline, MAX_HEADER + 1)
-            text = first = next((line for line in iter(read, "") if line.strip("\r\n")), "")
-            odd = first.count('"') % 2  # a quote that is not closed yet
-            while odd and len(text) <= MAX_QUOTED and (more := read()):
-                text, odd = text + more, (odd + more.count('"')) % 2
-        text = (first if odd else text).rstrip("\r\n")
-        if len(text) > MAX_HEADER:
-            raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        if CONTROL.search(text):
-            raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
-        if not text.strip():
-            raise BadInput(f"{self.path} is empty: the first line must contain the names of the columns.")
-        return text
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = import_pyarrow()
