@@ -19,6 +19,22 @@ def write_rows(folder):
     return folder
 
 
+def write_groups(folder):
+    """Write the same rows with a column of 20 groups."""
+    X, y = toy(101, 3, seed=2)
+    names = {"kind": np.array(["x", "y", "z"])[y], "patient": np.arange(101) % 20}
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]} | names), folder / "rows.parquet", row_group_size=25)
+    return folder
+
+
+def check_groups(fit, folder):
+    """Groups by a column are those of one process."""
+    rows, clf = write_groups(folder), make(calibration="temperature")
+    alone, found = clone(clf).fit(rows, target="kind", groups="patient"), fit(clf, rows)
+    assert "groups kept together" in found.estimate_.how
+    assert_equal(found, alone, pq.read_table(rows).drop_columns(["kind", "patient"]))
+
+
 def make(**more):
     return GPClassifier("ep", **nest(n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more))
 

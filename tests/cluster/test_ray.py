@@ -8,7 +8,7 @@ import pytest
 import workers
 from cavity import callbacks, load
 from pages import run_section
-from workers import assert_equal, check_default, check_page, make, write_rows
+from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
 
 ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
 pytest.importorskip(
@@ -40,12 +40,12 @@ def run(tmp_path):
     return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
 
 
-def fit_on_ray(estimator, rows, run, target="kind"):
+def fit_on_ray(estimator, rows, run, target="kind", **columns):
     """Fit as docs/clusters.md does."""
     path = f"{run.storage_path}/clf.cavity"
 
     def fit_rank(_):
-        fitted = estimator.fit(str(rows), target=target)
+        fitted = estimator.fit(str(rows), target=target, **columns)
         if ray.train.get_context().get_world_rank() == 0:
             fitted.save(path)
 
@@ -81,6 +81,13 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, tmp
 
 def test_the_default_classifier_is_that_of_one_process(rows, run):
     check_default(lambda estimator: fit_on_ray(estimator, rows, run), rows)
+
+
+def test_groups_stay_together(tmp_path, run):
+    check_groups(
+        lambda clf, rows: fit_on_ray(clf, rows, run, groups="patient"),
+        tmp_path,
+    )
 
 
 def test_an_error_says_what_the_library_says(rows, run):

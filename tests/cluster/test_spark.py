@@ -8,7 +8,7 @@ import pytest
 import workers
 from cavity import distributed
 from pages import run_section
-from workers import assert_equal, check_default, check_page, make, write_rows
+from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
 
 pyspark = pytest.importorskip(
     "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
@@ -43,12 +43,12 @@ def rows(tmp_path_factory):
     return write_rows(tmp_path_factory.mktemp("rows"))
 
 
-def fit_on_spark(estimator, rows, local_mode=False):
+def fit_on_spark(estimator, rows, local_mode=False, **columns):
     """Fit as docs/clusters.md does."""
 
     def fit_rank():
         distributed.join("gloo")
-        fitted = estimator.fit(str(rows), target="kind")
+        fitted = estimator.fit(str(rows), target="kind", **columns)
         distributed.leave()
         return fitted
 
@@ -65,6 +65,13 @@ def test_two_ranks_give_the_model_of_one_process(rows, local_mode):
 
 def test_the_default_classifier_is_that_of_one_process(rows):
     check_default(lambda estimator: fit_on_spark(estimator, rows), rows)
+
+
+def test_groups_stay_together(tmp_path):
+    check_groups(
+        lambda clf, rows: fit_on_spark(clf, rows, True, groups="patient"),
+        tmp_path,
+    )
 
 
 def test_the_page_gives_the_model_of_one_process(rows):

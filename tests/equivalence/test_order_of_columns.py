@@ -58,6 +58,16 @@ def test_signs_of_columns_and_names_of_classes_decide_nothing(effort):
     np.testing.assert_allclose(predict(X, rename[y], X_new)[:, rename], known, atol=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_trees_split_mirrored_columns_where_they_are(weighted):
+    """Labels that only trees learn; boosting and extra trees drew other thresholds for −X."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(300, 5)), rng.uniform(0.5, 2.0, 300) if weighted else None
+    y = ((X[:, 0] > 0) ^ (X[:, 1] > 0.3) ^ (rng.random(300) < 0.1)).astype(int)
+    p, q = (GPClassifier(random_state=0).fit(s * X, y, weight).predict_proba(s * X) for s in (1.0, -1.0))
+    np.testing.assert_allclose(p, q, atol=1e-6)
+
+
 def test_a_constant_column_has_no_relevance_and_the_others_keep_theirs():
     frame, y = make_frame(60, 1)
     X = frame[list("pqrs")].to_numpy()

@@ -166,18 +166,18 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
 
 
 def test_boosting_takes_the_rounds_that_it_has_time_for():
-    """Without any time it has a few, and is a member all the same; logistic regression is not."""
+    """Without any time it has a few large steps, and is a member all the same; logistic regression is not."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, size=(1600, 8)).astype(float)
     y = (X[:, :4].sum(1) % 2).astype(int)
     train, held = (Table(X[part], y[part], np.ones(800), 2) for part in (slice(800), slice(800, None)))
     recipes = [members.Frequencies(), members.Boosting(0.1, 0), members.Linear()]
-    few = round(members.LIMITED_REACH / 0.1)
+    few = round(members.FIRST_REACH / members.QUICK_RATE)
     seconds = iter([100.0, 100.0, *np.linspace(99, 0, 40)])
     fitted, (_, some) = members.fit_members(recipes[:2], train, held, (), lambda: next(seconds, 0.0))
-    assert few < some.rounds and len(fitted) == 2
+    assert few < some.rounds and some.rate == 0.1 and len(fitted) == 2
     fitted, (_, none) = members.fit_members(recipes, train, held, (), lambda: 0.0)
-    assert none.rounds <= few and len(fitted) == 2
+    assert none.rounds <= few and none.rate == members.QUICK_RATE and len(fitted) == 2
 
 
 def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():

@@ -120,7 +120,7 @@ def test_equal_rows_of_different_groups_stay_apart():
     X = np.tile([[0.0], [0.0], [1.0], [1.0]], (10, 1))
     table = make_table(X, X[:, 0], np.arange(40) // 4)
     merged = table.merge()
-    assert merged.n_rows == 20 and merged.n_cases == 10 and not has_cells(table)
+    assert merged.n_rows == 20 and merged.n_groups == 10 and not has_cells(table)
     np.testing.assert_array_equal(find_units(merged.select(merged.group > 4)), merged.group[merged.group > 4])
     np.testing.assert_array_equal(merged.group[merged.place], table.group)
 
@@ -166,9 +166,9 @@ def test_groups_that_cannot_be_are_refused(groups, message):
         GPClassifier().fit(X, y, groups=groups)
 
 
-def test_groups_need_a_table_in_memory_and_classes():
+def test_neither_batches_nor_regressors_have_groups():
     X, y = toy(40, 2)
-    with pytest.raises(BadOption, match="memory"):
+    with pytest.raises(BadOption, match="groups= has no meaning for batches"):
         GPClassifier("sep").fit([(X, y)], groups=np.arange(40))
     with pytest.raises(TypeError, match="groups"):
         GPRegressor().fit(X, y, groups=np.arange(40))

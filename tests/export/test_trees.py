@@ -33,7 +33,7 @@ def session(model) -> onnxruntime.InferenceSession:
 @pytest.fixture(scope="module", params=[2, 3], ids="{} classes".format)
 def pooled(request) -> GPClassifier:
     C = request.param
-    X, y = make_rows(150, C)
+    X, y = make_rows(300, C)
     few = {"n_inducing": 15, "max_epochs": 8}
     clf = GPClassifier(**few, random_state=0, device="cpu").fit(X, y)
     assert len(clf.ensemble_weights_) > 1

@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.fitting import members
-from cavity.fitting.sklearn_trees import ExtraTrees, bin_without_weights, make_forest
+from cavity.fitting.sklearn_trees import Columns, ExtraTrees, bin_without_weights, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
@@ -134,6 +134,25 @@ def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
     assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))
 
 
+def as_columns(numbers):
+    return Columns(np.array(numbers), np.ones(len(numbers)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_trees_of_mirrored_columns_are_turned(name):
+    """A cell that equals a threshold stays on its side: cells of a few values, and thresholds of rounded halves between them."""
+    rng, sign = np.random.default_rng(0), np.array([-1.0, 1.0, -1.0])
+    X = rng.integers(-3, 4, size=(300, 3)) / 10
+    y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=300) > 0).astype(int)
+    model = clone(MODELS[name]).fit(X * sign, y)
+    forest = make_forest(model, Columns(np.arange(3), sign))
+    at = [np.eye(3)[j] * forest.threshold[forest.feature == j][:50, None] for j in range(3)]
+    rows = np.nan_to_num(np.concatenate([X, *at]), posinf=0.0)
+    expected = np.maximum(model.predict_proba(rows * sign), LEAST)
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(forest.log_proba(rows)), expected, atol=1e-6)
+
+
 def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     """Levels are ordered by what they say of the labels: one split parts those of each class, and no row's own code is lost."""
     rng = np.random.default_rng(0)
@@ -144,8 +163,10 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     even = np.sort(rows.codes.code[1:][::2])
     assert even.max() < rows.codes.code[1:][1::2].min() or even.min() > rows.codes.code[1:][1::2].max()
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, np.arange(7), None, lambda: False)
-    again, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, np.arange(7)[::-1], None, lambda: False)
+    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, as_columns(range(7)), None, lambda: False)
+    again, _ = members.Boosting(0.1, 0, rounds=30).fit(
+        rows, as_columns(range(6, -1, -1)), None, lambda: False
+    )
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
     np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)
@@ -157,7 +178,7 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(mon
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
         monkeypatch.setattr(members, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(rest, np.arange(8), held, lambda: np.inf)
+        member, recipe = members.Boosting(0.1, 0).fit(rest, as_columns(range(8)), held, lambda: np.inf)
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
         losses.append(-member.log_proba(held.X)[np.arange(400), held.y].mean())

@@ -39,6 +39,7 @@ Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
 Target = Annotated[Text, _option("Column of the labels (default: as in training).", "COL")]
 Weight = Annotated[Text, _option("Column of the weights (default: as in training).", "COL")]
+Group = Annotated[Text, _option("Column of groups, which intervals count (default: as in training).", "COL")]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
 Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
@@ -182,9 +183,7 @@ def evaluate(
     data: Data,
     target: Target = None,
     weight: Weight = None,
-    group: Annotated[
-        Text, _option("Column of groups, which intervals count (default: as in training).", "COL")
-    ] = None,
+    group: Group = None,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
@@ -196,6 +195,7 @@ def compare(
     data: Data,
     target: Target = None,
     weight: Weight = None,
+    group: Group = None,
 ) -> None:
     """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
 

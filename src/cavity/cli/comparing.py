@@ -34,7 +34,14 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    model: str, other: str, data: str, target: Text, weight: Text, device: Text, terminal: Terminal
+    model: str,
+    other: str,
+    data: str,
+    target: Text,
+    weight: Text,
+    group: Text,
+    device: Text,
+    terminal: Terminal,
 ) -> None:
     paths = (model, other)
     models = [Model.open(path, device) for path in paths]
@@ -49,14 +56,16 @@ def compare(
         raise BadInput(f"only one of the models has the class {odd!r}: compare models of the same classes.")
     file = open_table(data)
     target = find_target(models[0], file, target)
-    weight = find_column(models[0], file, "weight", weight)
+    weight, group = (find_column(models[0], file, *role) for role in (("weight", weight), ("group", group)))
     for opened in models:
         note_training_rows(opened, data, terminal)
-    found = [predict_rows(opened, open_table(data), target, weight, terminal) for opened in models]
+    found = [predict_rows(m, open_table(data), target, weight, terminal, group) for m in models]
     log_p, y, w = found[0].columns
     other_log_p = found[1].columns[0][:, [classes[1].index(c) for c in classes[0]]]
-    scores = compare_scores(log_p, other_log_p, y, w)
-    verdict = describe_difference(scores["nll"], names, len(y))
+    unit = found[0].unit
+    scores = compare_scores(log_p, other_log_p, y, w, unit)
+    cases = f"{len(y)} rows" if unit is None else f"{unit.max() + 1} groups of rows"
+    verdict = describe_difference(scores["nll"], names, cases)
     terminal.say(_format(scores, names, found[0].total))
     terminal.say(verdict)
     result: dict[str, Any] = {
@@ -72,27 +81,31 @@ def compare(
     terminal.print_result(result)
 
 
-def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:
-    """Compare log-probabilities [n C] of the same rows. The error of the calibration error is a bootstrap's."""
+def compare_scores(log_p: Any, other: Any, y: Any, weight: Any, unit: Any = None) -> dict[str, Comparison]:
+    """Compare log-probabilities [n C] of the same rows. The error of the calibration error is a bootstrap's.
+
+    `unit`: the same number for rows of a group, which count once in the errors.
+    """
 
     def ece(a: Any, b: Any, y: Any, w: Any) -> dict[str, float]:
         return {"ece": score_log_proba(b, y, w)["ece"] - score_log_proba(a, y, w)["ece"]}
 
     rows = (log_p, other, y, weight)
-    low, high = bootstrap(ece, rows, 2 * log_p.shape[1])["ece"]
-    differences = compare_log_proba(*rows) | {"ece": Mean(ece(*rows)["ece"], (high - low) / (2 * NORMAL_95))}
+    low, high = bootstrap(ece, rows, 2 * log_p.shape[1], unit)["ece"]
+    error = Mean(ece(*rows)["ece"], (high - low) / (2 * NORMAL_95))
+    differences = compare_log_proba(*rows, unit) | {"ece": error}
     values = [score_log_proba(p, y, weight) for p in (log_p, other)]
     return {k: Comparison((values[0][k], values[1][k]), differences[k]) for k in SCORES}
 
 
-def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> str:
+def describe_difference(score: Comparison, names: tuple[str, str], cases: str) -> str:
     size, error = abs(score.difference.value), score.difference.error
     if size == 0 and error == 0:
         return "Both models give these rows the same predictions."
     if not math.isfinite(size):
         return "A model gives a row's own class a probability of 0: the log loss cannot be compared."
     if score.better is None:
-        return f"The difference in log loss, {size:.4f} ± {error:.4f}, may be noise: {n} rows cannot tell which model is better."
+        return f"The difference in log loss, {size:.4f} ± {error:.4f}, may be noise: {cases} cannot tell which model is better."
     return (
         f"{names[score.better]} is better: its log loss is {size:.4f} ± {error:.4f} smaller, "
         f"{size / max(error, 1e-300):.1f} standard errors."

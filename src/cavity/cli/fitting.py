@@ -127,7 +127,7 @@ def _fit(
     Returns what else there is to say of a table in memory: baselines, classes of few rows.
     """
     prepare = table.prepare
-    if settings.group is not None and (table.is_regression or not table.fits_memory):
+    if settings.group is not None and table.is_regression:
         raise BadOption(NO_GROUPS)
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
@@ -155,7 +155,7 @@ def _fit(
                 'validation = "FILE" in the file of --config.'
             )
         with explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)):
-            model.fit(TableRows(table.file, prepare, settings.weight), **more)
+            model.fit(TableRows(table.file, prepare, settings.weight, settings.group), **more)
     return {}
 
 

@@ -14,10 +14,11 @@ from cavity.cli.terminal import Terminal
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.cells import to_numbers, to_text
+from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.columns.target_labels import advise_classes
+from cavity.rows.files.arrow_source import read_group
 from cavity.rows.files.table_files import TableFile, open_table
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
@@ -109,16 +110,6 @@ def read_rows(
         raise BadInput(f"{table.file.path} has no rows.")
     joined = (None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
     return ReadRows(*joined)
-
-
-def read_group(chunk: Chunk, name: str) -> Any:
-    """Return the labels of a column of groups, as text."""
-    column = to_text(get_column(chunk.table, name))
-    if column.null_count:
-        raise BadInput(
-            f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
-        )
-    return np.array(column.to_pylist(), dtype=object)
 
 
 def read_weights(chunk: Chunk, name: str) -> Any:

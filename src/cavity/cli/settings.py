@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
 
-NO_GROUPS = "--group is for classification of a table that fits in memory: leave it out."
+NO_GROUPS = "--group is for classification: leave it out."
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 

@@ -98,11 +98,13 @@ def score_log_proba(log_p: Array, y: Labels, weight: Array | None = None) -> dic
     return found | {"ece": bin_rows(np.exp(log_p), y, weight).error}
 
 
-def compare_log_proba(log_p: Array, other: Array, y: Labels, weight: Array | None = None) -> dict[str, Mean]:
+def compare_log_proba(
+    log_p: Array, other: Array, y: Labels, weight: Array | None = None, unit: Labels | None = None
+) -> dict[str, Mean]:
     """Return error, nll and brier of `other` minus those of `log_p`, with the standard error of the paired difference."""
     ours, theirs = score_rows(log_p, y), score_rows(other, y)
     with np.errstate(invalid="ignore"):  # of two infinite losses
-        return {name: average(theirs[name] - ours[name], weight) for name in ours}
+        return {name: average(theirs[name] - ours[name], weight, unit) for name in ours}
 
 
 def bin_rows(P: Array, y: Labels, weight: Array | None = None, bins: int = BINS) -> Reliability:

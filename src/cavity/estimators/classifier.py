@@ -176,7 +176,7 @@ class GPClassifier(ClassifierMixin, Judges):
         weight: str | None = None,
         eval_set: types.EvalSet | None = None,
         time_limit: float | None = None,
-        groups: Column | None = None,
+        groups: Column | str | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -200,9 +200,10 @@ class GPClassifier(ClassifierMixin, Judges):
             weights of the pool come from them. `history_` has "validation_nll".
         time_limit : float or None
             Seconds for the whole fit. Stages that do not fit into it are shortened or left out, and `fit_warnings_` says which.
-        groups : array-like of shape (N,) or None
-            Labels that say which rows belong together, such as those of one patient: a group stays together in folds, held-out rows
-            and leave-one-out, and counts once in the error of `estimate_`. For a table in memory and a single process.
+        groups : array-like of shape (N,), str or None
+            Labels that say which rows belong together, such as those of one patient, or their column in a Parquet or Arrow source,
+            which is then no feature. A group stays together in folds, held-out rows and leave-one-out, and counts once in the error
+            of `estimate_`. Of a source some groups judge the model and do not train it.
 
         Returns
         -------

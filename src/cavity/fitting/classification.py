@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from cavity.common.progress import announce
 from cavity.distributed import run_together
-from cavity.errors import BadOption, NotPositiveDefinite
+from cavity.errors import NotPositiveDefinite
 from cavity.fitting import monitoring, runs
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
-from cavity.fitting.held_out import Split, choose_seen, find_cases, plan_judging, split_rows
+from cavity.fitting.held_out import Split, choose_apart, choose_seen, find_cases, plan_judging, split_rows
 from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_scale, judge_left_out
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.members import Recipe, fit_members, make_members
@@ -94,14 +95,10 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         return read_table(raw, weight, owner) if source is None else source
 
     rows = run_together(reduce, read)
-    if raw.groups is not None and (reduce.world > 1 or not isinstance(rows, LabelledTable)):
-        raise BadOption(
-            "groups= needs a table in memory and a single process: read the rows into memory, or judge by groups that no training "
-            "row has, fit(..., eval_set=(X_val, y_val))."
-        )
     if not isinstance(rows, LabelledTable):
         config.check_source()
-        rows = read_source(rows, weight, owner, request.seed, reduce)
+        apart = run_together(reduce, partial(choose_apart, request, rows))
+        rows = read_source(rows, weight, owner, request.seed, reduce, apart)
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
@@ -122,7 +119,7 @@ def fit_held_out(
 
 def find_early_stopping(request: Request[ClassifierConfig], rows: LabelledTable) -> tuple[EarlyStopping, ...]:
     """Return what stops training by the rows of eval_set, if there are any."""
-    if rows.held is None:
+    if rows.held is None or request.raw.eval_set is None:
         return ()
     return (monitoring.make_early_stopping(rows.held, request.config.patience),)
 
@@ -159,7 +156,8 @@ def has_time_to_extend(request: Request[ClassifierConfig], begun: Begun, judged:
 def extend(begun: Begun, split: Split) -> None:
     """Add the sites of held-out rows at the learnt hyper-parameters."""
     table, rest, own, run = split.table, split.rest, begun.table, begun.run
-    assert isinstance(table, Table) and isinstance(rest, Table) and isinstance(own, Table)
+    if not (isinstance(table, Table) and isinstance(rest, Table) and isinstance(own, Table)):
+        return  # rows that are not in memory
     if run.rows.n_rows != own.n_rows or begun.seen is not rest or run.engine.sites.tied:
         return  # several ranks, rows of early stopping, or sites that belong to no row
     trained, place = table, np.full(table.n_rows, -1)
@@ -212,7 +210,11 @@ def record(
     if not members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
     elif judged is None and loo is not None and policy.calibrates(config):
-        judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
+        knows_groups = (
+            loo.unit is not None or not rows.table.n_groups
+        )  # not those of a source, or on several ranks
+        if knows_groups:
+            judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights
@@ -236,7 +238,8 @@ def record(
 def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:
     """Say that rows look like those of groups, which the user did not name, unless rows of the user judge the model."""
     judged = plan.how in ("folds", "part", "leave-one-out") and not plan.groups
-    return [NEAR_COPIES] if judged and isinstance(table, Table) and has_near_copies(table) else []
+    rows = table if isinstance(table, Table) else table.sample_table()
+    return [NEAR_COPIES] if judged and has_near_copies(rows) else []
 
 
 def note_left_out(request: Request[ClassifierConfig], recipes: list[Recipe]) -> list[str]:

@@ -31,7 +31,7 @@ def judge_held(split: Split, plan: CalibrationPlan, model: FittedModel, members:
     held, where = split.held, "held out" if plan.how == "part" else "of eval_set"
     assert held is not None
     found = predict_rows(model, members, held, number_cases(held))
-    small = plan.how == "part" and isinstance(split.table, Table) and split.table.n_cases <= FULL_ROWS
+    small = plan.how == "part" and (split.table.n_groups or split.table.n_rows) <= FULL_ROWS
     how = f"{held.n_rows} rows {where}{name_groups(held)}"
     return judge_rows(found, split.given.class_prior, how, FOLDS if small else HELD_OUT)
 

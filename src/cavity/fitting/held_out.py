@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.errors import BadInput
 from cavity.fitting.request import Request
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
+from cavity.rows.batches.checksums import hash_column
+from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
+from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells
-from cavity.rows.splitting import choose_folds
-from cavity.rows.tables import Facts, Table
+from cavity.rows.splitting import choose_folds, number_units
+from cavity.rows.tables import Facts, Streamed, Table
 
 Numbers = NDArray[np.int64]
 MOST_COPIES = 2**53  # above, whole numbers have no remainder
@@ -46,24 +51,56 @@ def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
     return replace(merged, weight=merged.weight / g)
 
 
+def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | None:
+    """Choose groups of a source that judge its model: a fifth or fewer, whose rows do not come back to train it.
+
+    Only labels and groups are read. None: there are no groups, or nothing to judge.
+    """
+    given = getattr(source, "group", None) is None or request.raw.eval_set is not None
+    if given or not policy.calibrates(request.config):
+        return None
+    words = [(hash_column(check_labels(y, len(y))), hash_column(group)) for y, group in source.read_groups()]
+    y, group = map(np.concatenate, zip(*words, strict=True))
+    n_groups, label = len(np.unique(group)), np.unique(y, return_inverse=True)[1].reshape(-1)
+    parts = max(
+        policy.LEAST_PARTS, min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
+    )
+    each = np.bincount(label[np.unique(group, return_index=True)[1]])  # groups per class
+    parts = max(2, min(parts, int(each.max())))
+    out = choose_folds(y[:, None], label, parts, request.seed, group=group, stratified=True) == 0
+    if not out.any():
+        raise BadInput(
+            f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to judge the model and others of its classes to "
+            "train it: give eval_set=(X_val, y_val), or leave groups= out."
+        )
+    role = np.where(out, JUDGES, TRAINS).astype(np.int8)
+    rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
+    role[rows[policy.HELD_MOST :]] = DROPPED
+    return Apart(role, np.unique(group[role == JUDGES], return_inverse=True)[1].reshape(-1), n_groups)
+
+
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
     """Plan which rows judge the model: folds only if they fit into a time limit."""
     config, size = request.config, TableSize.of(table, rows.features.n)
-    groups = table.n_cases if isinstance(table, Table) and table.group is not None else 0
-    given = {"in_memory": isinstance(table, Table), "eval_set": rows.held is not None}
-    plan, limit = policy.plan_calibration(config, size, groups=groups, **given), request.clock.limit
+    given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
+    plan_rows = partial(
+        policy.plan_calibration, config, size, groups=table.n_groups, ranks=request.reduce.world
+    )
+    plan, limit = plan_rows(**given), request.clock.limit
+    if isinstance(table, Streamed) and table.apart is not None:
+        plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
         return plan
     training = policy.plan_training(config, size, policy.count_points(config, size))
     if limit is not None and fits_in(Plan(training=training, calibration=plan), limit / 2):
         return plan
-    return policy.plan_calibration(config, size, groups=groups, **given, short=True)
+    return plan_rows(**given, short=True)
 
 
 def split_rows(
     request: Request[ClassifierConfig], rows: LabelledTable, table: Facts, plan: CalibrationPlan
 ) -> tuple[Split, CalibrationPlan]:
-    """Split off rows that judge the model, or take those of eval_set; leave-one-out judges if every row is needed."""
+    """Split off rows that judge the model, or take those of eval_set or set apart; leave-one-out judges if every row is needed."""
     if rows.held is not None:
         return Split(rows, table, table, rows.held), plan
     if plan.how == "part" and isinstance(table, Table):
@@ -77,8 +114,10 @@ def split_rows(
 def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     unit = find_units(table)
-    rows = np.arange(float(table.n_rows))[:, None] if unit is None and has_cells(table) else table.X
-    return choose_folds(rows, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
+    if unit is None:
+        rows = np.arange(float(table.n_rows))[:, None]
+        unit = number_units(rows) if has_cells(table) else table.kind
+    return choose_folds(table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
 
 
 def number_cases(table: Table) -> Numbers:

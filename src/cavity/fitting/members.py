@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.fitting.networks import train_networks
 from cavity.fitting.sklearn_trees import (
+    Columns,
     ExtraTrees,
     bin_without_weights,
     choose_columns,
@@ -37,7 +38,7 @@ Left = Callable[[], float]
 
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
-LIMITED_REACH = 1.0  # of the first rounds, if there is a time limit
+QUICK_RATE = 0.4  # of the first rounds, if there is a time limit
 FIRST_TREES = 2000  # at most in the first rounds, which have one of each class
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
@@ -100,14 +101,16 @@ class Rows(NamedTuple):
         weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
-    def for_trees(self, columns: Labels) -> tuple[Rows, Labels]:
+    def for_trees(self, columns: Columns) -> tuple[Rows, Columns]:
         """Return the rows with a code in place of the levels of a category, and their columns."""
-        if self.codes is None:
-            return self._replace(X=self.X[:, columns]), columns
-        kept = np.array(list(dict.fromkeys(self.codes.block[columns].tolist())), np.int64)
-        return self._replace(X=add_codes(self.X, *self.codes)[:, kept]), kept
+        X = self.X
+        if self.codes is not None:  # a code has no sign, as the features of categories have none
+            number, first = np.unique(self.codes.block[columns.number], return_index=True)
+            order = np.argsort(first)
+            columns, X = Columns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
+        return self._replace(X=X[:, columns.number] * columns.sign), columns
 
-    def make_member(self, model: Any, columns: Labels, rounds: int | None = None) -> Forest:
+    def make_member(self, model: Any, columns: Columns, rounds: int | None = None) -> Forest:
         """Return the arrays of trees that are fitted to these columns."""
         forest = make_forest(model, columns, rounds)
         return forest if self.codes is None else self.codes.add_to(forest)
@@ -120,7 +123,7 @@ class Recipe(Protocol):
     def name(self) -> str:
         """What it is called in plans and messages."""
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
         """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
 
         `left` returns the seconds that are left; infinity without a limit.
@@ -133,7 +136,7 @@ class Frequencies:
 
     name: ClassVar[str] = "class frequencies"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
         weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
         count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
@@ -148,10 +151,10 @@ class Linear:
 
     name: ClassVar[str] = "logistic regression"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
-        X, y, weight, C = rows.X[:, columns], rows.y, rows.weight, rows.n_classes
+        X, y, weight, C = rows.X[:, columns.number], rows.y, rows.weight, rows.n_classes
         if len(y) > LINEAR_ROWS:
             kept = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
             kept = np.union1d(kept, np.unique(y, return_index=True)[1])
@@ -164,7 +167,7 @@ class Linear:
         slope, bias = model.coef_.T, model.intercept_[None]
         if C == 2:  # one score, of the second class
             slope, bias = (np.hstack([np.zeros_like(part), part]) for part in (slope, bias))
-        return LinearModel(columns.copy(), shift, scale, slope, bias), self
+        return LinearModel(columns.number.copy(), shift, scale, slope, bias), self
 
 
 @dataclass(frozen=True)
@@ -176,10 +179,10 @@ class Networks:
 
     name: ClassVar[str] = "networks"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Network, Networks]:
-        X = rows.X[:, columns]
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Network, Networks]:
+        X = rows.X[:, columns.number]
         found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
-        return found._replace(used=columns.copy()), self
+        return found._replace(used=columns.number.copy()), self
 
 
 @dataclass(frozen=True)
@@ -192,47 +195,56 @@ class Boosting:
 
     name: ClassVar[str] = "boosting"
 
-    def _count(self, reach: float) -> int:
-        return max(1, round(reach / self.rate))
+    def _count(self, reach: float, n_classes: int) -> int:
+        """Return the rounds that make this reach, at most 2,000 trees at first."""
+        return max(1, min(round(reach / self.rate), FIRST_TREES // n_classes))
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+    def _make(self, rows: int, rounds: int) -> Any:
+        """Return an unfitted model for so many rows."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        (X, y, weight, *_), columns = rows.for_trees(columns)
-        first = min(self._count(FIRST_REACH), max(1, FIRST_TREES // rows.n_classes))
-        limited = left() < math.inf
-        model = bin_without_weights(
-            HistGradientBoostingClassifier(
-                learning_rate=self.rate,
-                max_leaf_nodes=_limit(len(y) // LEAF_ROWS, LEAVES),
-                max_bins=_limit(len(y) // BIN_ROWS, BINS),
-                max_iter=self.rounds or (min(first, self._count(LIMITED_REACH)) if limited else first),
-                l2_regularization=BOOSTING_L2,
-                early_stopping=False,
-                warm_start=True,
-                random_state=self.seed,
-            )
+        model = HistGradientBoostingClassifier(
+            learning_rate=self.rate,
+            max_leaf_nodes=_limit(rows // LEAF_ROWS, LEAVES),
+            max_bins=_limit(rows // BIN_ROWS, BINS),
+            max_iter=rounds,
+            l2_regularization=BOOSTING_L2,
+            early_stopping=False,
+            warm_start=True,
+            random_state=self.seed,
         )
-        before = left()
-        model.fit(X, y, weight)
+        return bin_without_weights(model)
+
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+        (X, y, weight, *_), columns = rows.for_trees(columns)
+        first = self._count(FIRST_REACH, rows.n_classes)
         if self.rounds is not None or held is None:
+            model = self._make(len(y), self.rounds or first).fit(X, y, weight)
             return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
         known = held._replace(codes=rows.codes).for_trees(columns)[0]
-        entropy = _find_entropy(rows)
-        least = LEAST_GAIN * entropy
-        loss = _find_losses(model, known, TREE_PRICE * entropy)
-        most = min(self._count(MOST_REACH), len(y) // ROWS_PER_ROUND)
+        entropy, recipe = _find_entropy(rows), self
+        least, price = LEAST_GAIN * entropy, TREE_PRICE * entropy
+        before, limited = left(), left() < math.inf
+        if limited:  # a few large steps first: they are what a short time allows
+            recipe = replace(self, rate=max(self.rate, QUICK_RATE))
+            first = recipe._count(FIRST_REACH, rows.n_classes)
+            model = recipe._make(len(y), first).fit(X, y, weight)
+        if not limited or (before - left()) * recipe.rate / self.rate < left():
+            recipe, first, before = self, self._count(FIRST_REACH, rows.n_classes), left()
+            model = self._make(len(y), first).fit(X, y, weight)
+        loss = _find_losses(model, known, price)
+        most = max(first, min(round(MOST_REACH / recipe.rate), len(y) // ROWS_PER_ROUND))
         growth = 4 if limited else 2  # each time costs a binning, and predictions of all rounds so far
-        while (rounds := model.max_iter) < first or (_pays(loss, least) and rounds < most):
-            goal, seconds, spent = max(growth * rounds, first), left(), before - left()
+        while _pays(loss, least) and (rounds := model.max_iter) < most:
+            goal, seconds, spent = growth * rounds, left(), before - left()
             if limited:
                 goal = min(goal, rounds + int(rounds * seconds / max(spent, 1e-9)))
             if goal <= rounds:
                 break
             model.set_params(max_iter=goal).fit(X, y, weight)
-            loss = _find_losses(model, known, TREE_PRICE * entropy)
+            loss = _find_losses(model, known, price)
         best = 1 + int(np.argmin(loss))
-        return rows.make_member(model, columns, best), replace(self, rounds=best)
+        return rows.make_member(model, columns, best), replace(recipe, rounds=best)
 
 
 def _find_entropy(rows: Rows) -> float:
@@ -270,7 +282,7 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         if not self.leaves:
             return rows.make_member(ExtraTrees(self.trees, self.seed).fit(X, y, weight), columns), self
@@ -293,11 +305,12 @@ class Given:
     def name(self) -> str:
         return type(self.classifier).__name__
 
-    def fit(self, rows: Rows, columns: Labels, held: Rows | None, left: Left) -> tuple[Member, Given]:
+    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Given]:
         from sklearn.base import clone
 
         model = bin_without_weights(clone(self.classifier))
-        return make_forest(model.fit(rows.X[:, columns], rows.y, rows.weight), columns), self
+        model.fit(rows.X[:, columns.number] * columns.sign, rows.y, rows.weight)
+        return make_forest(model, columns), self
 
 
 def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe]:
@@ -327,6 +340,8 @@ def fit_members(
     """
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
     columns, rows = choose_columns(table.X, given), Rows.of(table)
+    for block in blocks:
+        columns.sign[(columns.number >= block.start) & (columns.number < block.stop)] = 1.0
     rows = rows._replace(codes=make_codes(rows, blocks))
     judges = None if held is None else Rows.of(held)
     fitted: list[Member] = []

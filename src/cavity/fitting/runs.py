@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from cavity.common.progress import make_reporter
@@ -17,7 +16,6 @@ from cavity.inference.posterior import Sums
 from cavity.options import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
-from cavity.rows.batches.source import shard_range
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Facts
 from cavity.training.guard import make_factorisation_error
@@ -83,16 +81,11 @@ class Kept(NamedTuple):
 
 
 def extend_rows(run: Run, config: Config, plan: TrainingPlan, table: Facts, kept: Kept) -> Run:
-    """Return the run with the sites of more rows, swept at its hyper-parameters; sites that are not `kept` begin anew."""
-    engine, reduce = build.with_rows(copy_engine(run.engine), table, config, plan), run.reduce
-    data = table.rows(config)
-    if reduce.world > 1:
-        data = data.shard(reduce.rank, reduce.world)
-    mine = shard_range(len(kept.place), reduce.rank, reduce.world)
-    place, share = (column[mine.start : mine.stop] for column in kept)
-    tau, nu, clock = (torch.cat(reduce.gather(t.cpu()))[place] for t in run.state.sites)
-    sites = Sites(tau * share[:, None], nu * share[:, None], clock)
-    sites = Sites(*(t.to(old) for t, old in zip(sites, run.state.sites, strict=True)))
+    """Return the run, of one rank, with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
+    engine, data = build.with_rows(copy_engine(run.engine), table, config, plan), table.rows(config)
+    tau, nu, clock = (t[kept.place.to(t.device)] for t in run.state.sites)
+    share = kept.share[:, None].to(tau)
+    sites = Sites(tau * share, nu * share, clock)
     unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
     found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)
     tol = run.plan.tol or EXTEND_TOL

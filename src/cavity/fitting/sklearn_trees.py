@@ -80,17 +80,26 @@ def grow_tree(
         return ExtraTreeClassifier(random_state=rng).fit(X, y, weight, check_input=False).tree_
 
 
-def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np.int64]:
+class Columns(NamedTuple):
+    """Columns that trees are fitted to, each times a sign: X and −X make the same trees."""
+
+    number: Labels
+    sign: Weights
+
+
+def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> Columns:
     """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
+    every = np.arange(X.shape[1])
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
-        return np.arange(X.shape[1])
+        return Columns(every, np.ones(len(every)))
     distinct = X[np.unique(hash_rows(X), return_index=True)[1]]
-    found = order_columns(distinct * find_signs(distinct))
-    return found if len(found) else np.arange(X.shape[1])
+    sign = find_signs(distinct)
+    found = order_columns(distinct * sign)
+    return Columns(found, sign[found]) if len(found) else Columns(every, sign)
 
 
-def make_forest(model: Any, columns: NDArray[np.int64] | None = None, rounds: int | None = None) -> Forest:
+def make_forest(model: Any, columns: Columns | None = None, rounds: int | None = None) -> Forest:
     """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees.
 
     `rounds`: of boosting that count; None for all.
@@ -98,7 +107,7 @@ def make_forest(model: Any, columns: NDArray[np.int64] | None = None, rounds: in
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if columns is None:
-        columns = np.arange(model.n_features_in_)
+        columns = Columns(np.arange(model.n_features_in_), np.ones(model.n_features_in_))
     if isinstance(model, HistGradientBoostingClassifier):
         return _read_boosting(model, columns, rounds)
     if isinstance(model, GrownTrees):
@@ -112,7 +121,7 @@ def make_forest(model: Any, columns: NDArray[np.int64] | None = None, rounds: in
     return _from_forest([tree.tree_ for tree in np.ravel(trees)], columns, len(model.classes_))
 
 
-def _from_forest(trees: list[Any], columns: NDArray[np.int64], n_classes: int) -> Forest:
+def _from_forest(trees: list[Any], columns: Columns, n_classes: int) -> Forest:
     each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
     nodes = _join_nodes(each, np.concatenate([_leaf_frequencies(tree) for tree in trees]), columns)
     return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(n_classes), boosted=False)
@@ -123,25 +132,31 @@ def _leaf_frequencies(tree: Any) -> NDArray[np.float32]:
     return np.asarray(value / value.sum(1, keepdims=True), np.float32)
 
 
-def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64]) -> Nodes:
+def _join_nodes(trees: list[Any], value: NDArray[Any], columns: Columns) -> Nodes:
     """Number the nodes of all trees: features, thresholds, left and right children, which are leaves; `value` is of the leaves."""
     root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
     feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
     is_leaf = is_leaf.astype(bool)
     own, first = np.arange(root[-1]), np.repeat(root[:-1], np.diff(root))
     left, right = (np.where(is_leaf, own, first + child) for child in (left, right))
-    return Nodes(columns[np.where(is_leaf, 0, feature)], threshold, left, right, value, root[:-1])
+    feature = np.where(is_leaf, 0, feature)
+    turned = columns.sign[feature] < 0  # −x ≤ t goes left: x < −t goes right
+    threshold = np.where(turned, np.nextafter(-threshold, -np.inf), threshold)
+    left, right = np.where(turned, right, left), np.where(turned, left, right)
+    return Nodes(columns.number[feature], threshold, left, right, value, root[:-1])
 
 
-def _read_boosting(model: Any, columns: NDArray[np.int64], rounds: int | None) -> Forest:
+def _read_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
     """Read the trees of boosting, which scikit-learn keeps in private attributes, and check one prediction."""
     if np.any(model.is_categorical_):  # None without categories
         raise BadOption(
             "HistGradientBoostingClassifier with categorical_features cannot be stored as arrays: leave categorical_features out."
         )
     try:
-        whole, row = _from_boosting(model, columns, None), np.zeros((1, 1 + columns.max()))
-        same = np.allclose(np.exp(whole.log_proba(row)), model.predict_proba(row[:, columns]), atol=1e-4)
+        whole, row = _from_boosting(model, columns, None), np.zeros((1, 1 + columns.number.max()))
+        same = np.allclose(
+            np.exp(whole.log_proba(row)), model.predict_proba(row[:, columns.number]), atol=1e-4
+        )
         forest = whole if rounds is None else _from_boosting(model, columns, rounds)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
@@ -153,7 +168,7 @@ def _read_boosting(model: Any, columns: NDArray[np.int64], rounds: int | None) -
     return forest
 
 
-def _from_boosting(model: Any, columns: NDArray[np.int64], rounds: int | None) -> Forest:
+def _from_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
     predictors = [(k, tree.nodes) for stage in model._predictors[:rounds] for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]

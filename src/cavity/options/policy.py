@@ -292,19 +292,22 @@ def plan_calibration(
     in_memory: bool,
     eval_set: bool = False,
     groups: int = 0,
+    ranks: int = 1,
     short: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
     `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
-    the user named them; a part has ten, or half of all if there are few. `short`: a time limit leaves no time for folds.
+    the user named them: a part has ten, or half of all if there are few; leave-one-out of `ranks` or a source cannot keep them
+    together. `short`: a time limit leaves no time for folds.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
     how, named = "none", not config.method.recommended
     if temperature or members:
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
-        how = "eval_set" if eval_set else "leave-one-out" if no_more_fits else "folds"
+        left_out = "part" if groups and (ranks > 1 or not in_memory) else "leave-one-out"
+        how = "eval_set" if eval_set else left_out if no_more_fits else "folds"
     small = size.rows <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
@@ -328,7 +331,7 @@ def plan_calibration(
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         groups=groups,
-        why=_explain_calibration(config, how),
+        why=_explain_calibration(config, how, in_memory),
     )
 
 
@@ -337,10 +340,12 @@ def _count_trees(most: int, rows: int) -> int:
     return min(most, max(LEAST_TREES, TREE_ROWS // rows))
 
 
-def _explain_calibration(config: ClassifierConfig, how: str) -> dict[str, str]:
+def _explain_calibration(config: ClassifierConfig, how: str, in_memory: bool) -> dict[str, str]:
     rows = {
         "folds": f"up to {FOLD_ROWS[config.effort]:,} rows",
-        "part": f"more than {FOLD_ROWS[config.effort]:,} rows, or a time limit: at most {HELD_MOST:,} of them",
+        "part": f"more than {FOLD_ROWS[config.effort]:,} rows, or a time limit: at most {HELD_MOST:,} of them"
+        if in_memory
+        else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
         "leave-one-out": "rows that are not in memory",
         "none": "calibration=None, or a named method",
     }

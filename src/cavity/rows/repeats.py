@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.rows.splitting import number_units
 from cavity.rows.tables import Table
 
 Numbers = NDArray[np.int64]
@@ -82,7 +81,7 @@ def _number_copies(kind: Numbers) -> Numbers | None:
 
 def _number_rows(table: Table) -> tuple[Numbers, Numbers]:
     """Return where each distinct row first occurs, and each row's number among them."""
-    _, first, place = np.unique(number_units(table.X), return_index=True, return_inverse=True)
+    _, first, place = np.unique(table.kind, return_index=True, return_inverse=True)
     return first, place.reshape(-1)
 
 

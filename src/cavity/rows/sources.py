@@ -13,10 +13,10 @@ from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.source import Source, shard_range
-from cavity.rows.batches.source_survey import Summary, Survey, survey
+from cavity.rows.batches.source_survey import TRAINS, Apart, Summary, Survey, survey
 from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.labels import check_labels, weight_of_class
+from cavity.rows.labels import check_labels, encode, weight_of_class
 from cavity.rows.validation import Features, prepared_features
 
 if TYPE_CHECKING:  # they load torch
@@ -39,23 +39,23 @@ def find_source(
     Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
     `check` validates a y in memory.
     """
-    X, y, sample_weight, target, weight = raw[:5]
+    X, y, sample_weight, target, weight, _, _, groups = raw
     path = path_of(X)
     files = path != "" or is_table(X)
     batches = y is None and not files and is_batches(X)
     if is_sparse(X) and is_large(X) and not reads_whole_table and _are_positive(sample_weight):
         _refuse("a sparse table", target=target, weight=weight)
-        return Arrays(X, check(y, X.shape[0]), sample_weight)
+        return Arrays(X, check(y, X.shape[0]), sample_weight, groups)
     if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
-        _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
+        _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight, groups=groups)
         source: Source = X
         return source
     if batches:
-        _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
+        _refuse("batches", sample_weight=sample_weight, target=target, weight=weight, groups=groups)
         return Batches(X)
     if path or (files and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return Arrow(X, target, weight, learn=features is None, model=features)
+        return Arrow(X, target, weight, groups, learn=features is None, model=features)
     _refuse("a table in memory", target=target, weight=weight)
     return None
 
@@ -85,8 +85,8 @@ def _refuse(what: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise BadOption(
-                f"{name}= has no meaning for {what}; target= and weight= name columns of Parquet and Arrow files, y and "
-                "sample_weight belong to tables in memory."
+                f"{name}= has no meaning for {what}; target=, weight= and groups= name columns of Parquet and Arrow files, y, "
+                "sample_weight and groups belong to tables in memory."
             )
 
 
@@ -95,14 +95,16 @@ def features_of_source(source: Source, owner: str, n: int) -> Features:
     return Features(owner, n, source.names) if prepare is None else prepared_features(owner, prepare)
 
 
-def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce: Local) -> LabelledTable:
-    """Read a labelled source in one pass."""
+def read_source(
+    source: Source, class_weight: Any, owner: str, seed: int, reduce: Local, apart: Apart | None = None
+) -> LabelledTable:
+    """Read a labelled source in one pass; rows that are set apart judge the model."""
     from sklearn.utils.multiclass import check_classification_targets
 
     from cavity.rows.labelled_tables import LabelledTable
-    from cavity.rows.tables import Streamed
+    from cavity.rows.tables import Streamed, Table
 
-    read = survey_ranks(source, (seed, 1), reduce)
+    read = survey_ranks(source, (seed, 1), reduce, apart=apart)
     summary, classes = read.summary, read.summary.classes
     check_classification_targets(classes)
     if len(classes) < 2:
@@ -116,7 +118,11 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
     features = features_of_source(source, owner, len(summary.low))
-    return LabelledTable(Streamed(*read, factor), features, classes)
+    held, found = None, summary.judges
+    if apart is not None and found is not None:
+        y, weight = encode(found.y, classes), np.ones(len(found.y)) if found.weight is None else found.weight
+        held = Table(found.X, y, weight * factor[y], len(classes), group=apart.group)
+    return LabelledTable(Streamed(*read, factor, apart=apart), features, classes, held)
 
 
 def _probe(source: Any) -> tuple[Any, ...]:
@@ -137,11 +143,13 @@ class ReadRows(NamedTuple):
     first: int  # number of the first of them
 
 
-def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> ReadRows:
+def survey_ranks(
+    source: Any, seed: tuple[int, int], reduce: Local, real: bool = False, apart: Apart | None = None
+) -> ReadRows:
     """Read a source once; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     from cavity.distributed import check_same, run_together
 
-    store = None if isinstance(source, Arrays) else StoredRows()
+    store = None if isinstance(source, Arrays) and apart is None else StoredRows()
     mine = None
     if reduce.world > 1 and hasattr(source, "section"):
         probe = run_together(reduce, lambda: _probe(source))
@@ -149,7 +157,7 @@ def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool =
         mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     found: Survey | BadInput
     try:
-        found = survey(source, seed, mine, real, store)
+        found = survey(source, seed, mine, real, store, apart)
     except BadInput as error:
         if mine is None:
             raise
@@ -172,4 +180,5 @@ def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool =
     if not real:
         place = np.searchsorted(summary.classes, np.array(list(found.labels), summary.classes.dtype))
         rows.y = place[rows.y.astype(np.int64)]
-    return ReadRows(summary, rows, 0 if mine is None else mine.start)
+    first = 0 if mine is None else mine.start
+    return ReadRows(summary, rows, first if apart is None else int((apart.role[:first] == TRAINS).sum()))

@@ -28,9 +28,10 @@ from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.source import TensorOptions
-from cavity.rows.batches.source_survey import Summary
+from cavity.rows.batches.source_survey import Apart, Summary
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
+from cavity.rows.splitting import number_units
 from cavity.rows.validation import Features
 
 Array = NDArray[np.float64]
@@ -118,14 +119,19 @@ class Table:
         return np.arange(self.n_rows) if self.given is None else self.given
 
     @property
-    def n_cases(self) -> int:
-        """Number of groups, or of rows."""
-        return self.n_rows if self.group is None else len(np.unique(self.group))
+    def n_groups(self) -> int:
+        """Number of groups that the user named; 0: none."""
+        return 0 if self.group is None else len(np.unique(self.group))
 
     @cached_property
     def distinct(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct rows of X, and each row's index in them."""
         return distinct_rows(self.X)
+
+    @cached_property
+    def kind(self) -> NDArray[np.int64]:
+        """The number of each row's kind, [N]: see `number_units`."""
+        return number_units(self.X)
 
     def merge(self, cells: bool = False) -> Table:
         """Return equal rows of equal labels as one row that weighs as much as all of them, in an order of their content.
@@ -159,7 +165,7 @@ class Table:
     def content(self) -> str:
         """Return a digest of every row."""
         hasher = hashlib.sha256()
-        for array in self.sample():
+        for array in (*self.sample(), *([] if self.group is None else [self.group])):
             hasher.update(np.ascontiguousarray(array).data)
         if self.units is not None:
             hasher.update(np.array(self.units).data)
@@ -206,10 +212,15 @@ class Streamed(NamedTuple):
     first: int  # number of the first of them
     factor: Array  # [C], factors of class_weight
     units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
+    apart: Apart | None = None  # rows that judge the model, if there are groups
 
     @property
     def n_rows(self) -> int:
         return self.summary.n_rows
+
+    @property
+    def n_groups(self) -> int:
+        return 0 if self.apart is None else self.apart.n_groups
 
     @property
     def n_classes(self) -> int:
@@ -236,7 +247,7 @@ class Streamed(NamedTuple):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
-        sample = self._sample()
+        sample = self.sample_table()
         if self.summary.complete:
             return sample.start(rng)
         center, var = self._center_and_var()
@@ -247,7 +258,7 @@ class Streamed(NamedTuple):
             columns, inducing.draw_candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X))
         )
 
-    def _sample(self) -> Table:
+    def sample_table(self) -> Table:
         """Return the sampled rows, each weighted by the rows of its class that it stands for."""
         rows, moments = self.summary.sample, self.summary.moments
         kept = np.bincount(rows.y, minlength=self.n_classes)

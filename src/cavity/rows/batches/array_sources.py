@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_sparse, to_plain
 from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.labels import read_groups
 
 
 class SparseRows:
@@ -28,13 +29,14 @@ class SparseRows:
 
 
 class Arrays:
-    """X (N, D), which may be sparse, and y (N,); optionally one weight per row."""
+    """X (N, D), which may be sparse, and y (N,); optionally one weight and one group per row."""
 
     names: Names = None
 
-    def __init__(self, X: Any, y: Any, weight: Any = None) -> None:
+    def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X = SparseRows(X) if is_sparse(X) else X if isinstance(X, SparseRows) else np.asarray(X)
         self.y, self.weight = np.asarray(y), None if weight is None else np.asarray(weight)
+        self.group = None if group is None else read_groups(group, len(self.X))
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
@@ -53,6 +55,9 @@ class Arrays:
 
     def pieces(self, size: int) -> Iterator[Piece]:
         return self.section(range(self.n_rows), size)
+
+    def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        yield np.asarray(self.y), np.asarray(self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         for start in range(rows.start, rows.stop, size):

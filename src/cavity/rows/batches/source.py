@@ -48,7 +48,11 @@ class Piece(NamedTuple):
 
 
 class Source(Protocol):
-    """Source of rows, which a fit reads once. With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it."""
+    """Source of rows, which a fit reads once.
+
+    With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it. With `group`, its column of groups or None,
+    `read_groups()` yields labels and groups of all rows in order, chunk by chunk.
+    """
 
     @property
     def names(self) -> Names: ...

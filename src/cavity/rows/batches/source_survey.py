@@ -15,6 +15,7 @@ from cavity.rows.batches.source import (
     Piece,
     Source,
     check_pieces,
+    join,
     prefetch,
     read_target,
 )
@@ -26,6 +27,7 @@ SAMPLE_BYTES = 128 << 20  # maximum size of the sample
 SURVEY_BYTES = 32 << 20  # maximum size of a piece
 SURVEY_ROWS = 65_536
 MAX_CLASSES = 10_000
+TRAINS, JUDGES, DROPPED = range(3)
 
 
 class ClassMoments(NamedTuple):
@@ -39,6 +41,14 @@ class ClassMoments(NamedTuple):
     square: Array  # [C D]
 
 
+class Apart(NamedTuple):
+    """Rows of whole groups of a source, which judge a model and do not train it."""
+
+    role: NDArray[np.int8]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
+    group: NDArray[np.int64]  # of the rows that judge
+    n_groups: int  # of all rows
+
+
 class Summary(NamedTuple):
     """Summary of a source after the first pass."""
 
@@ -48,6 +58,7 @@ class Summary(NamedTuple):
     high: Array  # [D]
     sample: Piece  # rows in order, y encoded, weights as in the source
     content: str = ""  # digest of all rows
+    judges: Piece | None = None  # rows that judge the model; they count nowhere else
 
     @property
     def n_rows(self) -> int:
@@ -59,9 +70,14 @@ class Summary(NamedTuple):
 
 
 def survey(
-    source: Source, seed: Any, keep: range | None = None, real: bool = False, store: StoredRows | None = None
+    source: Source,
+    seed: Any,
+    keep: range | None = None,
+    real: bool = False,
+    store: StoredRows | None = None,
+    apart: Apart | None = None,
 ) -> Survey:
-    """Survey the rows in `keep` (default all) in one pass, and write them to `store`.
+    """Survey the rows in `keep` (default all) in one pass, and write them to `store`; those set apart are only kept.
 
     The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first. Rows
     with `real` targets have one class. Surveys of consecutive sections, joined in order, equal
@@ -75,8 +91,13 @@ def survey(
     if keep is not None:
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
     for piece in prefetch(check_pieces(map(read_target, pieces) if real else pieces, source.names)):
+        keys = rng.random(len(piece.index))
+        if apart is not None:
+            role = apart.role[piece.index]
+            found.judges.append(piece.at(role == JUDGES))
+            piece, keys = piece.at(role == TRAINS), keys[role == TRAINS]
         if len(piece.index):
-            codes = found.add(piece, rng.random(len(piece.index)))
+            codes = found.add(piece, keys)
             weight = np.ones(len(codes)) if piece.weight is None else piece.weight
             rows = np.column_stack([piece.X, codes if piece.target is None else piece.target, weight])
             hasher.update(rows.data)
@@ -95,6 +116,7 @@ class Survey:
         self.moments: ClassMoments | None = None
         self.low = self.high = np.empty(0)
         self.sample = _Sample(SAMPLE_ROWS)
+        self.judges: list[Piece] = []
 
     def add(self, piece: Piece, keys: Array) -> NDArray[np.int64]:
         """Add rows, and return the numbers of their classes; the sample keeps those with the smallest random keys."""
@@ -106,6 +128,7 @@ class Survey:
 
     def join(self, other: Survey) -> None:
         """Add the rows of another survey, which follow these."""
+        self.judges += other.judges
         if other.moments is None:
             return
         numbers = self._number_labels(list(other.labels))
@@ -122,7 +145,8 @@ class Survey:
         kept = self.sample.rows()
         kept = kept._replace(y=np.argsort(order)[kept.y])
         moments = ClassMoments._make(x[order] for x in self.moments)
-        return Summary(classes, moments, self.low, self.high, kept, self.content)
+        judges = join(self.judges) if self.judges else None
+        return Summary(classes, moments, self.low, self.high, kept, self.content, judges)
 
     def _number_labels(self, values: list[Any]) -> NDArray[np.int64]:
         numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)

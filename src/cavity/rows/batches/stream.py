@@ -33,7 +33,10 @@ class Stream(NamedTuple):
     mine: range | None = None  # None: all
 
     def shard(self, rank: int, world: int) -> Stream:
-        return self._replace(mine=shard_range(self.total, rank, world))
+        own = self.source.n_rows
+        divided = own != self.total  # this rank has read its rows alone, or fewer, if some were set apart
+        mine = range(self.first, self.first + own) if divided else shard_range(self.total, rank, world)
+        return self._replace(mine=mine)
 
     @property
     def keep(self) -> range:

@@ -16,11 +16,13 @@ from cavity.rows.arrow_tables import (
     PANDAS_INDEX,
     Chunk,
     classify_type,
+    get_column,
     import_pyarrow,
     is_stream,
     read_stream,
 )
 from cavity.rows.batches.source import Array, Piece
+from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
 from cavity.rows.files.stores import list_files
@@ -39,7 +41,7 @@ CHUNK_ROWS = 65_536
 class Arrow:
     """Rows of a dataset, numbered in file order.
 
-    `target` is the column of the labels and `weight` the column of the weights. Columns are prepared with `learn` as one
+    `target`, `weight` and `group` are the columns of labels, weights and groups. Columns are prepared with `learn` as one
     pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
     model, prepared as it does. With `labelled=False`, as for prediction, every label is 0.
     """
@@ -49,6 +51,7 @@ class Arrow:
         data: Any,
         target: Any = None,
         weight: str | None = None,
+        group: Any = None,
         *,
         learn: bool = False,
         model: Features | None = None,
@@ -60,15 +63,17 @@ class Arrow:
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
         if labelled:
-            _check_named(files.schema, target, weight)
-        inputs = others = list_features(files.schema, target, weight)
+            _check_named(files.schema, target, weight=weight, groups=group)
+        inputs = others = list_features(files.schema, target, weight, group)
         if learn:
             prepare = _learn_preparation(files, others, target)
         elif model is not None:
             inputs = _find_columns(files.schema, others, model)
-        self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
+        self.prepare, self.weight = prepare, weight
+        self.target: Any = target if labelled else None
         self.encoder = prepare or _read_numbers(files.schema, inputs)
         self.names = self.encoder.names
+        self.group, self._files = group, files
         more = [name for name in (self.target, weight) if name is not None]
         self.fragments = Fragments(files, [*self.encoder.inputs, *more])
         if prepare is not None and model is not None:
@@ -80,6 +85,10 @@ class Arrow:
 
     def pieces(self, size: int) -> Iterator[Piece]:
         return self.section(range(self.n_rows), size)
+
+    def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        for chunk in Fragments(self._files, [self.target, self.group]).chunks(CHUNK_ROWS):
+            yield self._make_labels(chunk), read_group(chunk, self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         """Read these rows in order; opens only row groups that contain some of them."""
@@ -100,17 +109,29 @@ class Arrow:
         return self.prepare.labels(chunk)
 
 
-def _check_named(schema: Any, target: Any, weight: str | None) -> None:
+def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
+    """Return the labels of a column of groups, as text."""
+    column = to_text(get_column(chunk.table, name))
+    if column.null_count:
+        raise BadInput(
+            f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
+        )
+    return np.array(column.to_pylist(), dtype=object)
+
+
+def _check_named(schema: Any, target: Any, **others: Any) -> None:
     known = ", ".join(map(repr, schema.names))
     if target is None:
         raise BadOption(f"target= is missing: name the column of the labels, one of {known}.")
-    for argument, name in (("target", target), ("weight", weight)):
-        if name is not None and name not in schema.names:
-            raise BadInput(f"{argument}={name!r} is not a column; the columns are {known}.")
+    for argument, name in {"target": target, **others}.items():
+        if name is not None and (not isinstance(name, str) or name not in schema.names):
+            raise BadInput(f"{argument}={name!r:.60} is not a column; the columns are {known}.")
+    if target == others["groups"]:
+        raise BadInput(f"groups={target!r} is the target: name another column.")
 
 
-def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
+def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
+    names = tuple(n for n in schema.names if n not in others and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"the data have no features: the only columns are {known}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.batches.source import Piece
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.arrow_source import FORMATS, open_dataset, to_floats
+from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, to_floats
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.stores import locate
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
@@ -82,18 +83,29 @@ def _rows_per_chunk(n_columns: int) -> int:
 class TableRows:
     """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
 
-    def __init__(self, table: TableFile, prepare: ColumnEncoder, weight: str | None) -> None:
-        self.table, self.prepare, self.weight, self.names = table, prepare, weight, prepare.names
+    def __init__(
+        self, table: TableFile, prepare: ColumnEncoder, weight: str | None, group: Any = None
+    ) -> None:
+        assert prepare.target_ is not None
+        self.table, self.prepare, self.names = table, prepare, prepare.names
+        self.target, self.weight, self.group = prepare.target_.name, weight, group
+
+    def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
+        """Return which rows have a label, and these rows."""
+        keep = self.prepare.find_labelled(chunk)
+        return keep, chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
+
+    def read_groups(self) -> Iterator[tuple[Any, Any]]:
+        for chunk in self.table.chunks([self.target, self.group]):
+            kept = self._filter(chunk)[1]
+            yield self.prepare.labels(kept), read_group(kept, self.group)
 
     def pieces(self, size: int) -> Iterator[Piece]:
-        target, first = self.prepare.target_, 0
-        assert target is not None
-        columns = [*self.prepare.inputs, target.name, *([self.weight] if self.weight else [])]
+        first, columns = 0, [*self.prepare.inputs, self.target, *([self.weight] if self.weight else [])]
         for whole in self.table.chunks(columns):
             for start in range(0, whole.table.num_rows, size):
                 chunk = Chunk(whole.table.slice(start, size), whole.first + start, whole.where)
-                keep, X = self.prepare.find_labelled(chunk), self.prepare.encode(chunk)
-                kept = chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
+                (keep, kept), X = self._filter(chunk), self.prepare.encode(chunk)
                 weight = None if self.weight is None else to_floats(kept.table.column(self.weight))
                 index = np.arange(first, first + kept.table.num_rows)
                 yield Piece(index, X[keep], self.prepare.labels(kept), weight, chunk.where)
