@@ -97,7 +97,7 @@ class Columns(TableFile):
     """JSON object of lists."""
 
     def __init__(self, path):
-        self.path, self.rows = path, json.loads(path.read_text())
+        self.path, self.rows = path, json.loads(Path(path).read_text())
         self.names = list(self.rows)
 
     def chunks(self, columns=None):

@@ -38,8 +38,6 @@ def open_table(path: str | Path) -> TableFile:
                 f"{path!r} is a pipe or a device: tables are read several times, so write it to a file."
             )
         folder = about.type.name == "Directory"
-        if not folder and about.size == 0:
-            raise BadInput(f"{path} is empty.")
         if folder and kind in FILE_KINDS and kind not in FORMATS:
             raise BadInput(f"{path!r} is a folder, not a {kind} file: name the file in it.")
         if kind in SHEETS:
@@ -49,6 +47,8 @@ def open_table(path: str | Path) -> TableFile:
                 f"{path!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
                 "Parquet or Arrow files."
             )
+        if not folder and about.size == 0:
+            raise BadInput(f"{path} is empty.")
         table = Columnar(path) if folder else FILE_KINDS[kind](path)
         check_names(table.names, path)
     return table
