@@ -99,7 +99,7 @@ chaos: $(VENV)/.test    ## kill runs, fill disks, flip bits, silence ranks, dama
 	@$(PY) tools/promises.py
 
 # The packages that users install: the extras for tests, documentation and benchmarks are not among them.
-LOCKED := cli plot diagnose mcmc onnx serve
+LOCKED := cli plot mcmc onnx serve
 lock: $(VENV)/.audit    ## write requirements.lock: every package that users install, with hashes
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(LOCKED:%=--extra %) --python-version 3.11 -c constraints.txt \
 	  --no-annotate --custom-compile-command "make lock" pyproject.toml -o requirements.lock

@@ -37,7 +37,7 @@ from cavity.options import nest
 from cavity.rows import tables
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
-from cavity.training.replay import Replay
+from cavity.training.replay import LAG, Replay
 from experiments import sets
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
@@ -159,14 +159,14 @@ def print_levels(rows: list[dict[str, Any]]) -> None:
 def make_recorded_step(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Callable[[], None]:
-    """A step as in a fit: fetch a batch, replay the recorded step, check every few steps whether one failed."""
+    """LAG steps as in a fit: fetch batches, replay the recorded step, then look whether one failed."""
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
     replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
     replay.load(state)
-    batches = repeat_batches(rows, batch)
+    steps = ((batch, 0.01) for batch in repeat_batches(rows, batch))
 
     def step() -> None:
-        replay.push(next(batches), 0.01)
+        replay.run(steps)
 
     return step
 
@@ -186,7 +186,11 @@ def time_all_steps(rounds: int) -> list[dict[str, Any]]:
             ]
             for step in made:
                 time_steps(step, 5, "cuda")
-            ms = [np.median([time_steps(step, 20, "cuda") for _ in range(rounds)]) for step in made]
+            taken = (LAG, LAG, 1, 1, 1)  # steps in a call
+            ms = [
+                np.median([time_steps(step, -(-20 // n), "cuda") / n for _ in range(rounds)])
+                for step, n in zip(made, taken, strict=True)
+            ]
             print(f"M {M} batch {batch} {dtype:>8}  " + " ".join(f"{t:7.2f}" for t in ms), flush=True)
             names = ("ep_ms", "sep_ms", "ep_eager_ms", "sep_eager_ms", "gpytorch_ms")
             records.append({"M": M, "batch": batch, "dtype": dtype, **dict(zip(names, ms, strict=True))})

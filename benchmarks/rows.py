@@ -97,8 +97,6 @@ def measure(job: dict[str, Any]) -> None:
     class Clock(Callback):
         """Times the pass, and leaves no time to settle the sites or for the evidence."""
 
-        every_step = False
-
         def start(self, run: Any) -> None:
             self.began = np.array([time.perf_counter(), time.process_time()])
 

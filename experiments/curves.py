@@ -28,8 +28,6 @@ class ScoreCurve(Callback):
     first callback after each planned update.
     """
 
-    every_step = False
-
     def __init__(self, data: Split, options: dict[str, Any], moments: int = MOMENTS) -> None:
         self.classes = np.unique(data.y)
         self.X, self.labels = torch.tensor(data.X_test), data.y_test

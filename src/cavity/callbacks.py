@@ -1,5 +1,5 @@
-"""Callbacks of a fit: pass these, or your own `Callback`, as `GPClassifier(callbacks=[...])`."""
+"""The base class of callbacks: pass your own as `GPClassifier(callbacks=[...])`."""
 
-from cavity.training.callbacks import Callback, JsonLines
+from cavity.training.callbacks import Callback
 
-__all__ = ["Callback", "JsonLines"]
+__all__ = ["Callback"]

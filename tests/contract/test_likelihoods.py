@@ -176,13 +176,6 @@ def test_probabilities_sum_to_one_and_follow_a_relabelling(classifier):
             torch.testing.assert_close(turned, P[:, order], rtol=0, atol=1e-10)
 
 
-def test_a_point_is_the_limit_of_small_variances(classifier):
-    for factor in bound(classifier, epsilon=0.1):
-        mean, _ = new_rows(factor)
-        limit = factor.log_probability(mean, torch.full_like(mean, 1e-8)).exp()
-        torch.testing.assert_close(factor.log_probability_at(mean).exp(), limit, rtol=0, atol=1e-7)
-
-
 def test_the_entropy_is_the_sum_of_its_parts(classifier):
     for factor in bound(classifier, epsilon=0.1):
         mean, var = new_rows(factor)

@@ -160,7 +160,7 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
     rounds = []
     for y in (rule.astype(int), noise):
         rows, held = (members.Rows(X[part], y[part], None, 2) for part in (slice(800), slice(800, None)))
-        _, again = members.Boosting(0.1, 0).fit(rows, np.arange(8), held, lambda: math.inf)
+        _, again = members.Boosting(0.1, 0).fit(rows, members.Columns.first(8), held, lambda: math.inf)
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
 
@@ -188,7 +188,9 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y = np.where((y < 3) & (X[:, 1] > 0) & (X[:, 2] > 0.5), (y + 1) % 3, y)
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
     rows = members.Rows(X[:2000], y[:2000], None, 6)
-    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(rows, np.arange(4), None, lambda: math.inf)
+    boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(
+        rows, members.Columns.first(4), None, lambda: math.inf
+    )
     assert log_loss(y[2000:], np.exp(boosting.log_proba(X[2000:]))) < 0.1
 
 

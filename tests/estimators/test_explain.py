@@ -3,13 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import log_ndtr, ndtr
 from sklearn.inspection import permutation_importance
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.explain.permutation_importance import Draws
-from cavity.explain.permutation_importance import permutation_importance as find_importance
-from cavity.rows.validation import Features
 
 N = 600
 
@@ -56,7 +52,7 @@ def test_a_signal_stands_out_among_noise_of_every_kind(fitted):
     for name in ("number", "coin", "levels", "date"):
         assert abs(importance[name]) < 0.03 < importance["signal"] / 10, (name, found)
     assert (importance["key"], error["key"]) == (0, 0)  # ignored by the model
-    assert str(found).splitlines()[1].startswith("signal")
+    assert str(found).splitlines()[2].startswith("signal")
     own = clf.predict_log_proba(table)[np.arange(len(labels)), np.searchsorted(clf.classes_, labels)]
     assert found.loss == pytest.approx(-own.mean())
 
@@ -94,52 +90,15 @@ def test_regressors_explain_themselves_and_arrays_have_numbers_for_names():
     assert found.importance[1] > 1 and abs(found.importance[0]) < 0.05
 
 
-# What would be lost without a column: y ~ Φ(a x₁ + b x₂), x normal with correlation ρ.
-NODES, SHARE = np.polynomial.hermite_e.hermegauss(60)
-CONDITIONAL = [(0.0, 2.0, 0.5), (0.9, 1.0, 2.0), (0.99, 1.0, 1.0), (1.0, 1.0, 1.0)]
-
-
-def entropy(p):
-    return -(p * np.log(p) + (1 - p) * np.log1p(-p))
-
-
-def lost(rho, own, other):
-    """Conditional mutual information of y and a column, given the other column, by quadrature."""
-    given = NODES[:, None]
-    p = ndtr(own * (rho * given + np.sqrt(1 - rho**2) * NODES) + other * given).clip(1e-15, 1 - 1e-15)
-    share = SHARE / SHARE.sum()
-    return share @ (entropy(p @ share) - entropy(p) @ share)
-
-
-@pytest.mark.parametrize(("rho", "a", "b"), CONDITIONAL)
-def test_conditional_importance_is_what_would_be_lost(rho, a, b):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, 2))
-    X[:, 1] = rho * X[:, 0] + np.sqrt(1 - rho**2) * X[:, 1]
-    y = rng.random(1000) < ndtr(X @ [a, b])
-
-    def losses(rows):
-        return -log_ndtr(np.where(y, 1, -1) * (rows @ [a, b]))
-
-    draws, features = Draws(5, np.random.default_rng(0), conditional=True), Features("test", 2, None)
-    found = find_importance(losses, X, np.ones(1000), features, draws)
-    truth = [lost(rho, a, b), lost(rho, b, a)]
-    assert (np.abs(found.importance - truth) < 3 * found.standard_error + 0.15 * np.array(truth) + 1e-4).all()
-    both = find_importance(losses, X, np.ones(1000), features, draws, {"both": [0, 1]})
-    assert both.names == ("both",) and both.importance[0] > 0.25  # neither is known
-
-
-def test_copies_lose_nothing_alone_and_keep_what_they_tell_as_a_group():
+def test_columns_of_a_group_are_shuffled_together():
     table, labels, _ = make_table()
     X = np.column_stack([table["signal"], table["number"], table["signal"]])
     clf = GPClassifier(n_inducing=20, max_epochs=20, effort="fast", random_state=0).fit(X[::2], labels[::2])
     rows = X[1::2], labels[1::2]
-    alone = clf.explain(*rows, conditional=True)
-    assert alone.conditional and "given the others" in str(alone)
-    assert (np.abs(alone.importance) < 0.03).all() and clf.explain(*rows).importance[0] > 0.05
-    named = clf.explain(*rows, conditional=True, groups={"signal": [0, "column 2"]})
-    assert named.names == ("signal", "column 1")
-    assert named.importance[0] > 0.2 and abs(named.importance[1]) < 0.03
+    alone = clf.explain(*rows)
+    together = clf.explain(*rows, groups={"signal": [0, "column 2"]})
+    assert together.names == ("signal", "column 1") and abs(together.importance[1]) < 0.03
+    assert together.importance[0] > max(0.2, alone.importance[0], alone.importance[2])
 
 
 def test_wrong_groups_say_what_is_wrong(fitted):

@@ -1,7 +1,5 @@
 """Callbacks see every epoch and may stop a fit; an interrupt loses nothing."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -54,17 +52,6 @@ def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
 def test_a_callback_changes_nothing():
     plain, followed = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
     np.testing.assert_array_equal(plain.predict_proba(X), followed.predict_proba(X))
-
-
-def test_json_lines_hold_the_history(tmp_path):
-    """The last row of the history also has the cost of the final sweeps, which come after the last epoch."""
-    path = tmp_path / "log.jsonl"
-    clf = fit(callbacks=[callbacks.JsonLines(path)])
-    *rows, last = clf.history_
-    after = {"settling_sweeps", "settling_seconds"}
-    assert after <= last.keys()
-    last = {name: value for name, value in last.items() if name not in after}
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows, last]
 
 
 @pytest.fixture
@@ -178,10 +165,7 @@ class Adds(Callback):
 def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path):
     X, y = toy(30, 3)
     values = ["warm", None, True, 3, np.float32(0.5), np.int64(2), torch.tensor(0.25)]
-    added = [
-        *(Adds(value, f"added {i}") for i, value in enumerate(values)),
-        callbacks.JsonLines(tmp_path / "log"),
-    ]
+    added = [Adds(value, f"added {i}") for i, value in enumerate(values)]
     options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=added)
     GPClassifier(**nest(**options)).fit(X, y).save(tmp_path / "model")
     for row in cavity.load(tmp_path / "model").history_:

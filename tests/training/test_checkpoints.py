@@ -290,7 +290,6 @@ FORGED = {
     "no theta": lambda m, t: t.pop("theta"),
     "another theta": lambda m, t: t.update(theta=torch.zeros(1)),
     "a huge tensor": lambda m, t: t.update(theta=torch.zeros(10**7)),
-    "a tensor that nobody knows": lambda m, t: t.update(hook=torch.zeros(10)),
     "NaN for a seed": lambda m, t: m["facts"].update(seed=float("nan")),
 }
 

@@ -71,6 +71,7 @@ def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
     monkeypatch.setattr(module, "records_steps", lambda *_: True)
+    monkeypatch.setattr("cavity.training.replay.LAG", 3)
     whole = classifier("ep", **OPTIONS).fit(X, y)
 
     class Stop(Callback):

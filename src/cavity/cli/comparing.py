@@ -59,7 +59,8 @@ def compare(
     weight, group = (find_column(models[0], file, *role) for role in (("weight", weight), ("group", group)))
     for opened in models:
         note_training_rows(opened, data, terminal)
-    found = [predict_rows(m, open_table(data), target, weight, terminal, group) for m in models]
+    found = [predict_rows(models[0], file, target, weight, terminal, group)]
+    found.append(predict_rows(models[1], open_table(data), target, weight, terminal))
     log_p, y, w = found[0].columns
     other_log_p = found[1].columns[0][:, [classes[1].index(c) for c in classes[0]]]
     unit = found[0].unit

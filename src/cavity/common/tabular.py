@@ -1,4 +1,4 @@
-"""Results that people go on with: a frame of pandas or polars, and a table in a notebook."""
+"""Results that people go on with: a frame of pandas or polars, and a table in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+from cavity.common.text_tables import format_grid
 from cavity.errors import MissingExtra
 
-MOST_LINES = 20  # of a table in a notebook
+MOST_LINES = 20  # of a table that is shown
 
 
 class Tabular:
-    """A result with columns. Subclasses have `_columns`, and `_heading` for the text above the table in a notebook."""
+    """A result with columns. Subclasses have `_columns`, and `_heading` for the text above the table."""
 
     __slots__ = ()
 
@@ -21,7 +22,7 @@ class Tabular:
         raise NotImplementedError
 
     def _shown(self) -> Mapping[str, Sequence[Any]]:
-        """Return the columns that a notebook shows."""
+        """Return the columns that `print` and notebooks show."""
         return self._columns()
 
     def _heading(self) -> str:
@@ -43,20 +44,27 @@ class Tabular:
                     raise
         raise MissingExtra("to_frame() needs pandas or polars: pip install pandas", name="pandas")
 
+    def __str__(self) -> str:
+        head, lines, more = format_lines(self._shown())
+        return "\n".join(filter(None, [self._heading(), format_grid([head, *lines]), more]))
+
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._heading())}</p>{make_html(self._shown())}"
 
 
 def make_html(columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a table of HTML with the first lines of some columns."""
+    names, lines, more = format_lines(columns)
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{f'<p>{more}</p>' if more else ''}"
+
+
+def format_lines(columns: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]], str]:
+    """Return names, the first lines and how many there are more, as text."""
     lines = list(zip(*columns.values(), strict=True))
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(format_cell(value))}</td>' for value in line)}</tr>"
-        for line in lines[:MOST_LINES]
-    )
-    more = f"<p>and {len(lines) - MOST_LINES} more</p>" if len(lines) > MOST_LINES else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    more = f"and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return list(columns), [[format_cell(value) for value in line] for line in lines[:MOST_LINES]], more
 
 
 def format_cell(value: Any) -> str:

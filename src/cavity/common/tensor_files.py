@@ -103,17 +103,17 @@ def _hash(head: str, arrays: Iterable[tuple[str, NDArray[Any]]]) -> str:
     return hasher.hexdigest()
 
 
-def read(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
-    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else.
+def read(path: str | Path, *kinds: str) -> Stored:
+    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else."""
+    return read_arrays(path, *kinds).as_tensors()
+
+
+def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
+    """Read a file as `read` does, but into NumPy arrays: this does not load torch.
 
     `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
-    return read_arrays(path, *kinds, check=check).as_tensors()
-
-
-def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
-    """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
     with _open(path) as file:
         meta = _read_head(path, file, kinds)
         about = {name: file.get_slice(name) for name in sorted(file.keys())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -282,12 +282,11 @@ class GPEstimator(Explains, BaseEstimator):
         n_samples: int = 200,
         warmup: int = 200,
         chains: int = 2,
-        over: Sequence[str] = ("kernel", "noise"),
         target_accept: float = 0.8,
         n_models: int = 100,
         random_state: Seed = None,
     ) -> HyperSamples:
-        """Draw hyper-parameters from their posterior by NUTS, and average predictions over the draws.
+        """Draw kernel parameters and noise from their posterior by NUTS, and average predictions over the draws.
 
         The density is the "objective" of `history_` with converged sites. Needs the extra "mcmc".
 
@@ -297,8 +296,6 @@ class GPEstimator(Explains, BaseEstimator):
             The rows of the fit. Chains start around its hyper-parameters.
         n_samples, warmup, chains : int
             Draws per chain, warm-up draws per chain, and chains.
-        over : subset of ("kernel", "noise", "inducing")
-            What is sampled.
         target_accept : float
             Acceptance rate that the warm-up aims at.
         n_models : int
@@ -317,6 +314,6 @@ class GPEstimator(Explains, BaseEstimator):
         from cavity.explain.sampling import Asked, draw_samples
 
         check_is_fitted(self, "_fitted")
-        asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
+        asked = Asked(n_samples, warmup, chains, target_accept, n_models, random_state)
         with torch.inference_mode(False):
             return draw_samples(self._config(), self._result, give_rows(X, y, sample_weight), asked)

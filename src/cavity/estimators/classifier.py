@@ -79,7 +79,7 @@ class GPClassifier(ClassifierMixin, Judges):
     training : None or cavity.Training
         What is learnt, optimiser, tolerance, early stopping, checkpoints, precision. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
-        JsonLines, or your own.
+        Your own, which follow the training and may stop it.
     verbose : int
         1 shows the plan with a time estimate, the stages of the fit, and progress bars.
 
@@ -112,8 +112,8 @@ class GPClassifier(ClassifierMixin, Judges):
         that the Gaussian process sees whole, of at most 16 million numbers.
     feature_importance_ : ndarray of shape (n_features_in_,)
         How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b))
-        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it: see
-        `explain(X, y, conditional=True)`. Not after `partial_fit`.
+        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it. Not after
+        `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
@@ -202,8 +202,8 @@ class GPClassifier(ClassifierMixin, Judges):
             Seconds for the whole fit. Stages that do not fit into it are shortened or left out, and `fit_warnings_` says which.
         groups : array-like of shape (N,), str or None
             Labels that say which rows belong together, such as those of one patient, or their column in a Parquet or Arrow source,
-            which is then no feature. A group stays together in folds, held-out rows and leave-one-out, and counts once in the error
-            of `estimate_`. Of a source some groups judge the model and do not train it.
+            which is then not a feature. A group stays together in folds, held-out rows and leave-one-out, and counts once in the
+            error of `estimate_`. Of a source some groups judge the model and do not train it.
 
         Returns
         -------

@@ -13,7 +13,7 @@ from cavity.errors import CavityError
 from cavity.estimators.argument_types import Column, Rows, Seed
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
+from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.options.value_checks import read_level, whole
 from cavity.prediction.model import FittedModel
@@ -70,14 +70,13 @@ class Explains:
         sample_weight: Column | None = None,
         *,
         n_repeats: int = 5,
-        conditional: bool = False,
         groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
         random_state: Seed = 0,
     ) -> Importance:
         """Estimate which columns matter: by how much the loss increases without the cells of one column.
 
         The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
-        used for training. Shuffling says what the model reads; `conditional=True` says what would be lost without the column.
+        used for training. It says what the model reads: of two equal columns, both; put such columns into one group.
 
         Parameters
         ----------
@@ -88,11 +87,9 @@ class Explains:
         sample_weight : array-like of shape (n,) or None
             Weights of the rows.
         n_repeats : int
-            How often each column is shuffled, or how many rows that are alike replace its cells.
-        conditional : bool
-            True: a cell is replaced by cells of rows that are alike in the other columns, found by a forest: give hundreds of rows.
+            How often each column is shuffled.
         groups : None or dict of str to columns
-            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`.
+            Columns that are shuffled together, by the name of their group, such as `{"size": ["width", "height"]}`.
         random_state : int, RandomState or None
             Random seed.
 
@@ -104,8 +101,8 @@ class Explains:
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
-        draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
-        return permutation_importance(losses, rows, weight, features, draws, groups)
+        rng = np.random.default_rng(seed)
+        return permutation_importance(losses, rows, weight, features, repeats, rng, groups)
 
     @property
     def feature_importance_(self) -> Array:

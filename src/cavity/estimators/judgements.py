@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity.common.namespaces import NUMPY
-from cavity.estimators.argument_types import Column, Rows, Seed
+from cavity.estimators.argument_types import Rows, Seed
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.explanations import Array
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.options.value_checks import read_class_weight, whole
+from cavity.options.value_checks import whole
 from cavity.prediction import uncertainty
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.pool import normalised
@@ -24,7 +24,6 @@ from cavity.rows.foreign_arrays import to_host
 from cavity.rows.frames import Prepared
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.explain.evidence_sampling import Diagnosis
     from cavity.rows.tables import GivenRows
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
@@ -34,7 +33,6 @@ class Judges(GPEstimator):
     """The part of GPClassifier that judges models and rows."""
 
     classes_: NDArray[Any]
-    class_weight: Any
     _loo_log_proba: Array | None
 
     def predict_proba(self, X: Rows) -> Array:
@@ -178,48 +176,6 @@ class Judges(GPEstimator):
         most = None if n is None else whole("n", n, 1)
         epistemic = self.predict_uncertainty(to_host(X)).epistemic
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
-
-    def diagnose(
-        self,
-        X: Rows,
-        y: Column,
-        sample_weight: Column | None = None,
-        *,
-        n_samples: int = 1000,
-        random_state: Seed = 0,
-    ) -> Diagnosis:
-        """Estimate how far to trust this fit by importance sampling, with q as the proposal.
-
-        Needs the extra "diagnose".
-
-        Parameters
-        ----------
-        X, y, sample_weight : array-like
-            The rows of the fit.
-        n_samples : int
-            Number of samples.
-        random_state : int, RandomState or None
-            Random seed.
-
-        Returns
-        -------
-        Diagnosis
-            The model's log evidence with its standard error, the effective sample size, Pareto's k, q's distance from the
-            posterior, `level` ("good", "usable", "unclear", "poor"), and `verdict`, which says what to do.
-        """
-        import torch
-
-        from cavity.explain import evidence_sampling
-        from cavity.rows.labelled_tables import read_table_of_fit
-
-        features, class_weight = self._features(), read_class_weight(self.class_weight)
-        table = read_table_of_fit(give_rows(X, y, sample_weight), class_weight, features, self.classes_)
-        n = whole("n_samples", n_samples, 25)
-        rng = check_random_state(random_state)
-        evidence = self.log_marginal_likelihood_
-        with torch.inference_mode(False):
-            model = self._fitted.to("cpu")
-            return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.labelled_tables import read_table_of_fit

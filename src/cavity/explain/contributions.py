@@ -21,7 +21,7 @@ Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...],
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30
 MOST_TRIED = 1000  # columns of a wide table whose importance is computed
-SHOWN_ROWS, SHOWN_COLUMNS = 5, 6  # by `print`
+SHOWN_ROWS, SHOWN_COLUMNS = 3, 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,26 +85,21 @@ class Contributions(Tabular):
         lines, moved = [], self.of_prediction()
         for i in range(min(SHOWN_ROWS, len(moved))):
             for j in np.argsort(-np.abs(moved[i]), kind="stable")[:SHOWN_COLUMNS]:
-                lines.append((i, self.names[j], self.values[i, j], moved[i, j]))
-        return dict(zip(("row", "column", "cell", "contribution"), zip(*lines, strict=True), strict=True))
+                lines.append((i, self._describe(i), self.names[j], self.values[i, j], moved[i, j]))
+        names = "row", "prediction", "column", "cell", "contribution"
+        return dict(zip(names, zip(*lines, strict=True), strict=True))
+
+    def _describe(self, i: int) -> str:
+        """Return the prediction of a row as text."""
+        if self.classes is None:
+            return f"{self.prediction[i]:.4g}"
+        best = int(self.prediction[i].argmax())
+        return f"{self.classes[best]} ({np.exp(self.prediction[i, best]):.3f})"
 
     def _heading(self) -> str:
-        return f"largest contributions to the {'mean, in units of y' if self.classes is None else 'predicted class, in nats'}"
-
-    def __str__(self) -> str:
-        lines = []
-        for i, moved in enumerate(self.of_prediction()[:SHOWN_ROWS]):
-            if self.classes is None:
-                lines.append(f"row {i}: {self.prediction[i]:.4g}")
-            else:
-                best = int(self.prediction[i].argmax())
-                p = np.exp(self.prediction[i, best])
-                lines.append(f"row {i}: {self.classes[best]}, probability {p:.3f}")
-            for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
-                if moved[j]:
-                    lines.append(f"  {moved[j]:+.3f}  {self.names[j]} = {self.values[i, j]}")
+        what = "mean, in units of y" if self.classes is None else "predicted class, in nats"
         more = len(self.prediction) - SHOWN_ROWS
-        return "\n".join([*lines, *([f"and {more} more rows"] if more > 0 else [])])
+        return f"largest contributions to the {what}{f' ({more} more rows)' if more > 0 else ''}"
 
 
 def replace_cells(

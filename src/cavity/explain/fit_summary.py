@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular, format_cell
-from cavity.common.text_tables import format_grid, name_column
+from cavity.common.text_tables import name_column
 from cavity.prediction.model import as_array
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
@@ -55,17 +55,15 @@ class FitSummary(Tabular):
         ]
         return dict(zip((*Learnt._fields[:3], "function", "value"), zip(*lines, strict=True), strict=True))
 
+    def _shown(self) -> dict[str, Any]:
+        of_function = [[part.values[c] for part in self.learnt] for c in range(len(self.functions))]
+        names = dict(
+            zip(Learnt._fields[:3], zip(*(part[:3] for part in self.learnt), strict=True), strict=True)
+        )
+        return names | dict(list(zip(self.functions, of_function, strict=True))[:MOST_FUNCTIONS])
+
     def _heading(self) -> str:
         return ", ".join(f"{name} {format_cell(value)}" for name, value in self.facts.items())
-
-    def __str__(self) -> str:
-        shown = self.functions[:MOST_FUNCTIONS]
-        lines = [["", "", "", *shown]]
-        lines += [[*part[:3], *(f"{v:.4g}" for v in part.values[: len(shown)])] for part in self.learnt]
-        more = len(self.functions) - len(shown)
-        return "\n".join(
-            [self._heading(), format_grid(lines), *([f"and {more} more functions"] if more > 0 else [])]
-        )
 
 
 def summarise_fit(result: Result, method: str) -> FitSummary:
@@ -78,11 +76,11 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     noise = (
         as_array(prior.noise) if classes is not None else target_noise(result.model) * result.units[1] ** 2
     )
-    learnt = [
-        *_walk(prior.kernel, _name_features(result), L),
+    learnt = (
         Learnt("noise", "variance", "", _spread(noise, L)),
-    ]
-    return FitSummary(facts, functions, tuple(learnt))
+        *_walk(prior.kernel, _name_features(result), L),
+    )
+    return FitSummary(facts, functions, learnt)
 
 
 def _name_features(result: Result) -> list[str]:

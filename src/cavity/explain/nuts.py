@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.errors import BadOption, NotPositiveDefinite
+from cavity.errors import missing_extra
 from cavity.inference import State
-from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
 from cavity.training.loop import Run
-from cavity.training.objective import Point, Rest, evaluate
+from cavity.training.objective import Point, Rest, evaluate, evaluate_first
 
 Array = NDArray[np.float64]
 
@@ -39,12 +38,11 @@ class LogDensity:
     """
 
     def __init__(self, run: Run, tol: float = TOL) -> None:
-        self.run, self.tol = run, tol
+        self.run, self.rest = run, Rest(math.inf, tol, SWEEPS, collect=True)
         self.evaluations = 0
+        found = evaluate_first(run, run.state.theta, self.rest._replace(small_move=min(tol, CENTER_TOL)))
         if not run.engine.factor.linear:  # then one sweep from empty sites is the fixed point
-            self.tol = min(tol, CENTER_TOL)
-            run.state = self.at(run.state.theta.double().cpu().numpy())
-            self.tol = tol
+            run.state = found.state
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
@@ -55,17 +53,14 @@ class LogDensity:
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Array) -> State:
+        """Return the state at a draw, where the posterior is known to exist."""
         found = self._evaluate(theta)
-        if found is None:
-            raise NotPositiveDefinite(
-                "the posterior could not be factorised at the fitted hyper-parameters: raise Training(jitter=...) and fit "
-                "again."
-            )
+        assert found is not None
         return found.state
 
     def _evaluate(self, theta: Array) -> Point | None:
         place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
-        return evaluate(self.run, place, Rest(math.inf, self.tol, SWEEPS, collect=True))
+        return evaluate(self.run, place, self.rest)
 
 
 class Chains(NamedTuple):
@@ -86,7 +81,6 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     mici = _import_mici()
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
-    _ensure_posterior(target, center)
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
     lower = np.linalg.cholesky(_estimate_curvature(target, center))
     root = np.linalg.inv(lower).T
@@ -138,15 +132,6 @@ def _estimate_curvature(target: LogDensity, center: Array) -> Array:
     return np.asarray((vectors * curvature) @ vectors.T)
 
 
-def _ensure_posterior(target: LogDensity, center: Array) -> None:
-    """Raise the jitter until the posterior exists at the fit, which may have needed more than the option says."""
-    run = target.run
-    while not math.isfinite(target(center)[0]):
-        if float(run.state.jitter) >= MOST_JITTER:
-            raise make_factorisation_error(run.state, 0)
-        run.state = run.state._replace(jitter=raise_jitter(run.state))
-
-
 def _draw_start(target: LogDensity, center: Array, rng: np.random.Generator) -> Array:
     """Draw a start near the fit; halve the distance until the posterior exists."""
     away = SPREAD * rng.standard_normal(len(center))
@@ -159,7 +144,5 @@ def _import_mici() -> Any:
     try:
         import mici
     except ImportError:
-        raise BadOption(
-            "sample_hyperparameters needs the sampler Mici: pip install 'cavity[mcmc]'."
-        ) from None
+        raise missing_extra("mici", "mcmc") from None
     return mici

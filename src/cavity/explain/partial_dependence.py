@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from cavity.common.tabular import Tabular
-from cavity.common.text_tables import format_grid
 from cavity.explain.raw_rows import Array, RawRows
 
 LEAST = 1e-12  # of probabilities and their variances
@@ -63,17 +62,23 @@ class PartialDependence(Tabular):
         labels = np.tile(self.classes, len(self.values))
         return {self.name or "value": np.repeat(self.values, C), "class": labels, **numbers}
 
+    def _shown(self) -> dict[str, Any]:
+        heads = ["mean"] if self.classes is None else [f"P({label})" for label in self.classes]
+        form = ".4g" if self.classes is None else ".3f"
+        numbers = zip(
+            *(part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high)), strict=True
+        )
+        texts = (
+            [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in zip(*three, strict=True)]
+            for three in numbers
+        )
+        return {
+            self.name or "value": list(map(format_value, self.values)),
+            **dict(zip(heads, texts, strict=True)),
+        }
+
     def _heading(self) -> str:
         return f"mean prediction over {self.rows} rows, with {self.level:.0%} intervals"
-
-    def __str__(self) -> str:
-        heads = ["mean"] if self.classes is None else [f"P({label})" for label in self.classes]
-        cells, form = [[self.name, *heads]], ".4g" if self.classes is None else ".3f"
-        for k, value in enumerate(self.values):
-            parts = zip(*(np.atleast_1d(part[k]) for part in (self.mean, self.low, self.high)), strict=True)
-            texts = (f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)
-            cells.append([format_value(value), *texts])
-        return format_grid(cells)
 
 
 def format_value(value: Any) -> str:

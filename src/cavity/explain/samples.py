@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
+from cavity.common.tabular import Tabular
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
-from cavity.prediction.predict import predict_latent, predict_log_proba
+from cavity.prediction.predict import predict_latent, predict_proba
 from cavity.prediction.regression import target_noise
 from cavity.rows.validation import Features, check_rows
 
@@ -20,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class HyperSamples:
+class HyperSamples(Tabular):
     """Draws of the hyper-parameters from their posterior, and predictions averaged over them.
 
     Attributes
@@ -58,18 +57,21 @@ class HyperSamples:
     models: tuple[FittedModel, ...]
     features: Features
 
-    def __str__(self) -> str:
+    def _columns(self) -> dict[str, Any]:
+        """Return a line per hyper-parameter: its mean, standard deviation, R-hat and effective sample size."""
+        lines = []
+        for name, values in self.draws.items():
+            for place in np.ndindex(values.shape[2:]):
+                draws, label = values[(..., *place)], name + (str(list(place)) if place else "")
+                lines.append(
+                    (label, draws.mean(), draws.std(), self.r_hat[name][place], self.ess[name][place])
+                )
+        return dict(zip(("name", "mean", "sd", "R-hat", "ESS"), zip(*lines, strict=True), strict=True))
+
+    def _heading(self) -> str:
         chains, n = self.log_posterior.shape
         head = f"{chains} chains of {n} draws, acceptance {self.acceptance:.2f}, {self.divergences} divergent"
-        lines = [head, f"{'':24}{'mean':>10}{'sd':>10}{'R-hat':>8}{'ESS':>8}"]
-        for name, values in self.draws.items():
-            columns = values.reshape(chains * n, -1)
-            mean, sd = columns.mean(0), columns.std(0)
-            r_hat, ess = self.r_hat[name].reshape(-1), self.ess[name].reshape(-1)
-            for i, place in enumerate(np.ndindex(values.shape[2:])):
-                label = name + (str(list(place)) if place else "")
-                lines.append(f"{label:24}{mean[i]:>10.4g}{sd[i]:>10.4g}{r_hat[i]:>8.3f}{ess[i]:>8.0f}")
-        return "\n".join([*lines, *self.warnings])
+        return "\n".join([head, *self.warnings])
 
 
 @dataclass(frozen=True)
@@ -97,29 +99,11 @@ class ClassifierSamples(HyperSamples):
         ndarray of shape (n, C)
             Columns in the order of `classes`.
         """
-        return self._predict(X, lambda rows: np.exp(self._log_proba(rows)))
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of each row.
+        def average(_: FittedModel, rows: Array) -> tuple[Array]:
+            return (np.mean([predict_proba(model, rows)[0] for model in self.models], axis=0),)
 
-        Parameters
-        ----------
-        X : array-like of shape (n, D), or a source
-            As for `GPClassifier.predict`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Labels.
-        """
-        return self._predict(X, lambda rows: self.classes[self._log_proba(rows).argmax(1)])
-
-    def _predict(self, X: Any, predict: Callable[[Array], NDArray[Any]]) -> NDArray[Any]:
-        return predict_blocks(self.models[0], self.features, X, lambda _, rows: (predict(rows),))[0]
-
-    def _log_proba(self, rows: Array) -> Array:
-        each = [predict_log_proba(model, rows)[0] for model in self.models]
-        return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
+        return predict_blocks(self.models[0], self.features, X, average)[0]
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,9 @@ from cavity.fitting.regression import make_gaussian
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
 from cavity.kernels import Sum
-from cavity.kernels.hyper_prior import HyperPrior
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.options import ClassifierConfig, Config, RegressorConfig, policy
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.options.reading import read_names
 from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
@@ -38,7 +36,6 @@ from cavity.training.threads import limit_threads
 
 Array = NDArray[np.float64]
 
-OVER = ("kernel", "noise", "inducing")
 MOST_R_HAT = 1.05
 LEAST_ESS = 100
 
@@ -51,7 +48,6 @@ class Asked(NamedTuple):
     chains: int
     target_accept: float
     n_models: int
-    over: Any
     random_state: Any
 
     def check(self) -> None:
@@ -75,7 +71,7 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
     """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
     asked.check()
     seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
-    run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table, asked.over)
+    run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
         found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
@@ -98,41 +94,34 @@ def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float)
     }
 
 
-def make_sampling_run(config: Config, model: FittedModel, table: Table, over: Any) -> Run:
+def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
-    names = read_names(over, OVER, "over")
     Z = _fitted_points(model)
     _refuse_other_rows(config, table, Z)
-    _refuse_zero_noise(config, model, names)
     problem = config.method.sampling_problem()
     if problem is not None:
         raise BadOption(problem)
-    config = _configure(config, model, names)
-    if not config.learn:
-        raise BadOption(
-            f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
-            "over=('kernel', 'noise')."
-        )
+    config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     begin = table.start(np.random.default_rng(0))
     center, spread = as_array(model.prior.center), as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
     module = build.make_prior(config, plan, table, begin, Z)
     engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
-    engine = replace(engine, hyper_prior=_make_proper(engine, model))
+    _refuse_improper_priors(engine, model)
     _load(engine, model)
     run = runs.make_run(engine, table.rows(config), config, plan, 0)
     return _with_fitted_q(run, model, config)
 
 
-def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Config:
-    """Return the fit's configuration for full batches in float64, in which `names` are learnt and nothing else."""
+def _configure(config: Config, model: FittedModel) -> Config:
+    """Return the fit's configuration for full batches in float64, in which kernel and noise are learnt, unless the noise is 0."""
     method, kernel = config.method, config.kernel
     if kernel is None:
         kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
-    learn = names - (set() if method.latent_noise or method.linear else {"noise"})
-    if method.fixed_inducing or config.inducing is None:
-        learn -= {"inducing"}
+    of_targets = method.linear and target_noise(model) > 0
+    noisy = bool((model.prior.noise > 0).all()) if method.latent_noise else of_targets
+    learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(
         config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
         damping=1.0, max_seconds=None, max_epochs=None, verbose=0,
@@ -167,30 +156,12 @@ def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
         )
 
 
-def _refuse_zero_noise(config: Config, model: FittedModel, names: frozenset[str]) -> None:
-    if "noise" not in names or not (config.method.latent_noise or config.method.linear):
-        return
-    positive = target_noise(model) > 0 if config.method.linear else bool((model.prior.noise > 0).all())
-    if not positive:
-        raise BadOption("the model's noise is 0, whose logarithm cannot be sampled: use over='kernel'.")
-
-
-def _make_proper(engine: Engine, model: FittedModel) -> HyperPrior:
-    """Return the fit's prior; inducing inputs get one around the columns' centres, other parameters without one are refused."""
-    means, precisions = [], []
-    prior = engine.hyper_prior
-    for name, place in engine.places.items():
-        mean, precision = prior.mean[place], prior.precision[place]
-        if name == "inducing":
-            mean, precision = torch.zeros_like(mean), torch.full_like(precision, build.PRIOR_SD**-2)
-        elif not (precision > 0).all():
-            raise BadOption(
-                f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use "
-                "kernels of cavity.kernels, or over='noise'."
-            )
-        means.append(mean)
-        precisions.append(precision)
-    return prior._replace(mean=torch.cat(means), precision=torch.cat(precisions))
+def _refuse_improper_priors(engine: Engine, model: FittedModel) -> None:
+    if not (engine.hyper_prior.precision > 0).all():
+        raise BadOption(
+            f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use kernels of "
+            "cavity.kernels."
+        )
 
 
 @torch.no_grad()
@@ -225,10 +196,6 @@ def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
         part = theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
         own = name.startswith(OF_FACTOR)  # the likelihood's noise
         path, _, last = ("log_noise" if own else name).rpartition(".")
-        if name == "inducing":
-            prior = engine.prior
-            found["inducing_points"] = as_array(prior.center) + as_array(prior.spread) * part
-            continue
         values = np.exp(part)
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)

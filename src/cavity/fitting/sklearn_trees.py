@@ -86,17 +86,21 @@ class Columns(NamedTuple):
     number: Labels
     sign: Weights
 
+    @classmethod
+    def first(cls, n: int) -> Columns:
+        """Return the first n columns, none turned."""
+        return cls(np.arange(n), np.ones(n))
+
 
 def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> Columns:
     """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
-    every = np.arange(X.shape[1])
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
-        return Columns(every, np.ones(len(every)))
+        return Columns.first(X.shape[1])
     distinct = X[np.unique(hash_rows(X), return_index=True)[1]]
     sign = find_signs(distinct)
     found = order_columns(distinct * sign)
-    return Columns(found, sign[found]) if len(found) else Columns(every, sign)
+    return Columns(found, sign[found]) if len(found) else Columns.first(X.shape[1])
 
 
 def make_forest(model: Any, columns: Columns | None = None, rounds: int | None = None) -> Forest:
@@ -107,7 +111,7 @@ def make_forest(model: Any, columns: Columns | None = None, rounds: int | None =
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if columns is None:
-        columns = Columns(np.arange(model.n_features_in_), np.ones(model.n_features_in_))
+        columns = Columns.first(model.n_features_in_)
     if isinstance(model, HistGradientBoostingClassifier):
         return _read_boosting(model, columns, rounds)
     if isinstance(model, GrownTrees):

@@ -11,14 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
-from cavity.common.onnx_graph import Value
 
 # Cells reach the largest number to this power, in spreads: a sum of their squares stays finite.
 CELL_POWER = 0.25
 # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
 ROW_REACH, ROW_REACH_SINGLE = 1e30, 1e5
-# lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8 (5e-3 in float32)
-FAR, FAR_SINGLE = 1e4, 300.0
 Shape = Callable[..., Array]
 
 
@@ -100,17 +97,13 @@ class Points(NamedTuple):
     u2: Array  # [C M], −½ |u/ℓ|²
     inverse: Array  # [C 1 D], 1/ℓ²
     half: Array  # [C D], −½/ℓ²
-    far: Array | None = None  # [C M D], u itself if some are too far from the centre for products
 
     def half_square_distance(self, V: Array) -> Array:
         """Return −½ d² = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², [C M n]."""
         xp = namespace(V)
         v2 = self.half @ (V * V).T
         S = xp.add_products_(self.u2[:, :, None] + v2[:, None], self.weighted, V)
-        S = xp.minimum_(S, 0.0)
-        if self.far is not None and not isinstance(V, Value):
-            correct_far_pairs_(S, self.far, V[None], self.inverse)
-        return S
+        return xp.minimum_(S, 0.0)
 
 
 def prepare_points(U: Array, log_scale: Array) -> Points:
@@ -118,30 +111,6 @@ def prepare_points(U: Array, log_scale: Array) -> Points:
     inverse = namespace(U).exp(-2 * log_scale)[:, None]
     weighted = U * inverse
     return Points(weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0])
-
-
-def far_from_center(U: Array) -> float:
-    """Return the distance from the centre beyond which points of this type are far."""
-    return FAR if namespace(U).largest(U) > 1e300 else FAR_SINGLE
-
-
-def correct_far_pairs_(S: Array, U: Array, others: Array, inverse: Array) -> None:
-    """Replace S of points [C M D] and others [C n D] or [1 n D] that are both far from the centre by −½ Σ (u − v)²/ℓ²."""
-    xp = namespace(S)
-
-    def find_far(points: Array) -> Array:
-        return xp.find(((points * points * inverse).sum(-1) > far_from_center(U) ** 2).any(0))
-
-    left = find_far(U)
-    if not len(left):
-        return
-    right = find_far(others)
-    place = slice(None), left[:, None], right
-    direct = 0 * S[place]
-    for d in range(U.shape[-1]):
-        apart = U[..., d][:, left, None] - others[..., d][:, None, right]
-        direct -= 0.5 * inverse[:, :, d, None] * apart * apart
-    S[place] = direct
 
 
 # --- kernels -----------------------------------------------------------------------------------------------
@@ -155,9 +124,7 @@ class StationaryFormula(NamedTuple):
     logs: tuple[Array, ...] = ()  # logarithms of the shape's own hyper-parameters, each [C]
 
     def prepare(self, Z: Array) -> Points:
-        U = to_units(Z, self.scale.center, self.scale.unit)
-        points = prepare_points(U, self.scale.log_scale)
-        return points._replace(far=U) if points.u2.min() < -0.5 * far_from_center(U) ** 2 else points
+        return prepare_points(to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale)
 
     def cross(self, points: Points, X: Array) -> Array:
         return self.value(points.half_square_distance(to_units(X, self.scale.center, self.scale.unit)))

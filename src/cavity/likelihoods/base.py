@@ -16,8 +16,6 @@ from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods.quadrature.information import EntropyParts
 
-WIDTH = 1e-10  # the variance that stands for a point where an integral needs a width
-
 
 class Latents(NamedTuple):
     """Gaussian marginals of f at the sites of a batch.
@@ -73,8 +71,6 @@ class Likelihood(Parameters):
         Whether the sites do not depend on q, so that one sweep finds them.
     tempers : bool
         Whether `moments` takes exponents. If not, rows of weight below 1 get whole sites, multiplied by the weight.
-    points : bool
-        Whether `log_probability_at` replaces the integral if f has almost no variance.
     n_classes : int or None
         Number of classes; None until `bind`.
     parameters, log_parameters : tuple of torch.nn.Parameter
@@ -105,7 +101,6 @@ class Likelihood(Parameters):
     sums_to_one: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     tempers: ClassVar[bool] = True
-    points: ClassVar[bool] = False
 
     n_classes: int | None = None
     parameters: tuple[nn.Parameter, ...] = ()
@@ -177,10 +172,6 @@ class Likelihood(Parameters):
             f = Latents(mean.gather(1, at), var.gather(1, at), torch.zeros_like(var).gather(1, at))
             columns.append(self.moments(f, y, None).value)
         return torch.stack(columns, 1).log_softmax(1)
-
-    def log_probability_at(self, f: Tensor) -> Tensor:
-        """Return normalised log class probabilities [n C] given the latent values themselves, [n C], or [n 1] for two classes."""
-        return self.log_probability(f, torch.full_like(f, WIDTH))
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         """Return the entropy of the label and its two parts per row, in nats, [n].

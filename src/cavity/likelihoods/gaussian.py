@@ -33,12 +33,6 @@ class Gaussian(Likelihood):
     ----------
     log_noise : torch.nn.Parameter
         Current log σ², [1].
-
-    Examples
-    --------
-    >>> from cavity.likelihoods import Gaussian
-    >>> float(Gaussian(0.25).noise)
-    0.25
     """
 
     linear = True
@@ -124,13 +118,6 @@ class Committee(Gaussian):
     """Gaussian noise for a committee: each member has a latent function, and y is [B 2], member and target of each row.
 
     Its parameters are those of `Gaussian`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import Committee
-    >>> Committee(0.1).sites(torch.tensor([[0, 1.5], [1, -0.5]])).tolist()
-    [[0], [1]]
     """
 
     def sites(self, y: Tensor) -> Tensor:

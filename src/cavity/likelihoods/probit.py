@@ -83,15 +83,6 @@ class ProbitPairs(_Probit):
     ----------
     n_classes : int or None
         Number of classes; None until `bind`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import ProbitPairs
-    >>> likelihood = ProbitPairs().bind(3)
-    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
-    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
-    array([[0.33, 0.33, 0.33]])
     """
 
     name = "probit"
@@ -122,16 +113,7 @@ class ProbitPairs(_Probit):
 
 @LIKELIHOODS.register
 class BinaryProbit(_Probit):
-    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import BinaryProbit
-    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
-    >>> BinaryProbit().log_probability(mean, var).exp().numpy().round(2)
-    array([[0.16, 0.84]])
-    """
+    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row."""
 
     two_classes = True
     n_classes = 2

@@ -188,14 +188,6 @@ class RobustBinary(_Robust):
     ----------
     log_odds : torch.nn.Parameter
         Current log-odds of ε, [1]. They are used only if `learn` is True.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import RobustBinary
-    >>> mean, var = torch.full((1, 1), 100.0).double(), torch.ones(1, 1).double()
-    >>> RobustBinary(epsilon=0.1).log_probability(mean, var).exp().numpy().round(2)
-    array([[0.05, 0.95]])
     """
 
     two_classes = True

@@ -56,7 +56,6 @@ class Softmax(_Softened):
     """
 
     name = "softmax"
-    points = True
 
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
@@ -74,22 +73,10 @@ class Softmax(_Softened):
     def log_probability(self, mean: Array, var: Array) -> Array:
         return log_softmax(mean, var)
 
-    def log_probability_at(self, f: Tensor) -> Tensor:
-        return f.log_softmax(-1)
-
 
 @LIKELIHOODS.register
 class Logistic(_Softened):
-    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import Logistic
-    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
-    >>> Logistic().log_probability(mean, var).exp().numpy().round(2)
-    array([[0.3, 0.7]])
-    """
+    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row."""
 
     two_classes = True
     n_classes = 2

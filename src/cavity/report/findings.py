@@ -25,7 +25,6 @@ from cavity.rows.labels import encode, to_array
 Model = GPClassifier | GPRegressor
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows
-MOST_CONDITIONAL = 20  # columns up to which the report says what each tells given the others
 CURVES = 6  # columns whose partial dependence is drawn
 MAX_ROWS = 15  # hardest rows, and most uncertain rows
 
@@ -48,7 +47,6 @@ class Ranking(NamedTuple):
     places: list[int]
     values: list[float]
     errors: list[float] | None  # None if no labels were needed
-    given: list[float] | None = None  # of columns whose cells are unknown, given the others
 
 
 class Findings(NamedTuple):
@@ -111,23 +109,20 @@ def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
 
 
 def rank_columns(model: Model, scored: Scored | None, y: Any) -> Ranking | None:
-    """Rank the columns: on labelled rows by what shuffling costs and, unless there are many, also given the others."""
+    """Rank the columns: on labelled rows by what shuffling costs, else by the importance that the fit found."""
     used = set(find_columns(view_fit(model).features)[1].tolist())
-    values, others = getattr(model, "feature_importance_", None), list[Array | None]([None, None])
+    values, errors = getattr(model, "feature_importance_", None), None
     if scored is not None and scored.truth is not None:
         X, y = scored.raw.X, np.asarray(to_array(to_plain(y, "y")))
         room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4) // (2 * len(used))
         chosen = choose_rows(len(X), int(np.clip(room, 50, 500)), 0)
         rows = Prepared(X[chosen]), y[chosen]
         found = model.explain(*rows, n_repeats=2)
-        values, others[0] = found.importance, found.standard_error
-        if len(used) <= MOST_CONDITIONAL:
-            others[1] = model.explain(*rows, n_repeats=2, conditional=True).importance
+        values, errors = found.importance, found.standard_error
     if values is None:
         return None
     order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used])
-    ordered = [None if column is None else column[order].tolist() for column in others]
-    return Ranking(order.tolist(), values[order].tolist(), *ordered)
+    return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:

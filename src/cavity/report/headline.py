@@ -25,7 +25,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
         "best": [],
     }
     if found.ranking is not None:
-        places, values, errors, _ = found.ranking
+        places, values, errors = found.ranking
         known = zip(places, values, errors or [0.0] * len(values), strict=True)
         lead["best"] = [found.columns[j] for j, value, error in known if value > max(0.01, 2 * error)][:3]
     scored = found.judged

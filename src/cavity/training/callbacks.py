@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from cavity.distributed import Local
@@ -36,12 +34,6 @@ class Callback:
 
     The methods are called on every rank of a distributed run. A callback may read everything of the run that it is given.
 
-    Attributes
-    ----------
-    every_step : bool, default True
-        Whether `step` is called after every step. If False, it is called once in some tens of steps while steps are replayed
-        from a recording, which is faster on a GPU.
-
     Examples
     --------
     >>> from cavity.callbacks import Callback
@@ -59,13 +51,11 @@ class Callback:
     3
     """
 
-    every_step = True
-
     def start(self, run: Running) -> None:
         """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch."""
+        """Run after every step of an epoch; on a GPU, where steps are recorded and replayed, after some tens of them."""
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
         """Run after every epoch; return True to stop training, on all ranks.
@@ -88,27 +78,6 @@ def check_row(row: dict[str, Any], callback: Callback) -> None:
                 f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds only numbers and "
                 "text by name: add one of these, or keep the value in the callback."
             )
-
-
-class JsonLines(Callback):
-    """Append every row of the history to a file when its epoch ends, one JSON object per line.
-
-    In a distributed run only rank 0 writes.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. Rows are appended if it exists.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        if run.reduce.rank == 0:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        return False
 
 
 class EarlyStopping(Callback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,8 +28,6 @@ BEST = "best."  # begins the names of the tensors of early stopping's best state
 
 class Checkpoint(Callback):
     """Writes the run every `every` seconds and at the end of training; a write that fails warns, and is tried again later."""
-
-    every_step = False
 
     def __init__(self, path: Path, every: float, facts: dict[str, Any]) -> None:
         self.path, self.every, self.facts = Path(path), every, facts
@@ -180,11 +177,8 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
 
 
 def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    def check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any]) -> None:
-        _check_facts(meta["facts"], facts, path)
-        _check_declared(declared, run.state)
-
-    tensors, meta, _ = tensor_files.read(path, KIND, check=check)
+    tensors, meta, _ = tensor_files.read(path, KIND)
+    _check_facts(meta["facts"], facts, path)
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
@@ -212,19 +206,6 @@ def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> No
                 f"{path} is the checkpoint of another run: {name} is {found!r:.200} there and {value!r:.200} here. Use the data "
                 "and arguments of that run, or resume=False to start a new one."
             )
-
-
-def _check_declared(declared: dict[str, tensor_files.Entry], like: State) -> None:
-    """Refuse tensors that no checkpoint of this run has, and larger ones, before they are read."""
-    sizes = {name: t.numel() for name, t in _flat(like).items()}
-    for name, entry in declared.items():
-        part = name.removeprefix(BEST)
-        most = sizes.get(part)
-        if part.startswith("optimiser."):
-            most = max(1, *(n for p, n in sizes.items() if p.startswith(("optimiser.", "theta"))))
-        if most is None or math.prod(entry.shape) > most:
-            what = "is not known" if most is None else "is larger than in this run"
-            raise BadFile(f"the tensor {name!r:.100} {what}.")
 
 
 def _find_early_stopping(run: Running) -> EarlyStopping | None:

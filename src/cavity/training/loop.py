@@ -202,8 +202,8 @@ class Run:
                 break
         return self._outcome()
 
-    def _take(self, batch: Whole, optimiser: Optimiser | None, full: bool) -> float:
-        """Take a step, again after a repair, and return its seconds."""
+    def _take(self, batch: Whole, optimiser: Optimiser | None, full: bool) -> None:
+        """Take a step, again after a repair."""
         info, begun = None, time.perf_counter()
         while info is None:
             self.state, info = self.guard.advance(self.state, batch, optimiser, full)
@@ -211,33 +211,24 @@ class Run:
         self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
         self.promise = 0.0 if info.promise is None else float(info.promise)
         rows = len(batch.index) if isinstance(batch, Batch) else self.rows.n_rows
-        seconds = time.perf_counter() - begun
-        self.pace = seconds / max(1, rows)
-        return seconds
+        self.pace = (time.perf_counter() - begun) / max(1, rows)
 
-    def _replay(self, steps: Iterable[Step]) -> Outcome:
-        """Take the steps from a recording; wait for each of them only if a callback asks for every step."""
+    def _replay(self, steps: Iterator[Step]) -> Outcome:
+        """Take the steps from a recording, some tens at a time."""
         if self.replay is None:
             self.replay = Replay(self.guard, self.optimiser, self.state)
-        replay, damping = self.replay, self.state.damping
-        self.state = replay.load(self.state)._replace(damping=damping)
-        called = [c for c in self.callbacks if type(c).step is not Callback.step]
-        each = any(c.every_step for c in called)
-        for batch, _, _ in steps:
-            assert isinstance(batch, Batch)
-            replay.push(batch, self.rate)
-            if each or not replay.waiting:
-                self._catch_up(replay)
-                for callback in called:
-                    callback.step(self)
-                if self.is_late():
-                    break
-        self._catch_up(replay)
+        damping, more = self.state.damping, True
+        self.state = self.replay.load(self.state)._replace(damping=damping)
+        each = ((batch, self.rate) for batch, _, _ in steps if isinstance(batch, Batch))
+        while more:
+            news, more = self.replay.run(each)
+            self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
+            self.state = self.state._replace(rate=make_scalar(self.rate, damping))
+            for callback in self.callbacks if more else ():
+                callback.step(self)
+            if self.is_late():
+                break
         return self._outcome()
-
-    def _catch_up(self, replay: Replay) -> None:
-        self.tally = [old + new for old, new in zip(self.tally, replay.outcome(), strict=True)]
-        self.state = self.state._replace(rate=make_scalar(self.rate, self.state.damping))
 
     def _outcome(self) -> Outcome:
         objective, evidence, skipped, count = self.tally

@@ -67,11 +67,11 @@ def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
     return None
 
 
-def evaluate_first(run: Run, theta: Tensor) -> Point:
+def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
     """Evaluate with more and more jitter until that succeeds: no search could leave a start that fails."""
     repairs = 0
     while True:
-        found = evaluate(run, theta)
+        found = evaluate(run, theta, rest)
         if found is not None:
             return found
         if float(run.state.jitter) >= MOST_JITTER:

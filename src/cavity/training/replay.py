@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -50,18 +51,13 @@ class Replay:
         self.broken = torch.zeros_like(self.going)  # whether the state before the failed step was
         self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
         self.recorded: dict[int, Recorded] = {}
-        self.waiting: list[Waiting] = []
-        self.seen = 0  # steps in the tally that were checked
 
     def load(self, state: State) -> State:
         """Continue from here. Return the state whose tensors the steps write."""
-        if not _same(state, self.state):
-            for kept, new in zip(_moving(self.state), _moving(state), strict=True):
-                kept.copy_(new)
-            for kept, row in zip(self.state.sites, state.sites, strict=True):
-                kept.copy_(row)
-            for kept, new in zip(self.factored.factor, self.engine.sites.factorise(state.sums), strict=True):
-                kept.copy_(new)
+        factor = self.engine.sites.factorise(state.sums)
+        ours = *_moving(self.state), *self.state.sites, *self.factored.factor
+        for kept, new in zip(ours, (*_moving(state), *state.sites, *factor), strict=True):
+            kept.copy_(new)
         self.damping = float(state.damping)
         self.guard.factored = None  # steps write into the tensors that it knows
         self.state = self.state._replace(
@@ -69,45 +65,35 @@ class Replay:
         )
         return self.state
 
-    def push(self, batch: Batch, rate: float) -> None:
-        self._launch(Waiting(batch, rate, self.guard.caution))
-        if len(self.waiting) >= LAG:
-            self.check()
+    def run(self, steps: Iterator[tuple[Batch, float]]) -> tuple[list[float], bool]:
+        """Take the next steps, given as batches with their rates, and mend those that fail.
 
-    def check(self) -> None:
-        """Check the launched steps; repair and run again from the first that failed."""
-        while self.waiting:
-            good = int(self.tally[3]) - self.seen
-            failed = self.waiting[good:]
-            self.seen += good
-            self.waiting = []
+        Return sums over the steps (objective, evidence, skipped updates, number of steps), and whether there may be more of them.
+        """
+        self.tally.zero_()
+        waiting = [self._launch(batch, rate, self.guard.caution) for batch, rate in islice(steps, LAG)]
+        taken, more = 0, len(waiting) == LAG
+        while waiting:
+            good = int(self.tally[3]) - taken
+            taken += good
             if good:
                 self.guard.in_a_row = 0
-            if failed:
-                self._repair(failed[0].caution)
-                for step in failed:
-                    self._launch(step._replace(caution=self.guard.caution))
+            if waiting[good:]:
+                self._repair(waiting[good].caution)
+            waiting = [self._launch(*step[:2], self.guard.caution) for step in waiting[good:]]
+        return self.tally.tolist(), more
 
-    def outcome(self) -> list[float]:
-        """Return sums over the steps since the last call: objective, evidence, skipped updates, number of steps."""
-        self.check()
-        sums = self.tally.tolist()
-        self.tally.zero_()
-        self.seen = 0
-        return sums
-
-    def _launch(self, step: Waiting) -> None:
-        batch = step.batch
+    def _launch(self, batch: Batch, rate: float, caution: float) -> Waiting:
         recorded = self.recorded.get(len(batch.index))
         if recorded is None:
             recorded = self.recorded[len(batch.index)] = self._record(batch)
         for fixed, given in zip(recorded.batch, batch, strict=True):
             fixed.copy_(given, non_blocking=True)
-        self.state.rate.fill_(step.rate * step.caution)
-        self.state.damping.fill_(self.damping * step.caution)
+        self.state.rate.fill_(rate * caution)
+        self.state.damping.fill_(self.damping * caution)
         recorded.run()
-        self.waiting.append(step)
-        self.guard.caution = min(1.0, step.caution * RECOVER)
+        self.guard.caution = min(1.0, caution * RECOVER)
+        return Waiting(batch, rate, caution)
 
     def _repair(self, caution: float) -> None:
         self.guard.caution = caution
@@ -190,7 +176,3 @@ def _first_line(error: Exception) -> str:
 def _moving(state: State) -> list[Tensor]:
     """Return the tensors that a step replaces."""
     return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter]
-
-
-def _same(a: State, b: State) -> bool:
-    return a.theta is b.theta and a.sums.P is b.sums.P and a.sites.tau is b.sites.tau

@@ -7,7 +7,6 @@ are torch's or NumPy's; this module does not load torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from cavity.common.namespaces import SQRT_HALF, Array, namespace
@@ -17,7 +16,6 @@ REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-
 STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
 MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
 LEAST = 1e-30  # of a distribution function, which is divided by
-Distribution = Callable[[Array, Array], tuple[Array, Array]]  # and its density, at distances and noises
 
 
 class Largest(NamedTuple):
@@ -40,7 +38,10 @@ class Largest(NamedTuple):
         return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
 
     def among(self, f: Array, chosen: Array) -> Array:
-        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row.
+
+        p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value.
+        """
         xp, noise = namespace(f), self.noise[chosen]
         if self.terms > MOST:
             var = xp.maximum(noise, 1e-8 * float(self.noise.max()))[..., None] + 0 * f
@@ -48,38 +49,21 @@ class Largest(NamedTuple):
             p = xp.exp(log_largest(rows, variances))
             return xp.swap(p.reshape(len(f), -1, f.shape[1]))
 
-        def find_distribution(t: Array, s: Array) -> tuple[Array, Array]:
-            rate = xp.single(SQRT_HALF / s)[..., None]
-            t = xp.single(t)
-            t *= rate
-            # half of erf + 1: a distribution function is at most 1, so that a product of hundreds cannot overflow
-            below = xp.erf(t)
-            below += 1
-            below *= 0.5
-            t *= -t
-            density = xp.exp_(t)
-            density *= rate / xp.max_over(rate, 1)
-            return below, density
-
-        return sum_places(f, noise, self.terms, (0.0, 0.0), find_distribution)
-
-
-def sum_places(
-    f: Array, noise: Array, terms: int, ends: tuple[float, float], find_distribution: Distribution
-) -> Array:
-    """Return p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value, [n K S] → [n K S].
-
-    `find_distribution` gives both at distances [n K S J] from f. Latent values are measured from the largest of them: only
-    differences matter, and noise must not be lost beside large values.
-    """
-    xp = namespace(f)
-    f, s = f - xp.max_over(f, 1), (noise**0.5)[..., None]
-    low, high = (xp.max_over(f + side * REACH * s, 1)[..., None] for side in (-1, 1))
-    low, high = low + ends[0], high + ends[1]
-    place = low + (high - low) * (xp.arange(terms, f) / (terms - 1))
-    below, density = find_distribution(place - f[..., None], s)
-    below = xp.maximum(below, LEAST)
-    density /= below
-    density *= below.prod(1)[:, None]
-    p = density.sum(-1) + 0 * f  # in double precision
-    return p / p.sum(1)[:, None]
+        # latent values are measured from the largest: only differences matter, and noise must not be lost beside large values
+        f, s = f - xp.max_over(f, 1), (noise**0.5)[..., None]
+        low, high = (xp.max_over(f + side * REACH * s, 1)[..., None] for side in (-1, 1))
+        place = low + (high - low) * (xp.arange(self.terms, f) / (self.terms - 1))
+        rate, t = xp.single(SQRT_HALF / s)[..., None], xp.single(place - f[..., None])
+        t *= rate
+        # half of erf + 1: a distribution function is at most 1, so that a product of hundreds cannot overflow
+        below = xp.erf(t)
+        below += 1
+        below *= 0.5
+        t *= -t
+        density = xp.exp_(t)
+        density *= rate / xp.max_over(rate, 1)
+        below = xp.maximum(below, LEAST)
+        density /= below
+        density *= below.prod(1)[:, None]
+        p = density.sum(-1) + 0 * f  # in double precision
+        return p / p.sum(1)[:, None]

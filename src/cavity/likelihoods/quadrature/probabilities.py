@@ -11,8 +11,6 @@ from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
 from cavity.common.onnx_graph import Value
 from cavity.likelihoods.quadrature.largest import integrate_in_graph, log_probabilities
 
-FEW = 4  # rows up to which NumPy is faster than dozens of small torch calls
-
 
 def log_probit(mean: Array, var: Array) -> Array:
     """Return log Φ(∓m/√v)."""
@@ -27,12 +25,7 @@ def log_largest(mean: Array, var: Array) -> Array:
         return GRAPH.log_softmax(integrate_in_graph(mean, var))
     if isinstance(mean, np.ndarray):
         return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
-    rows, sd = mean.double(), var.double().sqrt()
-    if len(rows) <= FEW and not rows.is_cuda:
-        log_p = namespace(rows).like(log_probabilities(rows.numpy(), sd.numpy()), rows)
-    else:
-        log_p = log_probabilities(rows, sd)
-    return log_p.log_softmax(-1).to(mean.dtype)
+    return log_probabilities(mean.double(), var.double().sqrt()).log_softmax(-1).to(mean.dtype)
 
 
 def log_logistic(mean: Array, var: Array) -> Array:
