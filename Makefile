@@ -76,7 +76,7 @@ test-browser: $(VENV)/.test ## open the HTML report and the page of the server i
 	@echo "==> Opening the report and the page of the server in a browser"
 	@$(PYTEST) -rs --all tests/report/test_browser.py tests/cli/test_serving_trial.py
 
-test-cluster:           ## test the adapters to object stores, MLflow, Ray and Spark, and several nodes, in an environment of its own
+test-cluster:           ## test object stores, MLflow, Ray, Spark and several nodes, in an environment of its own
 	@$(MAKE) --no-print-directory VENV=.venv-cluster CONSTRAINTS=constraints-cluster.txt run-test-cluster
 
 run-test-cluster: $(VENV)/.cluster

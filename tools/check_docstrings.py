@@ -39,8 +39,6 @@ MODULES = (
     "cavity.report.plots",
     "cavity.explain.samples",
     "cavity.distributed",
-    "cavity.distributed.ray",
-    "cavity.distributed.spark",
 )
 HOOKS = (
     "KernelLike",

@@ -93,11 +93,11 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ("tests/distributed/test_quarrels.py::test_a_lost_rank_ends_the_others_within_a_minute",),
     ),
     (
-        "A damaged table (CSV, npy, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
+        "A damaged table (CSV, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
         ("damaged-input",),
         (
-            "tests/unit/test_sources.py::test_a_npy_file_with_a_damaged_header_is_refused",
-            "tests/training/test_changed_rows.py::test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process",
+            "tests/unit/test_preparation.py::test_damaged_tables_raise_our_own_error_or_none",
+            "tests/estimators/test_sources.py::test_a_damaged_page_of_a_parquet_file_is_bad_input",
         ),
     ),
     (

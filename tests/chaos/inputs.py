@@ -56,14 +56,12 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
     writer.writerow(NAMES)
     writer.writerows(zip(X[:, 0].tolist(), colour, kind, strict=True))
     lines = text.getvalue().encode()
-    numbers = io.BytesIO()
-    np.save(numbers, X)
     pq.write_table(table, folder / "s.parquet", row_group_size=15)
     pq.write_table(table, folder / "plain.parquet", compression="none", use_dictionary=False)
     feather.write_feather(table, str(folder / "s.arrow"), compression="uncompressed")
     return {
         "t.csv": lines, "t.tsv": lines.replace(b",", b"\t"), "t.csv.gz": gzip.compress(lines, mtime=0),
-        "X.npy": numbers.getvalue(), "t.arrow": (folder / "s.arrow").read_bytes(),
+        "t.arrow": (folder / "s.arrow").read_bytes(),
         "t.parquet": (folder / "s.parquet").read_bytes(), "plain.parquet": (folder / "plain.parquet").read_bytes(),
     }  # fmt: skip
 
@@ -125,17 +123,11 @@ def check_table(path: Path) -> Outcome:
 
 
 def check_fit(path: Path) -> Outcome:
-    """Fit on a .npy file, or on the numbers of a table, without a preparation."""
+    """Fit on the numbers of a table, without a preparation."""
     from cavity import GPClassifier
 
     clf = GPClassifier("sep", n_inducing=3, max_epochs=1, batch_size=20, random_state=0, device="cpu")
-    if path.suffix == ".npy":
-        clf.fit(path, path.with_name("y.npy"))
-        others = np.load(path, allow_pickle=False)
-        if others.shape[1] != clf.n_features_in_:
-            return silent("other columns than numpy reads")
-    else:
-        clf.fit(path, target="kind")
+    clf.fit(path, target="kind")
     P = clf.predict_proba(np.zeros((1, clf.n_features_in_)))
     return SURVIVED if np.isfinite(P).all() else silent("probabilities that are not finite")
 
@@ -145,7 +137,6 @@ def make_inputs(folder: Path, seed: int) -> Item:
     from cavity import CavityError
 
     sound = make_sound_files(folder)
-    np.save(folder / "y.npy", make_rows(40)[1])
     predict = make_predict(folder, sound["t.csv"])
     names = list(sound)
 
@@ -153,8 +144,8 @@ def make_inputs(folder: Path, seed: int) -> Item:
         rng, name = np.random.default_rng([seed, i]), names[i % len(names)]
         path = folder / name
         path.write_bytes(mutate(sound[name], rng))
-        check: Callable[[Path], Outcome] = check_fit if name == "X.npy" or i % 20 == 6 else check_table
-        if i % 10 == 3 and name != "X.npy":
+        check: Callable[[Path], Outcome] = check_fit if i % 20 == 6 else check_table
+        if i % 10 == 3:
             check = predict
         try:
             with warnings.catch_warnings():
@@ -195,5 +186,5 @@ def make_predict(folder: Path, sound: bytes) -> Callable[[Path], Outcome]:
 
 
 def count_damaged_inputs(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """Read CSV, npy, Arrow and Parquet files with damaged bytes."""
+    """Read CSV, Arrow and Parquet files with damaged bytes."""
     return count_series(make_inputs, n, folder, int(rng.integers(1 << 31)))

@@ -124,7 +124,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
 def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
     (tmp_path / "c.toml").write_text(
         'target = "species"\nignore = ["id"]\nn-inducing = 5\nmax_epochs = 3\nmethod = "sep"\nkernel = "Matern32 + Linear"\n'
-        'unseen = "error"\nseed = 4\nlearn = ["kernel"]\n[columns]\nsex = "ignore"\n'
+        'seed = 4\nlearn = ["kernel"]\n[columns]\nsex = "ignore"\n'
     )
     files = birds / "penguins.csv", "--config", tmp_path / "c.toml", "--out", tmp_path / "m"
     done = run("fit", *files, "--max-epochs", "2")
@@ -133,7 +133,7 @@ def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
     assert (clf.method, clf.n_inducing, clf.max_epochs, clf.random_state) == ("sep", 5, 2, 4)
     assert repr(clf.kernel).startswith("Matern32(") and "+ Linear(" in repr(clf.kernel)
     assert clf.training.learn == ("kernel",)
-    assert clf.preparation_.unseen == "error" and "sex" not in clf.preparation_.inputs
+    assert "sex" not in clf.preparation_.inputs
 
 
 def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):

@@ -46,7 +46,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
 @pytest.mark.parametrize(
     "where",
     [
-        "cavity.common.object_stores.os.fsync",
+        "cavity.common.files.os.fsync",
         "cavity.fitting.results.extract_model",
         "cavity.fitting.judging.estimate_quality",
     ],

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import workers
-from cavity import callbacks
+from cavity import callbacks, load
 from pages import run_section
 from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
 
@@ -14,7 +14,7 @@ ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster
 pytest.importorskip(
     "ray.train.torch", reason="ray[train] is not installed: make test-cluster runs these tests"
 )
-from cavity.distributed.ray import fit_on_ray  # noqa: E402
+from ray.train.torch import TorchTrainer  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,6 +40,24 @@ def run(tmp_path):
     return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
 
 
+def fit_on_ray(estimator, rows, run, target="kind", **columns):
+    """Fit as docs/clusters.md does."""
+    path = f"{run.storage_path}/clf.cavity"
+
+    def fit_rank(_):
+        fitted = estimator.fit(str(rows), target=target, **columns)
+        if ray.train.get_context().get_world_rank() == 0:
+            fitted.save(path)
+
+    TorchTrainer(
+        fit_rank,
+        train_loop_config={},
+        scaling_config=ray.train.ScalingConfig(num_workers=2),
+        run_config=run,
+    ).fit()
+    return load(path)
+
+
 class Die(callbacks.Callback):
     """Ends the process of rank 1 once, after the first epoch."""
 
@@ -56,30 +74,28 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, tmp
     failures = ray.train.FailureConfig(max_failures=1)
     run = ray.train.RunConfig(storage_path=str(tmp_path), name="lost", failure_config=failures)
     keep = {"checkpoint": tmp_path / "run.ckpt", "resume": True, "checkpoint_every": 1e-3}
-    found = fit_on_ray(
-        make(callbacks=[Die(tmp_path / "died")], **keep), str(rows), target="kind", run_config=run
-    )
+    found = fit_on_ray(make(callbacks=[Die(tmp_path / "died")], **keep), rows, run)
     assert (tmp_path / "died").exists() and (tmp_path / "run.ckpt.1-of-2").exists()
     assert_equal(found, make().fit(rows, target="kind"), rows)
 
 
 def test_the_default_classifier_is_that_of_one_process(rows, run):
-    check_default(lambda estimator: fit_on_ray(estimator, str(rows), target="kind", run_config=run), rows)
+    check_default(lambda estimator: fit_on_ray(estimator, rows, run), rows)
 
 
 def test_groups_stay_together(tmp_path, run):
     check_groups(
-        lambda clf, rows: fit_on_ray(clf, str(rows), target="kind", groups="patient", run_config=run),
+        lambda clf, rows: fit_on_ray(clf, rows, run, groups="patient"),
         tmp_path,
     )
 
 
 def test_an_error_says_what_the_library_says(rows, run):
     with pytest.raises(ray.train.TrainingFailedError, match="'species' is not a column"):
-        fit_on_ray(make(), str(rows), target="species", run_config=run)
+        fit_on_ray(make(), rows, run, "species")
 
 
 def test_the_page_gives_the_model_of_one_process(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path))
-    names = run_section("clusters.md", "Ray", path=str(rows))
+    names = run_section("clusters.md", "Ray", path=str(rows), model=str(tmp_path / "clf.cavity"))
     check_page(names, names["predictions"].to_pandas(), rows)

@@ -97,7 +97,7 @@ class Columns(TableFile):
     """JSON object of lists."""
 
     def __init__(self, path):
-        self.path, self.rows = path, json.loads(path.read_text())
+        self.path, self.rows = path, json.loads(Path(path).read_text())
         self.names = list(self.rows)
 
     def chunks(self, columns=None):
@@ -106,7 +106,7 @@ class Columns(TableFile):
 
 def test_a_kind_of_file_is_one_class_and_one_entry(table, monkeypatch):
     """Every command then reads it, and knows that it is not a model."""
-    monkeypatch.setitem(FILE_KINDS, ".columns", lambda path, strict: Columns(path))
+    monkeypatch.setitem(FILE_KINDS, ".columns", Columns)
     for kind in ("columns", "csv"):
         done = run("fit", table / f"rows.{kind}", *QUICK, "--out", table / f"{kind}.cavity")
         assert done.exit_code == 0, done.output

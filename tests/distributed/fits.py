@@ -34,7 +34,7 @@ RUNS = {
     "fixed": dict(method="ep", learn=(), max_epochs=4),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
 }
-FROM_FILES = {  # each from Parquet and from .npy
+FROM_FILES = {
     "ep": dict(method="ep", batch_size=25, max_epochs=2),
     "sep": dict(method="sep", batch_size=25, max_epochs=2),
     "full": dict(method="ep", batch_size=None, max_epochs=2),
@@ -62,12 +62,9 @@ SIZES = {(source_survey, "SAMPLE_ROWS"): 70}
 def from_files(folder):
     for (owner, name), value in SIZES.items():
         setattr(owner, name, value)
-    for kind, data in (
-        ("parquet", dict(X=folder / "parts", target="label")),
-        ("npy", dict(X=folder / "X.npy", y=folder / "y.npy")),
-    ):
-        for name, options in FROM_FILES.items():
-            yield f"{kind} {name}", GPClassifier(**nest(**{**COMMON, **options})).fit(**data)
+    for name, options in FROM_FILES.items():
+        fitted = GPClassifier(**nest(**{**COMMON, **options})).fit(folder / "parts", target="label")
+        yield f"parquet {name}", fitted
 
 
 def from_memory(checkpoint=None, kill=None):
@@ -83,7 +80,7 @@ def from_memory(checkpoint=None, kill=None):
 def fit_all(files=None, checkpoint=None, kill=None):
     """Log probabilities of the training rows and evidence of each model, by name.
 
-    With a folder, also from the files in it: parts/*.parquet with the labels in `label`, X.npy and y.npy.
+    With a folder, also from the files in it, parts/*.parquet with the labels in `label`.
     """
     X, _ = toy(101, 3, seed=2)
     models = chain(from_memory(checkpoint, kill), from_files(files) if files else ())

@@ -3,6 +3,8 @@
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cavity import CavityError, GPClassifier, GPRegressor
 from cavity.fitting import request
@@ -30,6 +32,10 @@ def with_version(version, work):
         request.__version__ = own
 
 
+def write(path, X):
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y}), path)
+
+
 def differ(folder):
     """The last rank is given something else; all ranks go on after each error. Return what each case raised, by its name."""
     rank = int(os.environ["RANK"])
@@ -38,7 +44,7 @@ def differ(folder):
     holed[0, 0] = np.inf
     weight = np.ones(len(Y))
     weight[30] += odd
-    np.save(folder / f"X{rank}.npy", X + odd), np.save(folder / "y.npy", Y)
+    write(folder / f"{rank}.parquet", X + odd)
     cases = {
         "nothing": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
         "rows": lambda: GPClassifier(**nest(**QUICK)).fit(X + odd, Y[::-1] if odd else Y),
@@ -51,8 +57,8 @@ def differ(folder):
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
         "infinite value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),
-        "file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / f"X{rank}.npy", folder / "y.npy"),
-        "missing file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),
+        "file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / f"{rank}.parquet", target="y"),
+        "missing file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / ("none.parquet" if odd else "0.parquet"), target="y"),
         "batches": lambda: GPClassifier(**nest(**QUICK)).fit([(X + odd, Y)]),
         "nothing again": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
     }  # fmt: skip

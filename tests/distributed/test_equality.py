@@ -48,10 +48,9 @@ def launch(*arguments, restarts=0, fails=False):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Five row groups in two Parquet files, and the same rows as arrays; the ranks' border falls into a row group."""
+    """Five row groups in two Parquet files; the ranks' border falls into a row group."""
     folder = tmp_path_factory.mktemp("files")
     X, y = toy(101, 3, seed=2)
-    np.save(folder / "X.npy", X), np.save(folder / "y.npy", y)
     (folder / "parts").mkdir()
     for i, rows in enumerate((slice(0, 60), slice(60, 101))):
         table = pa.table({"a": X[rows, 0], "label": y[rows], "b": X[rows, 1]})
@@ -77,9 +76,9 @@ def two(files):
 
 
 def test_two_processes_give_the_posterior_of_one(alone, two):
-    """Also where they read their own rows, from Parquet and from .npy."""
+    """Also where they read their own rows from Parquet."""
     names = ["ep", "sep", "tiny", "full", "rep", "vi", "gfitc", "fixed"]
-    names += [f"{kind} {name}" for kind in ("parquet", "npy") for name in ("ep", "sep", "full")]
+    names += [f"parquet {name}" for name in ("ep", "sep", "full")]
     for name in names:
         np.testing.assert_allclose(two[name], alone[name], rtol=1e-8, atol=1e-8, err_msg=name)
 

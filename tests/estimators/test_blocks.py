@@ -44,15 +44,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr("cavity.prediction.blocks.BLOCK_BYTES", 8 * 3 * BLOCK)
 
 
-def npy(folder):
-    np.save(folder / "X.npy", X)
-    return folder / "X.npy"
-
-
-def memory_map(folder):
-    return np.load(npy(folder), mmap_mode="r")
-
-
 def parquet(folder):
     for i, start in enumerate(range(0, N, 90)):
         pq.write_table(table(slice(start, start + 90)), folder / f"{i}.parquet", row_group_size=40)
@@ -68,8 +59,6 @@ def chunks(*columns):
 
 
 SOURCES = {
-    "npy": ("plain", npy),
-    "memory map": ("plain", memory_map),
     "parquet": ("named", parquet),
     "arrow table": ("named", lambda folder: table()),
     "dataset": ("named", dataset),
@@ -110,12 +99,9 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
     plain, named = models["plain"], models["named"]
     found, weighted = (accuracy_score(Y, plain.predict(X), sample_weight=w) for w in (None, W))
     assert plain.score(X, Y) == found and plain.score(X, Y, W) == pytest.approx(weighted, rel=1e-12)
-    np.save(tmp_path / "y.npy", Y)
     folder = tmp_path / "parts"
     folder.mkdir()
     for score in (
-        plain.score(npy(tmp_path), tmp_path / "y.npy"),
-        plain.score(memory_map(tmp_path), Y),
         plain.score(Arrays(X, Y)),
         plain.score(chunks(X, Y)),
         named.score(parquet(folder), target="label"),
@@ -124,7 +110,6 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
     ):
         assert score == pytest.approx(found, rel=1e-12)
     for score in (
-        plain.score(npy(tmp_path), Y, W),
         plain.score(chunks(X, Y, W)),
         named.score(folder, target="label", weight="w"),
     ):

@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 from cavity import GPClassifier, load
 from cavity.cli import reading
-from cavity.distributed.spark import _fit_rank
 from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
 from cavity.options import nest, policy
@@ -73,17 +72,9 @@ def test_near_copies_in_files_without_groups_raise_a_warning(folder):
         GPClassifier(**OPTIONS).fit(table, target="label")
 
 
-def test_groups_reach_the_fits_of_a_cluster(folder):
-    clf = _fit_rank(
-        GPClassifier(**OPTIONS), folder, {"target": "label", "weight": None, "groups": "patient"}, None
-    )
-    assert clf.n_features_in_ == 5 and "groups kept together" in clf.estimate_.how
-
-
-def test_groups_of_memory_maps(tmp_path):
+def test_groups_of_rows_by_number():
     X, y, groups = make_groups(N_GROUPS, 10)
-    np.save(tmp_path / "X.npy", X)
-    check_estimate(fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y, groups=groups), [0, 1])
+    check_estimate(fit(Arrays(X, y, group=groups)), [0, 1])
 
 
 def test_rows_that_are_set_apart_train_nothing(tmp_path):

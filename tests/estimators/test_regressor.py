@@ -84,13 +84,13 @@ def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method)
     [
         (None, "requires y"),
         (Y[:-1], "X has 40 rows and y has 39"),
-        (np.where(np.arange(40) == 3, np.nan, Y), "NaN or infinity in 1 rows"),
+        (np.where(np.arange(40) == 3, np.nan, Y), "y contains NaN"),
         (np.array(["a", "b"] * 20), "use GPClassifier"),
         (Y + 1j, "Complex"),
         (Y.astype(str), "must contain numbers"),
         (np.array(["2026-01-01"] * 40, dtype="M8[D]"), "must contain numbers"),
         (np.c_[Y, Y], r"shape \(40, 2\).*MultiOutputRegressor"),
-        (3.0, r"shape \(\)"),
+        (3.0, "got scalar"),
         (Y * 1e200, "too large"),
     ],
 )
@@ -187,8 +187,6 @@ def files(tmp_path_factory):
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(600, 3))
     y, weight = 1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600), rng.choice([0.5, 1.0, 3.0], 600)
-    np.save(folder / "X.npy", rows)
-    np.save(folder / "y.npy", y)
     columns = {f"x{j}": rows[:, j] for j in range(3)} | {"y": y, "w": weight}
     pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=70)
     return folder, rows, y, weight
@@ -201,10 +199,8 @@ def test_a_source_is_the_table_in_memory(files):
     """The same batches where rows have numbers; the same bound where all rows are seen."""
     folder, rows, y, weight = files
     inner = short("svi", **BATCHES).fit(rows, y)
-    outer = short("svi", **BATCHES).fit(folder / "X.npy", folder / "y.npy")
-    mapped = short("svi", **BATCHES).fit(np.load(folder / "X.npy", mmap_mode="r"), y)
-    for other in (outer, mapped):
-        np.testing.assert_allclose(other.predict(rows), inner.predict(rows), rtol=1e-9)
+    outer = short("svi", **BATCHES).fit(lambda: [(rows, y)])
+    np.testing.assert_allclose(outer.predict(rows), inner.predict(rows), rtol=1e-9)
     inner = short("vi", n_inducing=8).fit(rows, y, sample_weight=weight)
     outer = short("vi", n_inducing=8).fit(folder / "t.parquet", target="y", weight="w")
     assert outer.elbo_ == pytest.approx(inner.elbo_, rel=1e-9)
@@ -217,9 +213,8 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     for method, arguments, named, words in (
         ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='svi' or 'vi'"),
         ("svi", (folder / "t.parquet",), {}, "target= is missing.*one of"),
-        ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
-        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "remove these rows"),
-        ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must contain numbers"),
+        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, r"batch 0\): Input y contains NaN"),
+        ("svi", (lambda: [(rows, y.astype(str))],), {}, "must contain numbers"),
         ("svi", (lambda: [(rows, y[:-1])],), {}, "target per row"),
         ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),
     ):

@@ -40,16 +40,14 @@ def nll(model, X, y):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_file_of_numpy_gives_the_model_of_the_array_to_the_last_bit(method, dtype, tmp_path):
+def test_rows_by_number_give_the_model_of_the_array_to_the_last_bit(method, dtype):
     X, y = draw(1500)
-    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y)
     options = {"method": method, "dtype": dtype}
     memory = fit(X, y, **options)
-    for data in [(tmp_path / "X.npy", y), (str(tmp_path / "X.npy"), tmp_path / "y.npy"), (Arrays(X, y),)]:
-        model = fit(*data, **options)
-        assert np.array_equal(model.predict_proba(X), memory.predict_proba(X))
-        assert model.log_marginal_likelihood_ == memory.log_marginal_likelihood_
-        assert model.classes_.tolist() == ["blue", "green", "red"] and model.n_features_in_ == 3
+    model = fit(Arrays(X, y), **options)
+    assert np.array_equal(model.predict_proba(X), memory.predict_proba(X))
+    assert model.log_marginal_likelihood_ == memory.log_marginal_likelihood_
+    assert model.classes_.tolist() == ["blue", "green", "red"] and model.n_features_in_ == 3
 
 
 def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeypatch):
@@ -62,16 +60,11 @@ def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeyp
     assert sizes == [8 * X.size] and np.array_equal(sent.predict_proba(X), held.predict_proba(X))
 
 
-def test_a_memory_map_is_a_source_and_gives_the_model_of_the_array(tmp_path):
+def test_a_memory_map_is_an_array(tmp_path):
     X, y = draw(100)
-    weight = np.random.default_rng(1).uniform(0.5, 2.0, 100)
     np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for w in (None, weight, weight * (np.arange(100) > 3)):
-        a, b = (fit(rows, y, w, method="ep", effort="fast") for rows in (X, mapped))
-        assert np.allclose(a.predict_proba(X), b.predict_proba(X), rtol=0, atol=1e-10)
-    exact = {"schedule": "inner-exact", "optimizer": "sign", "method": "ep"}
-    assert np.array_equal(fit(X, y, **exact).predict_proba(X), fit(mapped, y, **exact).predict_proba(X))
+    a, b = (fit(rows, y, method="ep") for rows in (X, np.load(tmp_path / "X.npy", mmap_mode="r")))
+    np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
 @pytest.mark.parametrize("rows", [2, 3])

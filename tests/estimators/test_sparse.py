@@ -8,6 +8,7 @@ from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
 from cavity.rows import arrow_tables
 from cavity.rows.batches import source_survey, stream
+from cavity.rows.batches.array_sources import Arrays
 from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
@@ -86,15 +87,13 @@ def test_a_large_sparse_table_is_never_dense_as_a_whole(make, method, few_dense_
     assert 0 < max(few_dense_bytes) <= 800
 
 
-def test_a_large_sparse_table_gives_the_model_of_a_memory_map(tmp_path, few_dense_bytes, monkeypatch):
+def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(few_dense_bytes, monkeypatch):
     X, y, f = draw()
-    np.save(tmp_path / "X.npy", X)
-    maps = np.load(tmp_path / "X.npy", mmap_mode="r")
     monkeypatch.setattr(source_survey, "SAMPLE_BYTES", 8 * 8 * 90)
     options = {"batch_size": 50, **SHORT}
     cases = (classifier(**options), y, "predict_proba"), (regressor("svi", **options), f, "predict")
     for model, target, predict in cases:
-        known = getattr(model.fit(maps, target), predict)(X)
+        known = getattr(model.fit(Arrays(X, target)), predict)(X)
         found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
         assert np.abs(found - known).max() < 1e-9
 

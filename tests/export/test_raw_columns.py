@@ -188,8 +188,3 @@ def test_what_a_graph_cannot_do_is_refused():
     y = make_table()["v1"].to_numpy() > 0
     with pytest.raises(BadOption, match="'label'"):
         export.make_model(GPClassifier(calibration=None, **QUICK).fit(table, y))
-    prepare = Preparation(unseen="error").fit(make_table())
-    clf = GPClassifier(calibration=None, **QUICK).fit(Prepared(prepare.encode(make_table()), prepare), y)
-    with pytest.raises(BadOption, match="unseen"):
-        export.make_model(clf)
-    assert export.make_model(clf, prepared=True).graph.input[0].name == "X"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cavity import BadFile, BadInput
-from cavity.common import object_stores, tensor_files
+from cavity.common import files, tensor_files
 
 OLD = b"old"
 
@@ -59,7 +59,7 @@ def test_a_file_keeps_its_mode(tmp_path, mode):
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
-        object_stores.write_bytes(tmp_path / "m", b"new")
+        files.write_bytes(tmp_path / "m", b"new")
     finally:
         os.umask(before)
     assert (tmp_path / "m").stat().st_mode & 0o7777 == 0o640

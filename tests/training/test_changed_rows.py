@@ -1,15 +1,10 @@
-"""A run notices that its rows are not the ones it began with: between two runs, and in a shrinking file."""
-
-import os
+"""A run notices that its rows are not the ones it began with: between two runs."""
 
 import numpy as np
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor
-from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches.checksums import hash_labels, sum_rows
-from cavity.rows.batches.source import Piece
 from support import toy, without_warnings
 
 QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")
@@ -41,88 +36,6 @@ def test_a_run_does_not_resume_on_other_names_of_classes(tmp_path):
     fit(X, np.array(["a", "b"])[y], checkpoint=tmp_path / "run")
     with pytest.raises(BadFile, match="another run: labels"):
         fit(X, np.array(["a", "c"])[y], checkpoint=tmp_path / "run", resume=True)
-
-
-class After(Callback):
-    """Does something once, after the first epoch."""
-
-    def __init__(self, work):
-        self.work = work
-
-    def epoch(self, run, row):
-        if row["epoch"] == 1:
-            self.work()
-        return False
-
-
-@pytest.mark.parametrize("mapped", ["path", "memory map", "view"])
-@pytest.mark.parametrize("batch_size", [1000, None])
-def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(tmp_path, mapped, batch_size):
-    """B6: SIGBUS."""
-    X, y = toy(20_000, 2)
-    path = tmp_path / "X.npy"
-    np.save(path, X)
-    given = path if mapped == "path" else np.load(path, mmap_mode="r")
-    given = given[:] if mapped == "view" else given
-    change = After(lambda: os.truncate(path, 4096))
-    with pytest.raises(BadInput, match=r"X\.npy was truncated.*4096"):
-        fit(given, y, batch_size=batch_size, n_inducing=2, callbacks=[change])
-
-
-def test_a_deleted_or_replaced_file_stays_mapped(tmp_path):
-    X, y = toy(100, 2)
-    path = tmp_path / "X.npy"
-    np.save(path, X)
-
-    def replace():
-        np.save(tmp_path / "small.npy", X[:3])
-        (tmp_path / "small.npy").replace(path)
-
-    replaced = fit(path, y, callbacks=[After(replace)])
-    np.save(path, X)
-    deleted = fit(path, y, callbacks=[After(path.unlink)])
-    np.testing.assert_array_equal(replaced.predict_proba(X), deleted.predict_proba(X))
-
-
-# ---------------------------------------------------------------- checksums
-def piece(X, y, weight=None, first=0):
-    return Piece(np.arange(first, first + len(X)), X, y, weight)
-
-
-def test_a_checksum_depends_on_every_number_and_on_no_order():
-    rng = np.random.default_rng(0)
-    X, y, weight = rng.integers(3, size=(50, 4)).astype(float), rng.integers(3, size=50), rng.random(50)
-    words = hash_labels([0, 1, 2])
-    whole = piece(X, y, weight)
-    total = sum_rows(whole, words[y])
-    order = rng.permutation(50)
-    assert sum_rows(whole.at(order), words[y[order]]) == total
-    parts = [whole.at(slice(0, 20)), whole.at(slice(20, 50))]
-    assert sum(sum_rows(p, words[p.y]) for p in parts) % 2**64 == total
-    seen = {total}
-    for i in range(50):
-        for change in range(6):
-            X2, y2, w2 = X.copy(), y.copy(), weight.copy()
-            if change < 4:
-                X2[i, change] += 1
-            elif change == 4:
-                y2[i] = (y2[i] + 1) % 3
-            else:
-                w2[i] *= 2
-            seen.add(sum_rows(piece(X2, y2, w2), words[y2]))
-    assert len(seen) == 301
-
-
-@pytest.mark.parametrize("kind", [np.int64, np.float64, bool, str, np.uint8])
-def test_labels_have_one_word_whatever_their_type(kind):
-    values = np.array([1, 0, 1]).astype(kind)
-    np.testing.assert_array_equal(
-        hash_labels(values.tolist()), hash_labels([values[0].item(), *values[1:].tolist()])
-    )
-    if kind is not str:
-        np.testing.assert_array_equal(hash_labels(values.tolist()), hash_labels([1, 0, 1]))
-    else:
-        assert hash_labels(["1"]) != hash_labels([1])
 
 
 # ---------------------------------------------------------------- masked arrays

@@ -36,12 +36,6 @@ def arrays(folder):
     return Arrays(X, Y, W)
 
 
-def npy(folder):
-    for name, value in (("X", X), ("y", Y), ("w", W)):
-        np.save(folder / f"{name}.npy", value)
-    return Arrays(folder / "X.npy", str(folder / "y.npy"), folder / "w.npy")
-
-
 def table(rows=slice(None)):
     columns = {f"x{j}": X[rows, j] for j in range(D)}
     return pa.table({"x0": columns.pop("x0"), "label": Y[rows], "w": W[rows], **columns})
@@ -85,7 +79,7 @@ def iterated(folder):
     )
 
 
-SOURCES = [arrays, npy, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
+SOURCES = [arrays, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
 
 
 @pytest.fixture(params=SOURCES, ids=lambda make: make.__name__)
@@ -175,9 +169,9 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world):
 class Counted(Fragments):
     """Says from which row groups how many rows were decoded."""
 
-    def _tables(self, file, group, size):
-        for batch in super()._tables(file, group, size):
-            self.seen[file.name, group] = self.seen.get((file.name, group), 0) + batch.num_rows
+    def _batches(self, part, size):
+        for batch in super()._batches(part, size):
+            self.seen[part.rows] = self.seen.get(part.rows, 0) + batch.num_rows
             yield batch
 
 
@@ -246,7 +240,7 @@ def test_a_full_disk_is_named_with_what_to_do(monkeypatch):
 
     monkeypatch.setattr(store, "_file", SimpleNamespace(write=write))
     with pytest.raises(BadInput, match=r"No space left.*TMPDIR"):
-        store.add(Piece(np.arange(2), np.ones((2, 1)), np.zeros(2), None), np.zeros(2))
+        store.add(np.ones((2, 3)))
 
 
 # ------------------------------------------------------------------ files
@@ -273,16 +267,16 @@ def rewrite(folder, table):
     "change, word",
     [
         (lambda d: (d / "part-1.parquet").unlink(), "No such file"),
-        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "x1"),
+        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "cannot be read"),
         (
             lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))),
             "cannot be read",
         ),
-        (lambda d: rewrite(d, table(slice(100, 150))), "row group"),
+        (lambda d: rewrite(d, table(slice(100, 150))), "cannot be read"),
         (lambda d: (d / "part-1.parquet").write_text("broken"), "cannot be read"),
     ],
 )
-def test_a_file_that_changes_after_it_was_opened_is_named_with_what_changed(change, word, tmp_path):
+def test_a_file_that_changes_after_it_was_opened_is_named(change, word, tmp_path):
     source = parquet_folder(tmp_path)
     change(tmp_path)
     with pytest.raises(BadInput, match=rf"part-1\.parquet.*{word}"):
@@ -305,8 +299,6 @@ def write(folder, **columns):
         (lambda d: Arrow(write(d, y=[1]), "y"), "no features"),
         (lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"), "'x'.*string"),
         (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x'.*dictionary"),
-        (lambda d: Arrays(d / "no.npy", Y), "no.npy"),
-        (lambda d: Arrays("table.csv", Y), ".npy"),
         (lambda d: Arrays(X, Y[:-1]), "per row"),
         (lambda d: Arrays(X[:, 0], Y), "N, D"),
         (lambda d: Arrays(X.astype(str), Y), "numeric"),
@@ -473,7 +465,7 @@ def spoilt(value, column=1):
         (piece(spoilt(np.nan)), ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"]),
         (piece(spoilt(np.inf, 0)), ["'width'", "1 infinite"]),
         (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["NaN or None in 1 rows", "part-1.parquet"]),
-        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["NaN or infinity in 1 rows"]),
+        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["Input y contains NaN", "part-1.parquet"]),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
         (piece(y=np.array([0, 1])), ["label or target per row"]),
@@ -484,13 +476,3 @@ def test_bad_pieces_are_named(bad, words):
     with pytest.raises(BadInput) as caught:
         survey(Fixed(piece(), bad), 0)
     assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-@pytest.mark.parametrize("header", [b"(", b"{'descr': '<f8", b"\xa3", b"9" * 60])
-def test_a_npy_file_with_a_damaged_header_is_refused(header, tmp_path):
-    """Found by make chaos: numpy tokenises the header as Python, and raised TokenError."""
-    np.save(tmp_path / "X.npy", X)
-    content = (tmp_path / "X.npy").read_bytes()
-    (tmp_path / "X.npy").write_bytes(content[:66] + header + content[66 + len(header) :])
-    with pytest.raises(BadInput, match=r"X\.npy"):
-        Arrays(tmp_path / "X.npy", Y)

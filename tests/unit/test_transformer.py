@@ -27,9 +27,9 @@ Y = COLOUR == "red"
 
 
 def test_it_is_cloned_and_set_like_any_transformer():
-    prepare = Preparation(ignore=["open"], kinds={"size": "category"}, unseen="error")
-    again = clone(prepare).set_params(unseen="ignore")
-    assert again.get_params() == prepare.get_params() | {"unseen": "ignore"}
+    prepare = Preparation(ignore=["open"], kinds={"size": "category"})
+    again = clone(prepare).set_params(ignore=["size"])
+    assert again.get_params() == prepare.get_params() | {"ignore": ["size"]}
     assert not hasattr(clone(Preparation().fit(FRAME)), "columns_")
     with pytest.raises(NotFittedError):
         prepare.transform(FRAME)

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
-from cavity.common.object_stores import is_uri
+from cavity.common.files import is_uri
 from cavity.common.version import __version__
 from cavity.errors import BadInput
 
@@ -141,7 +141,6 @@ def fit(
     device: Device = None,
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
-    strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

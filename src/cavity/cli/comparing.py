@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.cli.evaluating import predict_rows
@@ -10,7 +11,6 @@ from cavity.cli.model_rows import find_column, find_target
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import Mean, compare_log_proba, score_log_proba
 from cavity.common.terms import name_score
 from cavity.common.text_tables import format_grid, format_label
@@ -47,7 +47,7 @@ def compare(
     for path, opened in zip(paths, models, strict=True):
         if opened.classes is None:
             raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-    first, second = (get_name(as_path(path)) for path in paths)
+    first, second = (Path(path).name for path in paths)
     names = paths if first == second else (first, second)
     classes = [[format_label(c) for c in opened.classifier.classes_] for opened in models]
     if set(classes[0]) != set(classes[1]):

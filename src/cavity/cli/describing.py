@@ -7,7 +7,6 @@ from typing import Any
 
 from cavity.cli.terminal import Terminal
 from cavity.common import tensor_files
-from cavity.common.object_stores import as_path, count_bytes
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadFile
 from cavity.saving.fact_list import list_facts
@@ -22,7 +21,7 @@ def describe_model(path: str | Path) -> dict[str, Any]:
         found = read_summary(meta)
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
-    about = {"model": str(path), "bytes": count_bytes(as_path(path))}
+    about = {"model": str(path), "bytes": Path(path).stat().st_size}
     return about | found | {"training": meta.get("notes") or {}}
 
 

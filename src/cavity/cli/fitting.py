@@ -17,7 +17,6 @@ from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
-from cavity.common.object_stores import as_path, count_bytes
 from cavity.common.progress import forward_stages
 from cavity.common.text_tables import format_label, list_names
 from cavity.common.version import __version__
@@ -57,7 +56,7 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     checkpoint = settings.arguments.get("checkpoint")
     if checkpoint is not None:
         check_out(checkpoint, data, settings.validation, flag="--checkpoint", example="run.ckpt")
-        if as_path(checkpoint) == settings.out:
+        if Path(checkpoint) == settings.out:
             raise BadOption(f"--checkpoint {checkpoint} is also --out: choose another name.")
     # before the table is read: it refuses wrong options
     model = make_model(settings, terminal, settings.regression)
@@ -165,7 +164,7 @@ def _report(
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
-    size = count_bytes(settings.out) if terminal.rank == 0 else 0
+    size = settings.out.stat().st_size if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
     last = model.history_[-1] if model.history_ else {}
     held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""

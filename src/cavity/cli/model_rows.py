@@ -15,9 +15,10 @@ from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_label, list_names
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, copy_columns, get_column, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.target_labels import convert_labels, read_targets
+from cavity.rows.columns.target_labels import convert_labels
 from cavity.rows.files.arrow_source import read_group
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
@@ -132,16 +133,14 @@ def read_model_rows(
     if not total:
         lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
         raise BadInput(f"{file.path} has no rows{lacking}.")
-    report_notes(notes, terminal, file, unlabelled)
+    report_notes(notes, terminal, unlabelled)
 
 
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
     """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
     kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
-    types = file.types(prepare.inputs)
     for part in read_model_rows(model, file, target, None, Counter(), terminal):
-        cells = import_pyarrow().table(copy_columns(part.cells, prepare.inputs, types))
-        kept.add(cells, part.y, part.numbers)
+        kept.add(part.cells.select(prepare.inputs), part.y, part.numbers)
     cells, y, numbers = kept.columns
     labels = None if target is None else y if model.classes is None else model.classes[y]
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
@@ -150,11 +149,10 @@ def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal
 def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -> Sample:
     """Read rows by their numbers in the file, from 1; `must`: the file has to have them all."""
     prepare = model.choose_preparation(file, model.target)
-    parts, found, types = [], list[int](), file.types(prepare.inputs)
+    parts, found = [], list[int]()
     for chunk in file.chunks(list(prepare.inputs)):
         here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
-        cells = chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1)
-        parts.append(import_pyarrow().table(copy_columns(cells, prepare.inputs, types)))
+        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
         found += here
         if len(found) == len(numbers):
             break
@@ -172,14 +170,12 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        trained = model.prepare.target_ if model.prepare else None
-        style = trained.style if trained else None
-        value, lacks = read_targets(cells, target, chunk.first, strict=False, style=style)
+        value, lacks = to_numbers(cells, target, chunk.first)
         return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}
     y = np.full(len(cells), -1)
-    for row, label in enumerate(convert_labels(cells, target, chunk.first, strict=False).to_pylist()):
+    for row, label in enumerate(convert_labels(cells, target).to_pylist()):
         if label is None:
             continue
         place = places.get(label, other.get(_normalise_label(label)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePath
 
-from cavity.common.object_stores import as_path, check_bucket
+from cavity.common.files import is_uri
 from cavity.errors import BadInput, BadOption
 from cavity.rows.files.arrow_source import FORMATS
 from cavity.rows.files.table_files import FILE_KINDS
@@ -20,22 +20,19 @@ def check_out(
 
     `example` is a file name that the message may suggest.
     """
-    path = as_path(out)
-    if isinstance(path, str):
-        check_bucket(path)
-    elif path.is_dir():
+    path = Path(out)
+    if is_uri(out):
+        raise BadOption(f"{flag} {out}: only rows may be in a store: name a file, and copy it there.")
+    if path.is_dir():
         raise BadOption(f"{flag} {path} is a folder: name a file, such as {path / example}.")
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise BadOption(f"{flag} {path}: the folder {str(path.parent)!r} does not exist.")
-    elif not os.access(path.parent, os.W_OK):
+    if not os.access(path.parent, os.W_OK):
         raise BadInput(f"{flag} {path}: the folder is not writable.")
     wanted, found = (PurePath(str(name)).suffix.lower() for name in (example, out))
-    for given in (as_path(name) for name in inputs if name is not None):
-        if isinstance(path, str) or isinstance(given, str):
-            replaces, inside = path == given, False
-        else:
-            inside = given.resolve() in path.resolve().parents
-            replaces = path.exists() and given.exists() and (inside or path.samefile(given))
+    for given in (Path(name) for name in inputs if name is not None):
+        inside = given.resolve() in path.resolve().parents
+        replaces = path.exists() and given.exists() and (inside or path.samefile(given))
         if replaces:
             raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
         if inside and found in FORMATS:

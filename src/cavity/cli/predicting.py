@@ -13,9 +13,9 @@ from typing import Any
 from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.object_stores import as_path, get_name, replacing
+from cavity.common.files import replacing
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, copy_columns, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.encoder import note_new_columns, suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
@@ -43,13 +43,13 @@ def predict(
     if absent is not None:
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
-    rows, arrow, types = 0, import_pyarrow(), file.types(keep)
+    rows, arrow = 0, import_pyarrow()
     with open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
             found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
-            kept = copy_columns(chunk.table, keep, types)
+            kept = {name: get_column(chunk.table, name) for name in keep}
             for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"
@@ -59,7 +59,7 @@ def predict(
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
     note_new_columns(prepare, file.names, rows, notes)
-    report_notes(notes, terminal, file)
+    report_notes(notes, terminal)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
@@ -69,10 +69,8 @@ def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iter
     return terminal.show_progress(file.chunks(list(dict.fromkeys(columns))), "rows")
 
 
-def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
-    """Print how the file was read, and which cells differ from the training rows."""
-    for remark in file.notes:
-        terminal.note(remark)
+def report_notes(notes: Counter[str], terminal: Terminal, unlabelled: int = 0) -> None:
+    """Print which cells differ from the training rows."""
     if unlabelled:
         terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():
@@ -82,7 +80,7 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 @contextmanager
 def open_writer(out: str | None) -> Iterator[Any]:
     """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
-    suffix = ".csv" if out is None else PurePath(get_name(as_path(out))).suffix.lower()
+    suffix = ".csv" if out is None else PurePath(out).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
     writers: list[Any] = []
@@ -101,7 +99,7 @@ def open_writer(out: str | None) -> Iterator[Any]:
             ) from error
 
     try:
-        with nullcontext() if out is None else replacing(as_path(out)) as part:
+        with nullcontext() if out is None else replacing(out) as part:
             yield write
             for writer in writers:
                 writer.close()

@@ -9,7 +9,6 @@ from cavity.cli.model_rows import Sample, check_column, find_column, sample_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.object_stores import as_path, get_name
 from cavity.rows.files.table_files import open_table
 
 
@@ -35,7 +34,7 @@ def report(
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
         about = {"row_numbers": found.numbers, "training_rows": seen, "note": note}
-        title = f"Report on {get_name(as_path(model))}"
+        title = f"Report on {Path(model).name}"
         write_report(opened.classifier, out, found.X, found.y, title=title, **about)
     shown = min(rows, found.total)
     if shown < found.total:
@@ -48,10 +47,7 @@ def report(
 def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bool:
     """Return whether the model was trained on this file, and print a note if so."""
     trained = getattr(model.classifier, "notes_", {}).get("data")
-    ours, theirs = as_path(data), as_path(str(trained))
-    seen = ours == theirs
-    if isinstance(ours, Path) and isinstance(theirs, Path):
-        seen = bool(trained) and ours.resolve() == theirs.resolve()
+    seen = trained is not None and Path(data).resolve() == Path(trained).resolve()
     if seen:
         terminal.note("these are the rows that the model was trained on, so its scores are too good")
     return seen

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
 
 NO_GROUPS = "--group is for classification: leave it out."
@@ -18,14 +17,12 @@ class Settings(NamedTuple):
     """All settings of a fit except the data."""
 
     target: str
-    out: Location
+    out: Path
     weight: str | None
     group: str | None  # column of labels of rows that stay together
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
-    unseen: str
-    strict: bool  # refuse cells that may be errors
-    validation: Location | None
+    validation: str | None
     time_limit: float | None  # seconds of the whole fit
     seed: int
     regression: bool  # predict a number, whatever the values suggest
@@ -47,13 +44,12 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
     from cavity.options.value_checks import read_limit
 
-    name = get_name(as_path(data)).partition(".")[0] or "model"
+    name = PurePath(data).name.partition(".")[0] or "model"
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise BadOption(f"seed = {seed!r} must be a whole number from 0 to {2**32 - 1}.")
-    for switch in ("strict", "regression"):
-        if not isinstance(values.setdefault(switch, False), bool):
-            raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
+    if not isinstance(values.setdefault("regression", False), bool):
+        raise BadOption(f"regression = {values['regression']!r} must be true or false.")
     for role in ("weight", "group"):
         if values.get(role) == values["target"]:
             raise BadOption(f"{role} = {values[role]!r} is the target: name another column.")
@@ -64,14 +60,12 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
     return Settings(
         target=_check_text("target", values["target"]),
-        out=as_path(_check_text("out", values.get("out") or f"{name}.cavity")),
+        out=Path(_check_text("out", values.get("out") or f"{name}.cavity")),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         group=None if values.get("group") is None else _check_text("group", values["group"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=columns,
-        unseen=values.get("unseen", "ignore"),
-        strict=values["strict"],
-        validation=None if validation is None else as_path(_check_text("validation", validation)),
+        validation=None if validation is None else _check_text("validation", validation),
         time_limit=read_limit(values.get("time_limit")),
         seed=seed,
         regression=values["regression"],

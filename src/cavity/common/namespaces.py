@@ -9,7 +9,6 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
     max, sum          over the last axis, which stays; max_over another one
-    count             how many Booleans of the last axis are true; the axis stays
     logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
                       (onnxruntime sums no rows over axes counted from the end wrongly)
     log_softmax       x − log Σ exp x over the last axis
@@ -17,7 +16,6 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     sort              along the last axis
     flatten           [n a b] → [n ab], in torch and NumPy also of more axes
     constant          numbers as an array like another
-    as_index          the nearest integers
     column_sum        Σ_m x_cmn, [C M n] → [C n]
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
     add_products_     offset + u·v; may overwrite the offset
@@ -248,10 +246,6 @@ def _sort_in_graph(x: Value) -> Value:
     return x.graph.op("TopK", x, count, axis=-1, largest=0, sorted=1)
 
 
-def _cast(x: Value, to: str) -> Value:
-    return x.graph.op("Cast", x, to=getattr(x.graph.onnx.TensorProto, to))
-
-
 def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: Any) -> Callable[..., Any]:
     """Return the function that adds a node to the graph of its arguments; with NumPy arrays alone it computes the value."""
 
@@ -299,7 +293,6 @@ NUMPY: Any = SimpleNamespace(
     join=np.concatenate,
     find=np.flatnonzero,
     arange=lambda n, like: np.arange(n, dtype=np.float64),
-    count=lambda x: x.sum(-1, keepdims=True),
     logsumexp=_logsumexp,
     log_softmax=_log_softmax,
     concat=lambda parts: np.concatenate(parts, -1),
@@ -307,7 +300,6 @@ NUMPY: Any = SimpleNamespace(
     sort=np.sort,
     flatten=lambda x: x.reshape(*x.shape[:-2], -1),
     constant=lambda values, like: np.array(values),
-    as_index=lambda x: np.rint(x).astype(np.int64),
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,
     add_products_=_add_products,
@@ -336,7 +328,6 @@ GRAPH: Any = SimpleNamespace(
     max=lambda x: x.max(-1, keepdims=True),
     max_over=lambda x, axis: x.max(axis, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True),
-    count=lambda x: _cast(x, "DOUBLE").sum(-1, keepdims=True),
     logsumexp=lambda x, axis: x.exp().sum(axis).at_least(TINY).log(),
     log_softmax=_node("LogSoftmax", axis=-1),
     concat=_join,
@@ -344,7 +335,6 @@ GRAPH: Any = SimpleNamespace(
     sort=_sort_in_graph,
     flatten=_node("Flatten", axis=1),
     constant=lambda values, like: np.array(values),
-    as_index=lambda x: _cast(x.graph.op("Round", x), "INT64"),
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,
     add_products_=lambda offset, points, V: offset + points @ V.T,

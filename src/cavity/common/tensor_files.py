@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cavity.common import object_stores
-from cavity.common.object_stores import is_uri
+from cavity.common import files
 from cavity.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         data = save(arrays, metadata={_KEY: head, _DIGEST: digest(arrays, head)})
     except (BadFile, SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
-    object_stores.write_bytes(path, data)
+    files.write_bytes(path, data)
 
 
 def digest(arrays: dict[str, Any], head: str) -> str:
@@ -146,21 +144,15 @@ def _open(path: str | Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with ExitStack() as stack:
-            name = str(path)
-            if is_uri(path):
-                copy = stack.enter_context(tempfile.NamedTemporaryFile())
-                object_stores.download(name, copy)
-                copy.flush()
-                name = copy.name
-            elif not Path(path).is_file():
-                raise BadFile(f"{path} is not a file, and cannot be read.")
-            with Path(name).open("rb") as raw:
-                length = int.from_bytes(raw.read(8), "little")
-                if length <= Path(name).stat().st_size:
-                    _check_length(length)
-                    _check_length(length, raw.read(length).count(b","))
-            yield stack.enter_context(safe_open(name, framework="np"))
+        if not Path(path).is_file():
+            raise BadFile(f"{path} is not a file, and cannot be read.")
+        with Path(path).open("rb") as raw:
+            length = int.from_bytes(raw.read(8), "little")
+            if length <= Path(path).stat().st_size:
+                _check_length(length)
+                _check_length(length, raw.read(length).count(b","))
+        with safe_open(path, framework="np") as file:
+            yield file
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     except (SafetensorError, *DAMAGE) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Union
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:  # they load torch
 # ruff: noqa: UP007  names in quotes have no operator |
 
 Rows: TypeAlias = object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
-Column: TypeAlias = ArrayLike | os.PathLike[str]  # labels, targets or weights, one per row; or a .npy file
+Column: TypeAlias = ArrayLike  # labels, targets or weights, one per row
 EvalSet: TypeAlias = tuple[Rows, Column] | Sequence[tuple[Rows, Column]]
 Seed: TypeAlias = int | np.random.RandomState | None
 Device: TypeAlias = Union[str, "torch.device"]

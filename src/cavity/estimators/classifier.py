@@ -186,8 +186,8 @@ class GPClassifier(ClassifierMixin, Judges):
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, dates, texts and missing cells: `preparation_` makes features of
-            them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: a .npy file
-            or `numpy.memmap`; with `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
+            them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: with
+            `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
             object with `__arrow_c_stream__`; batches (X, y) or (X, y, weight) from a callable, or an iterable of them.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.

@@ -66,7 +66,7 @@ class RawRows(NamedTuple):
             return np.asarray(values, dtype=np.float64)[:, None]
         kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
         cells = arrow.array(values, type=kind, from_pandas=True)
-        return column.encode(cells, EncodingContext(0, "ignore", Counter()))
+        return column.encode(cells, EncodingContext(0, Counter()))
 
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common import object_stores
+from cavity.common.files import write_bytes
 from cavity.common.namespaces import GRAPH, TINY
 from cavity.common.onnx_graph import (
     IR_VERSION,
@@ -82,7 +82,7 @@ def onnx(
     'iris.onnx'
     """
     data = make_model(clf, dtype, prepared, novelty).SerializeToString()
-    object_stores.write_bytes(path, data)
+    write_bytes(path, data)
     return Path(path)
 
 

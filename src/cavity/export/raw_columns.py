@@ -32,11 +32,6 @@ def add_raw_columns(
     graph: Graph, prepare: ColumnEncoder, number_type: int, outputs: tuple[str, ...]
 ) -> RawColumns:
     """Add inputs (n, 1) for the raw columns, and the nodes that prepare them."""
-    if prepare.unseen == "error":
-        raise BadOption(
-            "unseen='error' asks for an error at new categories, which an ONNX graph cannot raise: use prepared=True, and prepare "
-            "the rows with the model's preparation_."
-        )
     taken = next((name for name in prepare.inputs if name in outputs), None)
     if taken is not None:
         raise BadOption(f"column {taken!r} has the name of an output: rename it, or use prepared=True.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.common.object_stores import Location, check_bucket
 from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
@@ -18,7 +19,6 @@ from cavity.options import Config
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows import splitting
-from cavity.rows.batches.checksums import hash_labels
 from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, find_newest_checkpoint, name_rank_file, read_seed
@@ -29,7 +29,7 @@ MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")
 ADVICE = "give one pair, eval_set=(X_val, y_val)."
 
 
-def find_checkpoint(config: Config, reduce: Local) -> Location | None:
+def find_checkpoint(config: Config, reduce: Local) -> Path | None:
     """Return the file to continue from: the newest that every rank has."""
     if not config.resume or config.checkpoint is None:
         return None
@@ -66,7 +66,7 @@ def describe_run(
         "classes": table.n_classes,
         "data": digest(*table.sample()),
         "content": table.content(),
-        "labels": None if classes is None else digest(hash_labels(classes.tolist())),
+        "labels": None if classes is None else hashlib.sha256(repr(classes.tolist()).encode()).hexdigest(),
         "method": config.method.label,
         "n_inducing": n_inducing,
         "seed": seed,
@@ -91,14 +91,8 @@ def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tupl
     return tuple(found)
 
 
-def _check_folder(path: Location) -> None:
+def _check_folder(path: Path) -> None:
     """Refuse a checkpoint that could never be written. Later failures only warn."""
-    if isinstance(path, str):
-        try:
-            check_bucket(path)
-        except BadInput as error:
-            raise BadOption(f"checkpoint={error}") from error
-        return
     if not os.path.isdir(path.parent) or os.path.isdir(path):
         what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
         raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
-from cavity.common.object_stores import Location
 from cavity.errors import BadOption
 from cavity.kernels.inducing import CANDIDATES
 from cavity.options import value_checks as checks
@@ -46,7 +46,7 @@ class Config:
     random_state: Any = field(metadata=AS_GIVEN)
     warm_start: bool = field(metadata=taken(bool))
     callbacks: tuple[Callback, ...] = field(metadata=taken(checks.read_callbacks))
-    checkpoint: Location | None = field(metadata=taken(checks.read_path))
+    checkpoint: Path | None = field(metadata=taken(checks.read_path))
     checkpoint_every: float = field(metadata=checked(number, 0.0, strict=False))
     resume: bool = field(metadata=taken(bool))
     verbose: int = field(metadata=taken(checks.read_verbose))

@@ -41,7 +41,7 @@ class Method(Parameters):
     task: ClassVar[str] = "classification"  # or "regression"
 
     needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
-    in_memory: ClassVar[bool] = False  # rows must be an array: no source, no memory map
+    in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     needs_noise: ClassVar[bool] = False  # noise must be positive
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own

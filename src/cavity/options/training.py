@@ -57,7 +57,7 @@ class Training(Parameters):
     dtype : {"float64", "float32"}
         Type of rows and projections; factorisations are in float64.
     checkpoint : None or path
-        File, or URI of an object store, that the run is written to every `checkpoint_every` seconds and at the end of training.
+        File that the run is written to every `checkpoint_every` seconds and at the end of training.
     checkpoint_every : float
         Seconds between checkpoints.
     resume : bool

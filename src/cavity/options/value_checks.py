@@ -6,11 +6,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cavity.common.object_stores import Location, as_path
+from cavity.common.files import is_uri
 from cavity.errors import BadOption
 
 if TYPE_CHECKING:
@@ -180,12 +181,14 @@ def read_verbose(value: Any) -> int:
     return int(bool(value)) if value is None or isinstance(value, bool) else whole("verbose", value, 0)
 
 
-def read_path(value: Any) -> Location | None:
+def read_path(value: Any) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
         raise BadOption(f"checkpoint={value!r} is not a path: use a text or a pathlib.Path.")
-    return as_path(os.fspath(value))
+    if is_uri(value):
+        raise BadOption(f"checkpoint={value!r} is a URI: name a file, in a folder that all ranks share.")
+    return Path(value)
 
 
 def read_batch_size(value: Any) -> int | str | None:

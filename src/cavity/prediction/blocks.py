@@ -14,7 +14,7 @@ from cavity.prediction.model import FittedModel, as_array
 from cavity.prediction.predict import predict_labels, rows_per_block
 from cavity.rows import sources
 from cavity.rows.arrow_tables import is_sparse
-from cavity.rows.batches.array_sources import Arrays, Batches, open_array
+from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
@@ -123,9 +123,8 @@ def _notes(source: Source) -> Counter[str]:
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
     """Return the source that X names, with or without labels; None for a table in memory."""
     path = sources.path_of(X)
-    if path.endswith(".npy") or sources.is_map(X) or (is_sparse(X) and features.preparation is None):
-        table = open_array(X, "X")
-        return Arrays(table, np.broadcast_to(0, table.shape[:1]))
+    if is_sparse(X) and features.preparation is None:
+        return Arrays(X, np.broadcast_to(0, X.shape[:1]))
     if hasattr(type(X), "pieces"):
         return X
     if path or sources.is_table(X):

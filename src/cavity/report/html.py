@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common import object_stores
+from cavity.common.files import write_bytes
 from cavity.common.lazy import resolve
 from cavity.errors import BadInput
 from cavity.report import sections
@@ -84,7 +84,7 @@ def write_report(
         rows=sections.list_rows(found, row_numbers),
         **_describe(found),
     )
-    object_stores.write_bytes(path, page.encode())
+    write_bytes(path, page.encode())
     return Path(path)
 
 

@@ -10,10 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput, missing_extra
 from cavity.rows.foreign_arrays import to_host
@@ -81,37 +80,33 @@ def list_names(X: Any) -> list[Any]:
     return list(X.column_names if is_arrow(X) else getattr(X, "columns", ()))
 
 
+def is_numeric(X: Any) -> bool:
+    """Return whether all columns of a frame have a type of numbers; an array is left to scikit-learn unless it holds dates."""
+    if not is_frame(X):
+        return getattr(getattr(X, "dtype", None), "kind", "") not in tuple("mM")
+    if is_arrow(X):
+        return all(classify_type(field.type) == "number" for field in X.schema)
+    return len(X.columns) > 0 and all(_is_number_type(X[name].dtype) for name in X.columns)
+
+
+def _is_number_type(dtype: Any) -> bool:
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric() or str(dtype) == "Boolean")
+    return dtype.kind in "biuf"
+
+
 def refuse_foreign(X: Any) -> None:
-    """Refuse tables that must be converted, two columns of one name, and complex numbers."""
+    """Refuse tables that must be converted, and two columns of one name."""
     if type(X).__name__ == "LazyFrame":
         raise BadInput("X is a LazyFrame, whose rows are not computed yet: give X.collect().")
     if getattr(getattr(X, "dtype", None), "names", None) or (
         isinstance(X, list) and X and isinstance(X[0], dict)
     ):
         raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
-    if isinstance(X, np.ndarray):
-        if X.dtype.kind == "c":
-            refuse_complex(int(np.atleast_2d(X).imag.any(0).argmax()))
-        return
-    names = list_names(X)
-    twice = next((name for name, count in Counter(names).items() if name != "" and count > 1), None)
+    names = Counter(list_names(X))
+    twice = next((name for name, count in names.items() if name != "" and count > 1), None)
     if twice is not None:
         raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
-    for name in () if is_arrow(X) else names:
-        if getattr(getattr(X[name], "dtype", None), "kind", "") == "c":
-            refuse_complex(name)
-
-
-def _refuse_long(column: str) -> NoReturn:
-    raise BadInput(
-        f"{column} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
-    ) from None
-
-
-def refuse_complex(name: Any) -> NoReturn:
-    raise BadInput(
-        f"Complex data not supported: column {name!r} has complex numbers; give their real and imaginary parts as two columns."
-    )
 
 
 def is_sparse(X: Any) -> bool:
@@ -132,10 +127,7 @@ def refuse_many_columns(X: Any) -> None:
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells.
-
-    A frame of pandas is returned with dense columns, and with None in place of NA among objects.
-    """
+    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells."""
     if is_stream(X):
         return read_stream(X)
     if type(X).__module__.partition(".")[0] == "pandas" and is_frame(X):
@@ -152,17 +144,15 @@ def to_dense(X: Any) -> Any:
 
 
 def _to_plain_frame(frame: Any) -> Any:
-    changed = {}
-    for j, dtype in enumerate(frame.dtypes):
-        if hasattr(dtype, "subtype") and str(dtype).startswith("Sparse"):
-            changed[j] = frame.iloc[:, j].sparse.to_dense()
-        elif str(dtype) == "object" and (lacks := frame.iloc[:, j].isna()).any():
-            changed[j] = frame.iloc[:, j].where(~lacks, None)
-    if changed:
-        frame = frame.copy(deep=False)
-        for j, column in changed.items():
-            frame.isetitem(j, column)
-    return frame
+    """Return a frame of pandas with dense columns; intervals are texts, and periods dates."""
+    changed: dict[Any, Any] = {}
+    for name, dtype in frame.dtypes.items():
+        kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
+        if kind.startswith("Sparse"):
+            changed[name] = dtype.subtype
+        elif kind.startswith(("interval", "period")):
+            changed[name] = str if kind.startswith("interval") else "datetime64[ns]"
+    return frame.astype(changed) if changed else frame
 
 
 def import_pyarrow(part: str = "") -> Any:
@@ -190,12 +180,6 @@ def get_column(table: Any, name: str) -> Any:
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
-def copy_columns(table: Any, names: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
-    """Return columns with the types that they have in common over all files of a folder, if these may differ."""
-    found = {name: get_column(table, name) for name in names}
-    return {name: column.cast(types.get(name, column.type)) for name, column in found.items()}
-
-
 def classify_type(kind: Any) -> str:
     """Classify an Arrow type as number, text, date, duration, nothing or other."""
     types = import_pyarrow().types
@@ -216,33 +200,19 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     if isinstance(data, Chunk):
         return data
     arrow, data = import_pyarrow(), to_dense(data)
-    if not is_frame(data) and (isinstance(data, list | tuple) or hasattr(data, "__array__")):
-        data = data if isinstance(data, np.ndarray) else to_object_array(data)
+    refuse_foreign(data)
     try:
-        if isinstance(data, arrow.RecordBatch):
-            data = arrow.Table.from_batches([data])
-        refuse_foreign(data)
-        if isinstance(data, np.ndarray):
-            data = _by_name(data, names)
-        if type(data).__module__.partition(".")[0] == "pandas":
-            data = _from_pandas(data)
-        table = data if isinstance(data, arrow.Table) else arrow.table(data)
-    except OverflowError:
-        _refuse_long("a cell")
+        if isinstance(data, list | tuple) or (hasattr(data, "__array__") and not is_frame(data)):
+            data = _by_name(np.asarray(data, dtype=object), names)
+        elif type(data).__module__.partition(".")[0] == "pandas":
+            data = {str(name): _to_column(data[name], name) for name in data.columns}
+        return Chunk(arrow.table(data), 0, "")
     except BadInput:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(
             f"the data are not a table with named columns ({error!s:.200}): give a data frame or a pyarrow table."
         ) from error
-    return Chunk(table, 0, "")
-
-
-def to_object_array(X: Any) -> NDArray[Any]:
-    try:
-        return np.array(X, dtype=object)
-    except ValueError:  # ragged: scikit-learn's message is about that
-        return np.empty(0)
 
 
 def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -259,36 +229,19 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
 
-def _from_pandas(frame: Any) -> Any:
-    """Convert a pandas frame; a column of objects of several types or of intervals becomes text, one of periods dates."""
+def _to_column(values: Any, name: Any) -> Any:
+    """Return a column as an array of Arrow: as texts if its cells are objects of several types, or of one that Arrow lacks."""
     arrow = import_pyarrow()
     try:
-        if not any(map(_is_spanned, frame.dtypes)):
-            return arrow.Table.from_pandas(frame, preserve_index=False)
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
-        if not frame.columns.is_unique:
-            raise
-    columns = {str(name): frame[name] for name in frame.columns}
-    for name, column in columns.items():
-        if str(column.dtype).startswith("period"):
-            columns[name] = column.dt.to_timestamp()
-    return arrow.table({name: _to_column(column, name) for name, column in columns.items()})
-
-
-def _is_spanned(dtype: Any) -> bool:
-    """Return whether cells of this dtype of pandas are intervals or periods, perhaps as categories."""
-    kind = getattr(getattr(dtype, "categories", None), "dtype", dtype)
-    return str(kind).startswith(("interval", "period"))
-
-
-def _to_column(values: Any, name: str) -> Any:
-    arrow = import_pyarrow()
-    try:
-        if not _is_spanned(getattr(values, "dtype", None)):
-            return arrow.array(values, from_pandas=True)
+        return arrow.array(values, from_pandas=True)
     except OverflowError:
-        _refuse_long(f"column {name!r}")
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+        raise BadInput(
+            f"column {name!r} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
+        ) from None
+    except arrow.ArrowException:
         if any(isinstance(v, complex | np.complexfloating) for v in values):
-            refuse_complex(name)
+            raise BadInput(
+                f"Complex data not supported: column {name!r} has complex numbers; give their real and imaginary parts as two "
+                "columns."
+            ) from None
     return arrow.array([None if is_missing(v) else str(v) for v in values])

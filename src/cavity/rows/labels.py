@@ -30,10 +30,13 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     y = column_or_1d(to_array(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
+    missing = sum(map(is_missing, y)) if y.dtype.kind == "O" else 0
+    if missing:
+        raise BadInput(
+            f"y contains NaN or None in {missing} rows: drop them, or give them a class of their own."
+        )
     if y.dtype.kind == "O":
-        _refuse_odd_labels(y)
-    elif y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise BadInput(f"y contains NaN or infinity in {int((~np.isfinite(y)).sum())} rows: drop these rows.")
+        sort_labels(set(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of many classes: `fit` says so in its own words
         check_classification_targets(y)
@@ -47,27 +50,14 @@ def to_array(y: Any) -> Any:
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
-def _refuse_odd_labels(y: NDArray[Any]) -> None:
-    missing = sum(map(is_missing, y))
-    if missing:
-        raise BadInput(
-            f"y contains NaN or None in {missing} rows: drop them, or give them a class of their own."
-        )
+def sort_labels(labels: Iterable[Any]) -> list[Any]:
+    """Return labels in order. Raises BadInput for labels of several types."""
     try:
-        np.unique(y)
+        return sorted(labels)
     except TypeError:
-        raise mixed_error(y) from None
-    if len(y) and not isinstance(y[0], str):
-        raise BadInput(
-            f"Unknown label type: {type(y[0]).__name__}. Give text, truth values or whole numbers of at most 64 bits, for example "
-            "y.astype(str)."
-        )
-
-
-def mixed_error(labels: Iterable[Any]) -> BadInput:
-    kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
-    said = f"y mixes labels that cannot be ordered ({kinds})"
-    return BadInput(f"{said}: give labels of one type, for example y.astype(str).")
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        said = f"y mixes labels that cannot be ordered ({kinds})"
+        raise BadInput(f"{said}: give labels of one type, for example y.astype(str).") from None
 
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
@@ -80,7 +70,7 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     negative = int((weight < 0).sum())
     if negative:
         raise BadInput(f"sample_weight has {negative} negative values; a row of weight w stands for w rows.")
-    if not (weight > 0).any():
+    if not weight.any():
         raise BadInput("every sample_weight is zero: there is nothing to learn from.")
     refuse_heavy_rows(weight, "sample_weight")
     return weight
@@ -182,36 +172,22 @@ def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDAr
 @as_bad_input()
 def check_targets(y: Any, n_rows: int) -> Array:
     """Return y as a one-dimensional array of finite numbers, one per row."""
-    from sklearn.utils.validation import column_or_1d
+    from sklearn.utils.validation import check_array, column_or_1d
 
     if y is None:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
-        raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(to_array(y))
-    if y.ndim != 1 and y.shape != (n_rows, 1):
+    y = to_array(y)
+    if np.asarray(y).dtype.kind in "USmM":
         raise BadInput(
-            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
-            "one model each, for example with sklearn.multioutput.MultiOutputRegressor."
+            f"y must contain numbers, and its type is {np.asarray(y).dtype}: for class labels use GPClassifier, or convert y first."
         )
-    y = column_or_1d(y, warn=True)
-    if len(y) != n_rows:
-        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target per row.")
-    return read_numbers(y)
-
-
-def read_numbers(y: NDArray[Any], where: str = "") -> Array:
-    """Return targets as finite float64. `where` begins a message about rows of a source."""
-    try:
-        values = np.asarray(y, dtype=np.float64)
-        if y.dtype.kind in "USmM" or any(isinstance(v, str) for v in y[:1].tolist()):
-            raise TypeError
-    except (TypeError, ValueError):
-        odd = next(v for v in y.tolist() if not isinstance(v, int | float))
+    values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    if values.ndim > 1 and values.shape[1] > 1:
         raise BadInput(
-            f"{where}y must contain numbers, and {odd!r} is not one: for class labels use GPClassifier, or convert y first."
-        ) from None
-    bad = int((~np.isfinite(values)).sum())
-    if bad:
-        raise BadInput(f"{where}y contains NaN or infinity in {bad} rows: remove these rows.")
-    return values
+            f"y should be a 1d array, got an array of shape {values.shape} instead: for several targets fit one model each, for "
+            "example with sklearn.multioutput.MultiOutputRegressor."
+        )
+    values = column_or_1d(values, warn=True)
+    if len(values) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(values)}: give one target per row.")
+    return np.asarray(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,6 @@ import numpy as np
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import is_arrow, is_large, is_sparse, is_stream
 from cavity.rows.batches.array_sources import Arrays, Batches
-from cavity.rows.batches.checksums import hash_labels, sum_rows
 from cavity.rows.batches.source import Source, shard_range
 from cavity.rows.batches.source_survey import TRAINS, Apart, Summary, Survey, survey
 from cavity.rows.batches.stored_rows import StoredRows
@@ -42,12 +42,10 @@ def find_source(
     X, y, sample_weight, target, weight, _, _, groups = raw
     path = path_of(X)
     files = path != "" or is_table(X)
-    arrays = path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table)
     batches = y is None and not files and is_batches(X)
-    if arrays:
-        _refuse("this source", target=target, weight=weight)
-        labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
-        return Arrays(X, labels, sample_weight, groups)
+    if is_sparse(X) and is_large(X) and not reads_whole_table and _are_positive(sample_weight):
+        _refuse("a sparse table", target=target, weight=weight)
+        return Arrays(X, check(y, X.shape[0]), sample_weight, groups)
     if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight, groups=groups)
         source: Source = X
@@ -71,16 +69,8 @@ def is_table(X: Any) -> bool:
     return is_arrow(X) or is_stream(X)
 
 
-def is_map(X: Any) -> bool:
-    """Return whether X is a memory map with rows and columns of numbers."""
-    return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
-
-
-def _is_readable(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
-    """Return whether X is a memory map or a large sparse table that can be read in pieces, which takes positive weights."""
-    if not (is_map(X) or (is_sparse(X) and is_large(X))) or reads_whole_table:
-        return False
-    return sample_weight is None or bool((np.asarray(sample_weight) > 0).all())
+def _are_positive(weight: Any) -> bool:
+    return weight is None or bool((np.asarray(weight) > 0).all())
 
 
 def is_batches(X: Any) -> bool:
@@ -96,7 +86,7 @@ def _refuse(what: str, **arguments: Any) -> None:
         if value is not None:
             raise BadOption(
                 f"{name}= has no meaning for {what}; target=, weight= and groups= name columns of Parquet and Arrow files, y, "
-                "sample_weight and groups belong to arrays and .npy files."
+                "sample_weight and groups belong to tables in memory."
             )
 
 
@@ -137,11 +127,12 @@ def read_source(
 
 def _probe(source: Any) -> tuple[Any, ...]:
     """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
-    N, found = source.n_rows, []
+    N, found = source.n_rows, list[Any]()
     for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
         for piece in source.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
-            found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
-    return N, source.names, found
+            weight = None if piece.weight is None else piece.weight.tolist()
+            found.append((piece.X.tolist(), piece.y.tolist(), weight))
+    return N, source.names, hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 class ReadRows(NamedTuple):

@@ -274,7 +274,7 @@ class Streamed(NamedTuple):
         return center, within + (share * (moments.mean - center) ** 2).sum(0)
 
     def content(self) -> str:
-        return f"{self.summary.content:016x}"
+        return self.summary.content
 
     def rows(self, config: TensorOptions) -> Stream:
         y, weight = np.asarray(self.read.y), self.read.weight

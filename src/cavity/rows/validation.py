@@ -8,28 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import (
-    classify_type,
     import_pyarrow,
-    is_arrow,
     is_frame,
-    is_missing,
+    is_numeric,
     refuse_foreign,
     to_chunk,
     to_dense,
-    to_object_array,
 )
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
-
-NESTED = (list, tuple, dict, set, np.ndarray)
-MIXED = "categor enum str utf8 date time duration interval period".split()  # in names of types
 
 
 class Features(NamedTuple):
@@ -54,7 +47,8 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
     X = to_dense(X)
-    if not isinstance(X, dict) and not check_table(X, owner) and not has_row_numbers(X):
+    refuse_foreign(X)
+    if not isinstance(X, dict) and is_numeric(X) and not has_row_numbers(X):
         reader = _reader(owner)
         rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)
@@ -84,9 +78,9 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
         X = X.X
     else:
         X = to_dense(X)
-        fills = center is not None and features.names is not None
-        if check_table(X, features.owner, numbers_only=not fills):
-            X = _read_texts(X, features.names or ())
+        refuse_foreign(X)
+        if not is_numeric(X):
+            X = _read_texts(X)
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
     rows = _convert(X, reader, reset=False)
@@ -107,7 +101,14 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
     """Return X as float64, with NaN for missing cells."""
     from sklearn.utils.validation import validate_data
 
-    X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
+    try:
+        X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise BadInput(
+            f"{error}; give a data frame, whose columns are prepared: pandas.DataFrame(X)."
+        ) from error
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
@@ -126,10 +127,11 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     return rows
 
 
-def _read_texts(X: Any, names: tuple[str, ...]) -> Any:
+def _read_texts(X: Any) -> Any:
     """Return a frame with texts as a table of numbers; one warning counts those that are not numbers and are missing."""
-    notes = Counter[str]()
-    rows = encode_table(leave_unchanged(names), to_chunk(X), notes)
+    notes, chunk = Counter[str](), to_chunk(X)
+    names = chunk.table.column_names
+    rows = leave_unchanged(names).encode(chunk, notes)
     warn_notes(notes)
     return import_pyarrow().table(dict(zip(names, rows.T, strict=True)))
 
@@ -138,7 +140,7 @@ def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]
     """Replace missing cells by the centres of their columns, with one warning."""
     missing, notes = np.isnan(rows), Counter[str]()
     for j in map(int, np.flatnonzero(missing.any(0))):
-        EncodingContext(0, "ignore", notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
+        EncodingContext(0, notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
     warn_notes(notes)
     return np.where(missing, center(), rows) if notes else rows
 
@@ -149,88 +151,3 @@ def _refuse_infinite(X: Array, names: Any) -> None:
             f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Missing cells are NaN; make infinite ones NaN, "
             "clip them, or drop these rows."
         )
-
-
-def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
-    """Refuse what no model can read. Return whether X is a frame with mixed columns, which must be prepared.
-
-    `numbers_only`: the model was fitted on numbers and cannot prepare anything.
-    """
-    refuse_foreign(X)
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and 0 in shape:
-        what = "sample" if shape[0] == 0 else "feature"
-        raise BadInput(
-            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
-            "check how rows and columns were selected."
-        )
-    if not is_frame(X):
-        _refuse_text(X, estimator)
-        return False
-    if is_arrow(X):
-        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
-    else:
-        kinds = {name: _find_kind(X[name]) for name in X.columns}
-    mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
-    if nested and (numbers_only or not mixed):
-        raise BadInput(
-            f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
-            "or drop the column."
-        )
-    if mixed and numbers_only:
-        raise BadInput(
-            f"{_name_columns(mixed)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
-            "numbers, or fit it on a frame with such columns."
-        )
-    return bool(mixed)
-
-
-def _find_kind(column: Any) -> str:
-    kind = str(getattr(column, "dtype", "")).lower()
-    if kind == "object":
-        if not all(map(is_number, column)):
-            return "mixed"
-        return "nested" if any(isinstance(cell, NESTED) for cell in column) else "number"
-    if kind.startswith(("list", "array", "struct")):
-        return "nested"
-    return "mixed" if any(word in kind for word in MIXED) else "number"
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
-    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
-        return False
-    if not np.isscalar(value):
-        return is_missing(value) or isinstance(value, NESTED)  # nested cells have a message of their own
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (OverflowError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _refuse_text(X: Any, estimator: str) -> None:
-    array = to_object_array(X) if isinstance(X, list | tuple) else X
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
-        return
-    bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
-    if bad:
-        example = next(v for v in array[:, bad[0]] if not is_number(v))
-        raise BadInput(
-            f"{_name_columns(bad)}: categories, dates or text, not numbers (could not convert string to float: "
-            f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
-        )
-
-
-def _name_columns(names: list[Any]) -> str:
-    return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
-
-
-def _converts(array: NDArray[Any]) -> bool:
-    if array.dtype.kind in "mM":
-        return False
-    try:
-        array.astype(np.float64, copy=False)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -7,13 +7,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from cavity.common import object_stores, tensor_files
-from cavity.common.object_stores import Location, as_path
+from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
@@ -29,8 +29,8 @@ BEST = "best."  # begins the names of the tensors of early stopping's best state
 class Checkpoint(Callback):
     """Writes the run every `every` seconds and at the end of training; a write that fails warns, and is tried again later."""
 
-    def __init__(self, path: Location, every: float, facts: dict[str, Any]) -> None:
-        self.path, self.every, self.facts = as_path(path), every, facts
+    def __init__(self, path: Path, every: float, facts: dict[str, Any]) -> None:
+        self.path, self.every, self.facts = Path(path), every, facts
         self.last = time.monotonic()
         self.problem: str | None = None  # why the latest write failed
 
@@ -56,7 +56,7 @@ class Checkpoint(Callback):
         kill may fall between two ranks' renames.
         """
         several = run.reduce.world > 1
-        fresh = object_stores.add_ending(self.path, ".next") if several else self.path
+        fresh = _add_ending(self.path, ".next") if several else self.path
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
             failed = run.reduce.agree(self.problem is not None)
@@ -65,7 +65,7 @@ class Checkpoint(Callback):
             elif self.problem is None:
                 self.problem = f"{self.path} was not written, because another rank could not write its own."
             if self.problem:
-                _try(lambda: object_stores.remove(fresh))
+                _try(lambda: fresh.unlink(missing_ok=True))
         self.last = time.monotonic()
         if self.problem:
             warnings.warn(
@@ -74,10 +74,10 @@ class Checkpoint(Callback):
                 stacklevel=2,
             )
 
-    def _replace(self, fresh: Location) -> None:
-        if object_stores.exists(self.path):
-            object_stores.move(self.path, _previous(self.path))
-        object_stores.move(fresh, self.path)
+    def _replace(self, fresh: Path) -> None:
+        if self.path.exists():
+            self.path.replace(_previous(self.path))
+        fresh.replace(self.path)
 
 
 def _try(work: Callable[[], Any]) -> str | None:
@@ -88,7 +88,7 @@ def _try(work: Callable[[], Any]) -> str | None:
     return None
 
 
-def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
+def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
     """Write the run to a file; `facts` say which data and which arguments it belongs to."""
     guard = run.guard
     meta = {
@@ -112,33 +112,35 @@ def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
     tensor_files.write(path, KIND, tensors, meta)
 
 
-def name_rank_file(path: Location, reduce: Local) -> Location:
+def name_rank_file(path: Path, reduce: Local) -> Path:
     """Return the file of this rank: each rank writes its own sites."""
-    path = as_path(path)
-    return (
-        path if reduce.world == 1 else object_stores.add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
-    )
+    path = Path(path)
+    return path if reduce.world == 1 else _add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
 
 
-def _previous(path: Location) -> Location:
-    return object_stores.add_ending(path, ".previous")
+def _previous(path: Path) -> Path:
+    return _add_ending(path, ".previous")
 
 
-def find_newest_checkpoint(path: Location, reduce: Local) -> Location | None:
+def _add_ending(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def find_newest_checkpoint(path: Path, reduce: Local) -> Path | None:
     """Return the file of the latest moment for which every rank has one; None if there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
     return mine[max(moments)] if moments else None
 
 
-def _exists(path: Location) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return object_stores.exists(path)
+        return path.exists()
     except (OSError, ValueError) as error:  # a folder that may not be read, a name that no file can have
         raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
-def _moment(path: Location) -> tuple[int, int]:
+def _moment(path: Path) -> tuple[int, int]:
     """Return the number of epochs done, and of batches in the next."""
     with _explain_damage(path):
         epoch, position = tensor_files.read_meta(path, KIND)["moment"]
@@ -146,7 +148,7 @@ def _moment(path: Location) -> tuple[int, int]:
 
 
 @contextmanager
-def _explain_damage(path: Location) -> Iterator[None]:
+def _explain_damage(path: Path) -> Iterator[None]:
     """Raise BadFile for whatever meaningless contents cause."""
     try:
         yield
@@ -156,25 +158,25 @@ def _explain_damage(path: Location) -> Iterator[None]:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def read_facts(path: Location) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, Any]:
     with _explain_damage(path):
         return dict(tensor_files.read_meta(path, KIND)["facts"])
 
 
-def read_seed(path: Location) -> int:
+def read_seed(path: Path) -> int:
     seed = read_facts(path).get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise BadFile(f"{path} is damaged: its seed is {seed!r:.40}.")
     return seed
 
 
-def restore_run(run: Run, path: Location, facts: dict[str, Any]) -> None:
+def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
     """Restore a run from a checkpoint. Raises BadFile if it is damaged or belongs to another run."""
     with _explain_damage(path):
         _restore(run, path, facts)
 
 
-def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
+def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     tensors, meta, _ = tensor_files.read(path, KIND)
     _check_facts(meta["facts"], facts, path)
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
@@ -195,7 +197,7 @@ def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
     run.resumed = True
 
 
-def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Location) -> None:
+def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
     """Refuse the checkpoint of another run. Older files lack some facts."""
     for name, value in ours.items():
         found = theirs.get(name, value)
@@ -221,7 +223,7 @@ def _flat(state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Location) -> State:
+def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path) -> State:
     expected, device = _flat(like), like.theta.device
     try:
         parts: dict[str, Any] = {

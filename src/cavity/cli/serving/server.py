@@ -20,7 +20,6 @@ from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
 from cavity.cli.terminal import Interrupts, Terminal, Text
-from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
@@ -109,8 +108,6 @@ def make_worker_app() -> Any:
 
 def compute_digest(path: str) -> str:
     try:
-        if is_uri(path):
-            return hashlib.sha256(read_bytes(path)).hexdigest()
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

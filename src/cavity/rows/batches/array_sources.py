@@ -1,17 +1,13 @@
-"""Sources of rows in Python: arrays, memory maps, .npy files and sparse rows, read by row number, and batches of user code."""
+"""Sources of rows in Python: arrays and sparse rows, read by row number, and batches of user code."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import is_sparse, to_plain
 from cavity.rows.batches.source import Array, Names, Piece
@@ -33,17 +29,14 @@ class SparseRows:
 
 
 class Arrays:
-    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse.
-
-    Optionally one weight and one group per row.
-    """
+    """X (N, D), which may be sparse, and y (N,); optionally one weight and one group per row."""
 
     names: Names = None
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
-        self.X, self.y = open_array(X, "X"), open_array(y, "y")
+        self.X = SparseRows(X) if is_sparse(X) else X if isinstance(X, SparseRows) else np.asarray(X)
+        self.y, self.weight = np.asarray(y), None if weight is None else np.asarray(weight)
         self.group = None if group is None else read_groups(group, len(self.X))
-        self.weight = None if weight is None else open_array(weight, "sample_weight")
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
@@ -51,7 +44,6 @@ class Arrays:
                 raise BadInput(
                     f"X has {len(self.X)} rows, {name} shape {column.shape}: give one value per row."
                 )
-        self.files = [file for array in (X, y, weight) for file in _mapped_files(array)]
 
     @property
     def n_rows(self) -> int:
@@ -68,7 +60,6 @@ class Arrays:
         yield np.asarray(self.y), np.asarray(self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
-        self._check_files()
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
@@ -78,57 +69,8 @@ class Arrays:
 
     def take(self, index: NDArray[np.int64]) -> Array:
         """Return these rows of X in this order; reads them in file order."""
-        self._check_files()
         order = np.argsort(index)
         return np.asarray(self.X[index[order]], np.float64)[np.argsort(order)]
-
-    def _check_files(self) -> None:
-        """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
-        for name, before in self.files:
-            with suppress(FileNotFoundError):  # a deleted or replaced file stays mapped
-                now = os.stat(name)
-                if now.st_ino == before.st_ino and now.st_size < before.st_size:
-                    raise BadInput(
-                        f"{name} was truncated while it was in use: it had {before.st_size} bytes and has {now.st_size}. "
-                        "Start again with the complete file."
-                    )
-
-
-def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the file behind an array, as it is now: of a path, of a memory map, or of a view of one."""
-    name: Any = value if isinstance(value, str | os.PathLike) else None
-    while name is None and isinstance(value, np.ndarray):
-        name = getattr(value, "filename", None)
-        value = value.base
-    if name is not None and os.path.exists(name):
-        yield os.fspath(name), os.stat(name)
-
-
-def open_array(value: Any, what: str) -> Any:
-    """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
-    if is_sparse(value):
-        return SparseRows(value)
-    if not isinstance(value, str | os.PathLike):
-        return value if isinstance(value, np.ndarray | SparseRows) else np.asarray(value)
-    path = os.fspath(value)
-    if not path.endswith(".npy"):
-        raise BadInput(f"{what}={path!r}: only .npy files can be memory-mapped; write one with numpy.save.")
-    try:
-        return _map_remote(path) if is_uri(path) else np.asarray(np.load(path, mmap_mode="r"))
-    except BadInput:
-        raise
-    except FileNotFoundError:
-        raise BadInput(f"{what}: file {path!r} does not exist.") from None
-    except Exception as error:  # numpy parses the header as Python: a damaged one raises many kinds of errors
-        raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error!s:.200}") from error
-
-
-def _map_remote(uri: str) -> NDArray[Any]:
-    """Copy a .npy file of a store and map the copy, which the system removes when nobody uses it any more."""
-    with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
-        download(uri, copy)
-        copy.flush()
-        return np.asarray(np.load(copy.name, mmap_mode="r"))
 
 
 class Batches:

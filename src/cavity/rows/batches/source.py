@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.labels import check_labels, read_numbers
+from cavity.rows.labels import check_labels, check_targets
 
 if TYPE_CHECKING:
     import torch
@@ -71,8 +72,17 @@ def read_target(piece: Piece) -> Piece:
     """Return rows with their real target apart and the label 0: code for classes can survey them."""
     if piece.y.shape != (len(piece.X),):
         return piece  # which `check_pieces` refuses
-    y = read_numbers(np.asarray(piece.y), f"{describe_place(piece)}: ")
+    with _name_place(piece):
+        y = check_targets(piece.y, len(piece.y))
     return piece._replace(y=np.zeros(len(y), dtype=np.int64), target=y)
+
+
+@contextmanager
+def _name_place(piece: Piece) -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{describe_place(piece)}: {error}") from error
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
@@ -88,10 +98,8 @@ def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
                 "cells or remove these rows, and write the files again."
             )
         if len(piece.y):
-            try:
+            with _name_place(piece):
                 check_labels(piece.y, len(piece.X))
-            except BadInput as error:
-                raise BadInput(f"{describe_place(piece)}: {error}") from error
         _check_weights(piece)
         yield piece
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import fold_bits, merge_spread
+from cavity.common.column_statistics import merge_spread
 from cavity.errors import BadInput
-from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
 from cavity.rows.batches.source import (
     Array,
     Piece,
@@ -20,7 +20,7 @@ from cavity.rows.batches.source import (
     read_target,
 )
 from cavity.rows.batches.stored_rows import StoredRows
-from cavity.rows.labels import mixed_error
+from cavity.rows.labels import sort_labels
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -57,7 +57,7 @@ class Summary(NamedTuple):
     low: Array  # [D]
     high: Array  # [D]
     sample: Piece  # rows in order, y encoded, weights as in the source
-    content: int = 0  # checksum of all rows
+    content: str = ""  # digest of all rows
     judges: Piece | None = None  # rows that judge the model; they count nowhere else
 
     @property
@@ -83,7 +83,7 @@ def survey(
     with `real` targets have one class. Surveys of consecutive sections, joined in order, equal
     the survey of the whole table.
     """
-    found, rng = Survey(), np.random.default_rng(seed)
+    found, rng, hasher = Survey(), np.random.default_rng(seed), hashlib.sha256()
     columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
     size = max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
     divided: Any = source
@@ -98,8 +98,12 @@ def survey(
             piece, keys = piece.at(role == TRAINS), keys[role == TRAINS]
         if len(piece.index):
             codes = found.add(piece, keys)
+            weight = np.ones(len(codes)) if piece.weight is None else piece.weight
+            rows = np.column_stack([piece.X, codes if piece.target is None else piece.target, weight])
+            hasher.update(rows.data)
             if store is not None:
-                store.add(piece, codes if piece.target is None else piece.target)
+                store.add(rows)
+    found.content = hasher.hexdigest()
     return found
 
 
@@ -108,8 +112,7 @@ class Survey:
 
     def __init__(self) -> None:
         self.labels: dict[Any, int] = {}
-        self.words = hash_labels([])  # of the labels
-        self.content = 0  # checksum of all rows
+        self.content = ""  # digest of all rows
         self.moments: ClassMoments | None = None
         self.low = self.high = np.empty(0)
         self.sample = _Sample(SAMPLE_ROWS)
@@ -119,8 +122,6 @@ class Survey:
         """Add rows, and return the numbers of their classes; the sample keeps those with the smallest random keys."""
         values, place = np.unique(piece.y, return_inverse=True)
         codes = self._number_labels(values.tolist())[place.reshape(-1)]
-        words = self.words[codes] if piece.target is None else fold_bits(piece.target.view(np.uint64))
-        self.content = (self.content + sum_rows(piece, words)) & MASK
         self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
         self.sample.add(piece._replace(y=codes), keys)
         return codes
@@ -131,7 +132,7 @@ class Survey:
         if other.moments is None:
             return
         numbers = self._number_labels(list(other.labels))
-        self.content = (self.content + other.content) & MASK
+        self.content = hashlib.sha256((self.content + other.content).encode()).hexdigest()
         self._add_moments(_place(other.moments, numbers, len(self.labels)), other.low, other.high)
         self.sample.level = min(self.sample.level, other.sample.level)
         for piece, keys in other.sample.parts:
@@ -153,9 +154,6 @@ class Survey:
             raise BadInput(
                 f"the target has more than {MAX_CLASSES} different values: is it the right column? A classifier needs classes."
             )
-        fresh = list(self.labels)[len(self.words) :]
-        if fresh:
-            self.words = np.concatenate([self.words, hash_labels(fresh)])
         return numbers
 
     def _add_moments(self, moments: ClassMoments, low: Array, high: Array) -> None:
@@ -168,12 +166,8 @@ class Survey:
 
 
 def _sort_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    names = list(labels)
-    try:
-        order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
-    except TypeError:
-        raise mixed_error(names) from None
-    return np.array(names)[order], order
+    names = sort_labels(labels)
+    return np.array(names), np.array([labels[name] for name in names], dtype=np.int64)
 
 
 def _compute_moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> ClassMoments:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.batches.source import Array, Piece
+from cavity.rows.batches.source import Array
 
 FOLDER = "cavity-rows-"  # begins the name of the copy, which has no name any more once training reads it
 
@@ -21,10 +20,8 @@ class StoredRows:
         self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
         self._n = 0
 
-    def add(self, piece: Piece, labels: NDArray[np.int64] | Array) -> None:
-        """Append rows. Raises BadInput if the disk is full."""
-        weight = np.ones(len(labels)) if piece.weight is None else piece.weight
-        rows = np.column_stack([piece.X, labels, weight]).astype(np.float64, copy=False)
+    def add(self, rows: Array) -> None:
+        """Append rows: features, label and weight. Raises BadInput if the disk is full."""
         self._n += len(rows)
         try:
             self._file.write(rows.data)

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.rows.columns.cells import (
     MEAN_IS_USED,
-    STYLES,
     EncodingContext,
     describe_missing,
     list_indicator,
@@ -34,7 +32,6 @@ class Number(NamedTuple):
     mean: float
     scale: float
     missing: bool
-    style: str | None = None  # what separates the decimals of formatted numbers
     low: float | None = None  # range of the training rows; files before 0.3 do not have it
     high: float | None = None
 
@@ -43,11 +40,10 @@ class Number(NamedTuple):
         return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
-        style = "" if self.style is None else f", written as {STYLES[self.style]}"
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        value, lacks = context.read_numbers(column, self.name, self.style)
+        value, lacks = context.read_numbers(column, self.name)
         X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
         return context.mark_missing(self, X, lacks, MEAN_IS_USED)
 
@@ -76,9 +72,12 @@ class Category(NamedTuple):
         X = np.zeros((len(text), len(self.levels)))
         code = self._find_levels(text, column.type)
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
-        unseen = np.flatnonzero((code < 0) & ~lacks)
-        if len(unseen):
-            self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
+        unseen = int(((code < 0) & ~lacks).sum())
+        if unseen:
+            note = (
+                f"column {self.name!r} has categories that the training rows did not have; no category is set"
+            )
+            context.notes[note] += unseen
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
@@ -89,16 +88,6 @@ class Category(NamedTuple):
         known = from_texts([level.lower() if boolean else level for level in self.levels])
         found = pc.index_in(text, value_set=known)
         return np.where(find_present(found), to_places(found), -1)
-
-    def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
-        if context.unseen == "error":
-            known = ", ".join(map(repr, self.levels[:8])) + (", ..." if len(self.levels) > 8 else "")
-            raise BadInput(
-                f"column {self.name!r} has the category {example!r:.60} in row {context.first + row + 1}, which the training "
-                f"rows did not have ({known}): correct the cell, or allow new categories with unseen='ignore'."
-            )
-        note = f"column {self.name!r} has categories that the training rows did not have; no category is set"
-        context.notes[note] += count
 
 
 class Unchanged(NamedTuple):
@@ -135,7 +124,6 @@ class Target(NamedTuple):
     whole: bool
     missing: int = 0
     number: bool = False  # for regression
-    style: str | None = None  # as of a Number
 
 
 Column = Number | Category | Text | Date | Unchanged
@@ -147,6 +135,5 @@ def simplify(column: Column, cells: Any, first: int) -> Any:
         return cells
     if isinstance(column, Date):
         return to_timestamps(column, cells, first)
-    style = None if isinstance(column, Unchanged) else column.style
-    value, lacks = to_numbers(cells, column.name, first, style)
+    value, lacks = to_numbers(cells, column.name, first)
     return import_pyarrow().array(value, mask=lacks)

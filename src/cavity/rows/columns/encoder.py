@@ -14,18 +14,16 @@ from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import PATTERNS, EncodingContext
-from cavity.rows.columns.column_json import read_column, read_field, store_column
+from cavity.rows.columns.cells import EncodingContext
+from cavity.rows.columns.column_json import read_column, read_field, refuse_given_up, store_column
 from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
-
-UNSEEN = ("ignore", "error")
 
 
 class ColumnEncoder:
     """What a fitted `Preparation` knows of its columns, without the scikit-learn transformer: enough to predict.
 
-    `target`, `unseen` and `strict` are those of `Preparation`.
+    `target` is that of `Preparation`.
     """
 
     columns_: tuple[Column, ...]
@@ -34,10 +32,8 @@ class ColumnEncoder:
     feature_names_in_: NDArray[Any]
     n_features_in_: int
 
-    def __init__(self, target: str | None = None, *, unseen: str = "ignore", strict: bool = False) -> None:
+    def __init__(self, target: str | None = None) -> None:
         self.target = target
-        self.unseen = unseen
-        self.strict = strict
 
     def _store(
         self,
@@ -46,8 +42,6 @@ class ColumnEncoder:
         ignored: Iterable[Ignored],
         names: Sequence[str],
     ) -> Self:
-        if self.unseen not in UNSEEN:
-            raise BadOption(f"unseen={self.unseen!r} is unknown; use one of {', '.join(map(repr, UNSEEN))}.")
         self.columns_, self.target_, self.ignored_ = tuple(columns), target, tuple(ignored)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
@@ -78,11 +72,9 @@ class ColumnEncoder:
         ndarray of shape (n, len(names))
             The features.
         """
-        return self._encode(self._to_chunk(data), Counter() if notes is None else notes)
-
-    def _encode(self, chunk: Chunk, notes: Counter[str]) -> Array:
+        chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
-        context = EncodingContext(chunk.first, self.unseen, notes, self.strict)
+        context = EncodingContext(chunk.first, Counter() if notes is None else notes)
         try:
             parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         except BadInput as error:
@@ -122,10 +114,10 @@ class ColumnEncoder:
         Returns
         -------
         ndarray of shape (n,)
-            False for rows without a label. If `strict`, such a row raises `BadInput`.
+            False for rows without a label.
         """
         assert self.target_ is not None
-        return find_labelled_rows(self._to_chunk(data), self.target_, self.strict)
+        return find_labelled_rows(self._to_chunk(data), self.target_)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.
@@ -139,8 +131,6 @@ class ColumnEncoder:
             "columns": [store_column(c) for c in self.columns_],
             "target": None if self.target_ is None else self.target_._asdict(),
             "left_out": [c._asdict() for c in self.ignored_],
-            "unseen": self.unseen,
-            "strict": self.strict,
             "features": self.feature_names_in_.tolist(),
         }
 
@@ -160,17 +150,12 @@ class ColumnEncoder:
         """
         try:
             columns = [read_column(c) for c in value["columns"]]
+            refuse_given_up(value["target"] or {}, "the target")
             target = read_field(value["target"], Target | None)
-            if target is not None:
-                PATTERNS[target.style]  # a KeyError if the style is unknown
             ignored = read_field(value["left_out"], tuple[Ignored, ...])
             known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
             names = read_field(value.get("features", known), tuple[str, ...])
-            made = cls(
-                None if target is None else target.name,
-                unseen=value["unseen"],
-                strict=bool(value.get("strict")),
-            )
+            made = cls(None if target is None else target.name)
             made._store(columns, target, ignored, names)
         except BadFile:
             raise
@@ -201,7 +186,7 @@ def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
 def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Array:
     """Encode a whole table, and count the cells of columns that the training rows did not have."""
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
-    return encoder._encode(chunk, notes)
+    return encoder.encode(chunk, notes)
 
 
 def check_columns(encoder: ColumnEncoder, names: Sequence[str], where: object = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,31 +15,26 @@ from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, 
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
-from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
+from cavity.rows.columns.running_moments import DateMoments, RunningMoments
 from cavity.rows.columns.target_labels import TargetSummary
 from cavity.rows.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MOST_COLUMNS = 10_000  # a model file describes no more
-PLAIN_ROWS = 10_000  # of plain numbers that are kept until another cell shows if they are dates
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
+FORMATTED = re.compile(
+    r"[-+]?[$€£¥]? ?[-+]?\d{1,3}([.,' ]?\d{3})*([.,]\d+)? ?[$€£¥%]?"
+)  # numbers as people write them
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
 
 
 class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
-    def __init__(
-        self,
-        target: str | None,
-        ignore: Sequence[str],
-        kinds: Mapping[str, str],
-        strict: bool = False,
-        encode_texts: bool = True,
-    ) -> None:
+    def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
         kinds = dict(kinds)
         about = "category" if target is None else kinds.pop(target, "category")
         for kind in ("number" if about == "auto" else about, *kinds.values()):
@@ -47,12 +43,12 @@ class Inspection:
                     f"the kind {kind!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
                 )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
-        self.unnamed, self.strict = 0, strict
+        self.unnamed = 0
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = TargetSummary(target, strict, about) if target is not None else None
+        self.labels = TargetSummary(target, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
-        self.sample = Sample() if encode_texts and not strict else None
+        self.sample = Sample()
 
     def add(self, table: Any, y: Any = None) -> None:
         """Add rows, with their labels if these are not a column."""
@@ -66,7 +62,7 @@ class Inspection:
             for name in (n for n in names if n and n not in skip):
                 declared = "category" if is_dictionary(table.schema.field(name).type) else None
                 wanted = self.kinds.get(name) or declared
-                self.seen[name] = _ColumnSummary(name, wanted, self.strict, name in self.kinds)
+                self.seen[name] = _ColumnSummary(name, wanted, name in self.kinds)
         if names != self.names:
             raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
@@ -79,7 +75,7 @@ class Inspection:
     def _add_sample(self, table: Any, y: Any) -> None:
         """Keep texts and labels of some rows, to choose how columns of many texts are used."""
         labels = to_label_cells(y, table.num_rows) if self.target is None else get_column(table, self.target)
-        if labels is not None and self.sample is not None:
+        if labels is not None:
             texts = {n: get_column(table, n) for n, seen in self.seen.items() if seen.has_texts}
             self.sample.add(texts, labels, self.rows)
 
@@ -126,12 +122,11 @@ class Inspection:
 class _ColumnSummary:
     """Running summary of one column."""
 
-    def __init__(self, name: str, wanted: str | None, strict: bool, asked: bool) -> None:
-        self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
+    def __init__(self, name: str, wanted: str | None, asked: bool) -> None:
+        self.name, self.wanted, self.asked = name, wanted, asked
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
-        self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
-        self.plain: list[Any] = []  # texts that are plain numbers: dates, or of a style, if other cells are
+        self.numbers, self.dates = RunningMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -144,8 +139,8 @@ class _ColumnSummary:
         self.rows += len(column)
         if kind in ("date", "duration") and self.wanted == "category":
             self._add_text(to_text(column), first)
-        elif kind in ("date", "other") or (kind == "duration" and self.strict):
-            self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
+        elif kind in ("date", "other"):
+            self.typed, self.type_name = kind, str(column.type)
             self.missing += column.null_count
             if kind == "date":
                 self.dates.add(column, np.asarray(column.is_null()))
@@ -173,20 +168,12 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            self.plain.append((text, good, lacks))
-            if self.odd is not None or self.rows > PLAIN_ROWS:
-                self._add_plain()
+            if self.odd is not None:
+                self.dates.add(text, lacks)
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
                 self.levels = None
-
-    def _add_plain(self) -> None:
-        """Read plain numbers as dates and in every style, too; most columns have no cell that asks for it."""
-        for text, good, lacks in self.plain:
-            self.styles.add(text, good, lacks)
-            self.dates.add(text, lacks)
-        self.plain = []
 
     def _add_numbers(self, value: Any) -> None:
         if self.row_numbers is not None:
@@ -198,12 +185,10 @@ class _ColumnSummary:
         """Whether the column may be one of categories or texts."""
         return self.odd is not None or self.wanted == "category"
 
-    def decide(self, sample: Sample | None) -> Column | Ignored:
+    def decide(self, sample: Sample) -> Column | Ignored:
         """Decide how to use the column, or raise BadInput. The sample chooses how many texts are used."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
-        if self.typed is not None:
-            self._add_plain()
         present = self.rows - self.missing
         if self.typed == "other":
             return self._set_aside(f"has the type {self.type_name}, neither numbers nor categories")
@@ -212,7 +197,7 @@ class _ColumnSummary:
         if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
             raise_infinite(self.name, self.large)
         if self.wanted != "category":
-            found = self._decide_date() or self._decide_style() if self.odd or self.typed else None
+            found = self._decide_date()
             if found is not None:
                 return found
             if self.wanted == "number" and self.odd is not None:
@@ -221,24 +206,24 @@ class _ColumnSummary:
                     "correct such cells or leave them empty",
                 )
             if self.odd is None:
-                return self._decide_number(self.numbers)
-            self._check_mostly_numbers(present)
-            if self.typed == "number":
-                return self._set_aside("has numbers in some files and texts in others")
+                return self._decide_number()
+            many = self.levels is None or len(self.levels) > SOME_LEVELS
+            if many and self.numbers.n > MOSTLY * present:
+                self._raise_odd_cells()
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
-        if few or self.asked or sample is None:
+        if few or self.asked:
             return usual
         return sample.choose(self.name, usual, self.missing > 0)
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
-        if self.typed != "date" and (self.odd is None or self.numbers.n):
+        if self.typed != "date" and self.odd is None:
             return None
-        date = self.dates.decide(self.name, self.missing > 0)
+        date = None if self.numbers.n else self.dates.decide(self.name, self.missing > 0)
         if date is None and self.typed != "date":
             return None
-        if self.strict or date is None or self.wanted == "number":
+        if date is None or self.wanted == "number":
             self._raise(
                 f"has dates or times ({self.type_name if self.typed == 'date' else 'text'})",
                 "replace them by numbers (the year, the month, the weekday, days since an event)",
@@ -247,32 +232,8 @@ class _ColumnSummary:
             return Ignored(self.name, f"always {format_day(date.low)}")
         return date
 
-    def _decide_style(self) -> Column | Ignored | None:
-        """Return the column if all its cells are numbers, some of them formatted."""
-        if self.odd is None or self.typed == "number":
-            return None
-        found = self.styles.decide()
-        if found is None or self.strict:
-            return None
-        return self._decide_number(found[1], found[0])
-
-    def _check_mostly_numbers(self, present: int) -> None:
-        """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
-        assert self.odd is not None
-        formatted = self.styles.formatted
-        if formatted and self.numbers.n + formatted == present:
-            if self.numbers.n > formatted:
-                self._raise_odd_cells()
-            self._raise(
-                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
-                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
-                "--config)",
-            )
-        many = self.levels is None or len(self.levels) > SOME_LEVELS
-        if many and self.numbers.n > MOSTLY * present:
-            self._raise_odd_cells()
-
-    def _decide_number(self, found: RunningMoments, style: str | None = None) -> Column | Ignored:
+    def _decide_number(self) -> Column | Ignored:
+        found = self.numbers
         if self.row_numbers is not None and not self.missing and self.row_numbers.decide():
             return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
@@ -282,26 +243,32 @@ class _ColumnSummary:
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(self.name, found.mean, found.scale, self.missing > 0, style, found.low, found.high)
+        return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high)
+
+    def _guess_texts(self) -> str:
+        """Say what many different texts may be."""
+        if self.odd is not None and FORMATTED.fullmatch(self.odd[0]):
+            return f"numbers that are not written as 1250.5, such as {self.odd[0]!r:.40}"
+        return "names, identifiers or free text"
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
-        unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
+        unique = present == n > UNIQUE_ROWS and not self.asked
         if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
             if self.wanted != "category" and self.numbers.n > present / 2:
                 self._raise_odd_cells()
             many = f"more than {MAX_LEVELS}" if self.levels is None else str(n)
             return self._set_aside(
                 f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text",
-                f"{many} different texts in {present} rows: names, identifiers or free text",
+                f"{many} different texts in {present} rows: {self._guess_texts()}",
             )
         if n == 1 and not self.missing:
             return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
     def _set_aside(self, why: str, short: str | None = None) -> Ignored:
-        """Ignore the column; raise BadInput if the user asked for it, or for strictness."""
-        if self.strict or self.asked:
+        """Ignore the column; raise BadInput if the user asked for it."""
+        if self.asked:
             self._raise(why)
         return Ignored(self.name, short or why, informs=True)
 

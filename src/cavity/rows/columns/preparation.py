@@ -31,11 +31,6 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
     kinds : dict, optional
         Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected. The target has classes; "number"
         makes it a quantity for regression, and "auto" decides by its values.
-    unseen : {"ignore", "error"}, default="ignore"
-        Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
-    strict : bool, default=False
-        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels, and for texts in
-        numeric columns of new rows, instead of a guess at what they mean.
 
     Attributes
     ----------
@@ -68,10 +63,8 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         *,
         ignore: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
-        unseen: str = "ignore",
-        strict: bool = False,
     ) -> None:
-        super().__init__(target, unseen=unseen, strict=strict)
+        super().__init__(target)
         self.ignore = ignore
         self.kinds = kinds
 
@@ -105,8 +98,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         self : Preparation
             The fitted preparation.
         """
-        texts = self.unseen != "error"  # else texts are categories, of which new ones are errors
-        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict, texts)
+        inspection = Inspection(self.target, self.ignore, self.kinds or {})
         for batch in batches:
             X, y = batch if isinstance(batch, tuple) and not isinstance(batch, Chunk) else (batch, None)
             inspection.add(to_chunk(X).table, y)

@@ -13,7 +13,6 @@ from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_py
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts
 from cavity.rows.columns.cells import (
-    PATTERNS,
     cast,
     match_cells,
     match_numbers,
@@ -29,8 +28,8 @@ MAX_CLASSES = 10_000
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
 
-def convert_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
-    """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
+def convert_labels(column: Any, name: str) -> Any:
+    """Convert labels to text, whole numbers without a point; null where one is missing."""
     import pyarrow.compute as pc
 
     types = import_pyarrow().types
@@ -42,15 +41,7 @@ def convert_labels(column: Any, name: str, first: int, strict: bool = True) -> A
         column = cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
         raise BadInput(f"the target {name!r} has the type {column.type}: give text or whole numbers.")
-    text = to_text(column)
-    lacks = np.flatnonzero(~find_present(text))
-    if len(lacks) and strict:
-        more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
-        raise BadInput(
-            f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: remove these rows, "
-            "or give them a class of their own."
-        )
-    return text
+    return to_text(column)
 
 
 def find_fractions(column: Any) -> Array:
@@ -59,17 +50,6 @@ def find_fractions(column: Any) -> Array:
         return np.empty(0)
     value = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
     return value[np.isfinite(value) & (value % 1 != 0)]
-
-
-def read_targets(
-    column: Any, name: str, first: int, strict: bool = True, style: str | None = None
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Read the numbers of a target, and which are missing. If strict, a missing number raises BadInput with its row."""
-    value, lacks = to_numbers(column, name, first, style)
-    if strict and lacks.any():
-        row = first + int(np.flatnonzero(lacks)[0]) + 1
-        raise BadInput(f"the target (column {name!r}) is missing in row {row}: remove the row.")
-    return value, lacks
 
 
 def raise_continuous(name: str, example: Any) -> None:
@@ -84,11 +64,14 @@ def advise_classes(name: str) -> str:
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
-    """Return labels as whole numbers or text, or as floats if the target is a number."""
+    """Return labels as whole numbers or text, or as floats if the target is a number. Raises BadInput if one is missing."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return read_targets(column, target.name, chunk.first, style=target.style)[0]
-    text = convert_labels(column, target.name, chunk.first)
+        value, lacks = to_numbers(column, target.name, chunk.first)
+        _refuse_missing(lacks, chunk, target)
+        return value
+    text = convert_labels(column, target.name)
+    _refuse_missing(~find_present(text), chunk, target)
     if not target.whole:
         coded = text.dictionary_encode()
         values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
@@ -103,23 +86,32 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         ) from error
 
 
-def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
-    """Return which rows have a label; if `strict`, a row without one raises BadInput."""
+def _refuse_missing(lacks: NDArray[np.bool_], chunk: Chunk, target: Target) -> None:
+    if lacks.any():
+        row, more = chunk.first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
+        raise BadInput(
+            f"the label (column {target.name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
+            "rows, or give them a class of their own."
+        )
+
+
+def find_labelled_rows(chunk: Chunk, target: Target) -> NDArray[np.bool_]:
+    """Return which rows have a label."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return ~read_targets(column, target.name, chunk.first, strict, target.style)[1]
-    return ~np.asarray(convert_labels(column, target.name, chunk.first, strict).is_null())
+        return ~to_numbers(column, target.name, chunk.first)[1]
+    return find_present(convert_labels(column, target.name))
 
 
 class TargetSummary:
-    """Running summary of the target: its classes, whether they are whole numbers, and in which styles all are numbers.
+    """Running summary of the target: its classes, and whether they are numbers.
 
     `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
     """
 
-    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
-        self.name, self.strict, self.kind, self.whole = name, strict, kind, True
-        self.styles = [None] if strict else list(PATTERNS)
+    def __init__(self, name: str, kind: str = "category") -> None:
+        self.name, self.kind = name, kind
+        self.whole = self.numbers = True  # all labels so far
         self.missing = self.rows = 0
         self.classes: set[str] = set()
 
@@ -129,18 +121,16 @@ class TargetSummary:
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            if classify_type(column.type) == "text":  # a cell that fits no style is an error of the first one
-                self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
-            self.missing += int(read_targets(column, self.name, first, self.strict, self.style)[1].sum())
+            self.missing += int(to_numbers(column, self.name, first)[1].sum())
             return
-        labels = convert_labels(column, self.name, first, self.strict)
+        labels = convert_labels(column, self.name)
         self.missing += labels.null_count
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
-        self.styles = self._find_styles(values)
+        self.numbers &= bool(match_numbers(values).all())
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
-            if self.kind == "auto" and self.styles:
+            if self.kind == "auto" and self.numbers:
                 self.kind = "number"
                 return
             raise BadInput(
@@ -148,20 +138,13 @@ class TargetSummary:
                 "needs classes."
             )
 
-    @property
-    def style(self) -> str | None:
-        return self.styles[0] if self.styles else None
-
-    def _find_styles(self, values: Any) -> list[str | None]:
-        return [style for style in self.styles if match_numbers(values, style).all()]
-
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
         if self.missing == self.rows:
             raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
-            return Target(self.name, False, self.missing, True, self.style)
-        if None in self.styles and not self.whole:
+            return Target(self.name, False, self.missing, True)
+        if self.numbers and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
                 raise_continuous(self.name, odd)
@@ -177,17 +160,17 @@ class TargetSummary:
         Raises BadInput if nearly all of them are.
         """
         texts = from_texts(sorted(self.classes))
-        good = match_numbers(texts, self.style)
-        values = parse_numbers(texts.filter(import_pyarrow().array(good)), self.style)
+        good = match_numbers(texts)
+        values = parse_numbers(texts.filter(import_pyarrow().array(good)))
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
-        fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)
+        fractions = bool((values % 1 != 0).any())
         if len(values) < 2 or not (fractions or (len(values) > MANY_VALUES and few_each)):
             return False
-        if not self.styles and len(values) > MOSTLY * len(good):
+        if not self.numbers and len(values) > MOSTLY * len(good):
             odd = texts[int(np.flatnonzero(~good)[0])].as_py()
             raise BadInput(
                 f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in others: correct such cells or leave them "
                 f"empty; if they are classes, {advise_classes(self.name)}."
             )
-        return bool(self.styles)
+        return self.numbers

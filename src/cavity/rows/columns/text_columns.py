@@ -1,8 +1,8 @@
 """Columns of many different texts: names, codes, free text. Held-out rows choose how they are used.
 
 A text is encoded by the character n-grams that it contains: texts with common parts are near each other, also those that the
-training rows did not have. Texts that repeat but have no parts in common are encoded as a whole. Neither looks at labels. Which
-of them is used, or whether the column is ignored, is chosen by the held-out log loss of a quick model of this column alone.
+training rows did not have. This does not look at labels. Whether it is used, or the column is one-hot or ignored, is chosen by
+the held-out log loss of a quick model of this column alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
-from cavity.rows.columns.text_kind import Text, find_grams, find_lengths, list_grams, normalize_text
+from cavity.rows.columns.text_kind import Text, find_grams, find_lengths, list_grams
 from cavity.rows.splitting import choose_folds
 
 Places = NDArray[np.int64]
@@ -38,7 +38,6 @@ SCALE = 4.0  # of features that have unit variance together, for logistic regres
 LEAST_GAIN = 0.01  # share of the loss by which another use must be better than the usual one
 LEAST_ERRORS = 3.0  # standard errors of that gain
 EXAMPLES = 8
-MOST_LEVELS, LEVEL_WIDTH = 800, 32  # texts that are told apart as a whole, and the signs for them
 
 
 class Sample:
@@ -73,16 +72,12 @@ class Sample:
         if len(y) < LEAST_ROWS or not y.any():
             return usual
         count = Counter(found)
-        texts = _sort_texts(count)
+        texts = sorted(count, key=lambda text: (-count[text], text))
         rank = {text: i for i, text in enumerate(texts)}
         place = np.array([rank[text] for text in found])
-        known = isinstance(usual, Category)
-        before = _level_losses(place if known else np.zeros_like(place), y, fold)
+        before = _level_losses(place if isinstance(usual, Category) else np.zeros_like(place), y, fold)
         similar = learn_similar_texts(name, texts, missing)
         options = [(_text_losses(E[place], y, fold), text) for text, E in similar]
-        if not known and len(texts) < len(found):
-            losses = _level_losses(np.minimum(place, MOST_LEVELS), y, fold)
-            options.append((losses, learn_repeated_texts(name, count, missing)))
         pays = [(losses, text) for losses, text in options if _is_better(losses, before)]
         return min(pays, key=lambda option: option[0].mean())[1] if pays else usual
 
@@ -118,26 +113,6 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
         if unit > 0
     ]
     return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
-
-
-def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:
-    """Encode whole texts by random signs and the logarithm of how often they occur, in units of its spread over rows.
-
-    All different texts are about equally far from each other, as one-hot ones are. A new text is like one that occurs once.
-    """
-    texts, known = _sort_texts(count), Counter[str]()
-    for text in texts[:MOST_LEVELS]:
-        known[normalize_text(text)] += count[text]
-    rows = np.array(list(known.values()))
-    frequency = np.log(rows)
-    spread = np.sqrt(np.cov(frequency, fweights=rows))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(known), LEVEL_WIDTH))
-    W = np.column_stack([signs / np.sqrt(LEVEL_WIDTH), frequency / (spread or 1.0)])
-    return _make_text(name, list(known), W, texts, missing)
-
-
-def _sort_texts(count: Counter[str]) -> list[str]:
-    return sorted(count, key=lambda text: (-count[text], text))
 
 
 def _make_text(name: str, grams: Sequence[str], W: Array, texts: Sequence[str], missing: bool) -> Text:

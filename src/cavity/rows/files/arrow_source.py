@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.object_stores import list_files
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import (
     PANDAS_INDEX,
@@ -24,8 +23,9 @@ from cavity.rows.arrow_tables import (
 )
 from cavity.rows.batches.source import Array, Piece
 from cavity.rows.columns.cells import to_text
-from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
+from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
+from cavity.rows.files.stores import list_files
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
@@ -71,11 +71,11 @@ class Arrow:
             inputs = _find_columns(files.schema, others, model)
         self.prepare, self.weight = prepare, weight
         self.target: Any = target if labelled else None
-        self.names = inputs if prepare is None else prepare.names
+        self.encoder = prepare or _read_numbers(files.schema, inputs)
+        self.names = self.encoder.names
         self.group, self._files = group, files
         more = [name for name in (self.target, weight) if name is not None]
-        columns = inputs if prepare is None else prepare.inputs
-        self.fragments = Fragments(files, [*columns, *more], numbers=inputs if prepare is None else ())
+        self.fragments = Fragments(files, [*self.encoder.inputs, *more])
         if prepare is not None and model is not None:
             note_new_columns(prepare, others, self.n_rows, self.notes)
 
@@ -98,10 +98,7 @@ class Arrow:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
         with explain_errors(chunk.where, ERRORS):
             weight = None if self.weight is None else to_floats(table.column(self.weight))
-            if self.prepare is None:
-                X = np.column_stack([to_floats(table.column(name)) for name in self.names])
-            else:
-                X = self.prepare.encode(chunk, self.notes)
+            X = self.encoder.encode(chunk, self.notes)
             return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
@@ -139,6 +136,16 @@ def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"the data have no features: the only columns are {known}.")
     return names
+
+
+def _read_numbers(schema: Any, names: tuple[str, ...]) -> ColumnEncoder:
+    odd = next((f for f in map(schema.field, names) if classify_type(f.type) != "number"), None)
+    if odd is not None:
+        raise BadInput(
+            f"column {odd.name!r} ({odd.type}) is not numeric: encode it before you write the files (e.g. with a OneHotEncoder), "
+            "or remove it."
+        )
+    return leave_unchanged(names)
 
 
 def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tuple[str, ...]:
@@ -221,10 +228,35 @@ def open_dataset(data: Any) -> Any:
         none = "is not, and does not contain, a file that can be read in pieces"
         what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(
-            f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=). "
-            "Of a CSV file, give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); "
-            "or use the command line, cavity fit."
+            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. Of a CSV file, "
+            "give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); or use the command "
+            "line, cavity fit. Of a .npy file, give numpy.load(path, mmap_mode='r')."
         )
-    files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
+    files = [name for name in found if kind_of[name]]
+    how = {
+        "filesystem": filesystem,
+        "format": kinds.pop(),
+        "partitioning": "hive",
+        "partition_base_dir": base,
+    }
     with explain_errors(repr(path), ERRORS):
-        return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)
+        dataset = ds.dataset(files, **how)
+        schema = _unify(dataset)
+        return dataset if schema.equals(dataset.schema) else ds.dataset(files, schema=schema, **how)
+
+
+def _unify(dataset: Any) -> Any:
+    """Return the columns of all files, and of their paths, with the types that they have in common: text if there is none."""
+    arrow, parts = import_pyarrow(), dict[str, list[Any]]()
+    for fragment in dataset.get_fragments():
+        with explain_errors(fragment.path, ERRORS):
+            for field in fragment.physical_schema:
+                parts.setdefault(field.name, []).append(arrow.schema([field]))
+    fields = []
+    for name in dict.fromkeys([*dataset.schema.names, *parts]):
+        known = parts.get(name) or [arrow.schema([dataset.schema.field(name)])]
+        try:
+            fields.append(arrow.unify_schemas(known, promote_options="permissive").field(name))
+        except arrow.ArrowException:
+            fields.append(arrow.field(name, arrow.string()))
+    return arrow.schema(fields)

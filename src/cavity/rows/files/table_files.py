@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from cavity.common import object_stores
-from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.batches.source import Piece
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, to_floats
 from cavity.rows.files.fragments import Fragments
+from cavity.rows.files.stores import locate
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
 from cavity.rows.files.text_files import TableFile as TableFile
 
@@ -25,29 +24,32 @@ CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 
 
-def open_table(path: str | Path, strict: bool = False) -> TableFile:
-    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
-    path = as_path(path)
-    suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
+def open_table(path: str | Path) -> TableFile:
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns."""
+    path, place = str(path), locate(path)
+    suffixes = [s.lower() for s in PurePath(place.path).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        if not object_stores.exists(path):
-            raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        folder = object_stores.is_folder(path)
-        if not folder and isinstance(path, Path) and not path.is_file():
+        about = place.describe()
+        if about.type.name == "NotFound":
+            raise BadInput(f"file or folder {path!r} does not exist.")
+        if about.type.name == "Unknown":
             raise BadInput(
-                f"{str(path)!r} is a pipe or a device: tables are read several times, so write it to a file."
+                f"{path!r} is a pipe or a device: tables are read several times, so write it to a file."
             )
+        folder = about.type.name == "Directory"
         if folder and kind in FILE_KINDS and kind not in FORMATS:
-            raise BadInput(f"{str(path)!r} is a folder, not a {kind} file: name the file in it.")
+            raise BadInput(f"{path!r} is a folder, not a {kind} file: name the file in it.")
         if kind in SHEETS:
-            raise BadInput(f"{str(path)!r} is a spreadsheet: save its sheet as CSV.")
+            raise BadInput(f"{path!r} is a spreadsheet: save its sheet as CSV.")
         if not folder and kind not in FILE_KINDS:
             raise BadInput(
-                f"{str(path)!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
+                f"{path!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
                 "Parquet or Arrow files."
             )
-        table = Columnar(path) if folder else FILE_KINDS[kind](path, strict)
+        if not folder and about.size == 0:
+            raise BadInput(f"{path} is empty.")
+        table = Columnar(path) if folder else FILE_KINDS[kind](path)
         check_names(table.names, path)
     return table
 
@@ -55,25 +57,9 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
 class Columnar(TableFile):
     """Parquet or Arrow file, or a folder of such files."""
 
-    def __init__(self, path: Location) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        if isinstance(path, Path) and path.is_file():
-            path.open("rb").close()  # raises a clearer error than pyarrow if the file cannot be opened
-            if not path.stat().st_size:
-                raise BadInput(f"{path} is empty.")
         self.names: list[str] = open_dataset(path).schema.names
-
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return a common type for each column over all files: the widest numeric type, or text."""
-        arrow, found = import_pyarrow(), {}
-        schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
-        for name in columns:
-            parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
-            try:
-                found[name] = arrow.unify_schemas(parts, promote_options="permissive").field(name).type
-            except (arrow.ArrowException, ValueError):
-                found[name] = arrow.string()
-        return found
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with explain_errors(self.path):
@@ -81,12 +67,12 @@ class Columnar(TableFile):
             yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
-# By suffix: what opens a file, given its path and `strict`. A new kind of file is a class and an entry here.
-FILE_KINDS: dict[str, Callable[[Location, bool], TableFile]] = {
-    ".csv": lambda path, strict: Csv(path, None, strict),  # guesses the delimiter
-    ".tsv": lambda path, strict: Csv(path, "\t", strict),
-    ".txt": lambda path, strict: Csv(path, None, strict),
-    **dict.fromkeys(FORMATS, lambda path, strict: Columnar(path)),
+# By suffix: what opens a file. A new kind of file is a class and an entry here.
+FILE_KINDS: dict[str, Callable[[str], TableFile]] = {
+    ".csv": Csv,
+    ".tsv": lambda path: Csv(path, "\t"),
+    ".txt": Csv,
+    **dict.fromkeys(FORMATS, Columnar),
 }
 
 
@@ -101,13 +87,8 @@ class TableRows:
         self, table: TableFile, prepare: ColumnEncoder, weight: str | None, group: Any = None
     ) -> None:
         assert prepare.target_ is not None
-        self.table, self.prepare, self.names, self.target = (
-            table,
-            prepare,
-            prepare.names,
-            prepare.target_.name,
-        )
-        self.weight, self.group = weight, group
+        self.table, self.prepare, self.names = table, prepare, prepare.names
+        self.target, self.weight, self.group = prepare.target_.name, weight, group
 
     def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
         """Return which rows have a label, and these rows."""

@@ -1,43 +1,42 @@
-"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
+"""Text files in UTF-8 with a header row, and errors that name the file."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from cavity.common.object_stores import Location, open_stream
 from cavity.errors import BadInput, CavityError
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
+from cavity.rows.files.stores import locate
 
+SAVE = "save it as UTF-8, or read it in Python: pandas.read_csv(path, encoding='cp1252')"
 ADVICE = {  # by a part of pyarrow's message
-    "UTF8": "save it as UTF-8",
-    "UTF-8": "save it as UTF-8",
+    "UTF8": SAVE,
+    "UTF-8": SAVE,
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
-    **dict.fromkeys(("include_columns", "infer number of columns"), "close a quote of the header"),
+    **dict.fromkeys(
+        ("include_columns", "infer number of columns", "field larger"), "close a quote of the header"
+    ),
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
-MAX_QUOTED = 1 << 20  # quotes in a header must close within this many characters
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
 BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
 QUOTED = re.compile('"[^"]*"')
 LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
-SCAN_BYTES = 1 << 20
-ENCODINGS = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
-NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not define
 
 
 @contextmanager
 def explain_errors(
-    path: Location, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
+    path: object, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
 ) -> Iterator[None]:
     """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
     try:
@@ -46,7 +45,7 @@ def explain_errors(
         raise
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): {SAVE}."
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
@@ -60,7 +59,7 @@ def explain_errors(
         raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
 
 
-def check_names(names: list[str], path: Location) -> None:
+def check_names(names: list[str], path: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
@@ -76,78 +75,37 @@ def check_names(names: list[str], path: Location) -> None:
 class TableFile:
     """File with named columns, which can be read many times in chunks of rows."""
 
-    path: Location
+    path: str
     names: list[str]
-    notes: Sequence[str] = ()  # remarks on how the file is read
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """Read all rows in order, of all columns or of these."""
         raise NotImplementedError
 
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the types of these columns if types may differ between chunks, else an empty dict."""
-        return {}
-
 
 class Csv(TableFile):
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
 
-    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
-    """
-
-    def __init__(self, path: Location, delimiter: str | None, strict: bool = False) -> None:
+    def __init__(self, path: str, delimiter: str | None = None) -> None:
         self.path = path
-        self.encoding = "utf8" if strict else self._find_encoding()
-        if self.encoding != "utf8":
-            self.notes = [f"{path} is not UTF-8: read as {ENCODINGS[self.encoding]}"]
-        line = self._read_header()
-        self.block = max(BLOCK_BYTES, 4 * len(line))
-        if delimiter is None:
-            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
-        self.delimiter = delimiter
-        self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
-
-    def _find_encoding(self) -> str:
-        decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
-        with open_stream(self.path) as stream:
-            block = stream.read(SCAN_BYTES)
-            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                return "utf-16"
-            while block:
-                try:
-                    if encoding == "utf8":
-                        decoder.decode(block)
-                except UnicodeDecodeError:
-                    encoding = "cp1252"
-                if encoding == "cp1252" and block.translate(None, NOT_CP1252) != block:
-                    return "latin-1"
-                block = stream.read(SCAN_BYTES)
-        return encoding
-
-    def _open(self) -> Any:
-        arrow = import_pyarrow()
-        stream = open_stream(self.path)
-        if self.encoding == "utf8":
-            return stream
-        return arrow.transcoding_input_stream(stream, self.encoding, "utf8")
-
-    def _read_header(self) -> str:
-        """Read the header, which may have line ends between quotes; skips empty lines before it."""
         with self._open() as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            read = partial(lines.readline, MAX_HEADER + 1)
-            text = first = next((line for line in iter(read, "") if line.strip("\r\n")), "")
-            odd = first.count('"') % 2  # a quote that is not closed yet
-            while odd and len(text) <= MAX_QUOTED and (more := read()):
-                text, odd = text + more, (odd + more.count('"')) % 2
-        text = (first if odd else text).rstrip("\r\n")
-        if len(text) > MAX_HEADER:
-            raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        if CONTROL.search(text):
-            raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
-        if not text.strip():
-            raise BadInput(f"{self.path} is empty: the first line must contain the names of the columns.")
-        return text
+            line = next(
+                (line for line in iter(partial(lines.readline, MAX_HEADER), "") if line.strip("\r\n")), ""
+            )
+            if CONTROL.search(line):
+                raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.")
+            if not line.strip():
+                raise BadInput(f"{path} is empty: the first line must contain the names of the columns.")
+            # the first one wins a tie
+            self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
+            self.names = next(csv.reader(chain([line], lines), delimiter=self.delimiter))
+        self.block = max(BLOCK_BYTES, 4 * len(line))
+
+    def _open(self) -> Any:
+        """Open the file as a stream of pyarrow, unpacked if its name ends in .gz, .bz2 or .zst."""
+        filesystem, path = locate(self.path)
+        return filesystem.open_input_stream(path)
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = import_pyarrow()
@@ -171,7 +129,7 @@ class Csv(TableFile):
                 for batch in reader:
                     found = arrow.Table.from_batches([batch])
                     final = found.column(last)[-1].as_py() if batch.num_rows else final
-                    yield Chunk(found.select(wanted), first, str(self.path))
+                    yield Chunk(found.select(wanted), first, self.path)
                     first += batch.num_rows
             finally:
                 release_memory()
