@@ -334,7 +334,7 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(BadInput, match=words):
-        Preparation(target="y").fit_batches(open_table(tmp_path / file).chunks())
+        Preparation(target="y").fit_batches(open_table(tmp_path / file, strict=True).chunks())
 
 
 def test_a_column_has_the_type_that_all_files_have_in_common(tmp_path):

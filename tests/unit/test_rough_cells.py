@@ -132,6 +132,22 @@ def test_identifiers_free_text_and_nested_cells_are_set_aside():
         Preparation(kinds={"id": "category"}).fit({"id": [f"N{i}A" for i in range(rows)]})
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "utf-8-sig"])
+def test_files_in_other_encodings_are_read(tmp_path, encoding):
+    odd = "\x81" if encoding == "latin-1" else "€"
+    text = f"größe;sort;y\n1,5;é;a\n2,5;{odd};b\n"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    (tmp_path / "t.csv").write_bytes(mark + text.encode(encoding))
+    table = open_table(tmp_path / "t.csv")
+    (chunk,) = table.chunks()
+    cells = chunk.table.to_pydict()
+    assert list(cells) == ["größe", "sort", "y"] and cells["sort"] == ["é", odd]
+    assert bool(table.notes) == (encoding != "utf-8-sig")
+    if encoding != "utf-8-sig":
+        with pytest.raises(BadInput, match="UTF-8"):
+            list(open_table(tmp_path / "t.csv", strict=True).chunks())
+
+
 def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
     (tmp_path / "t.csv").write_text("x,when,y\n1,2020-01-01,a\n2,2020-02-01,NA\n3,,b\n4,2020-03-05,\n")
     table = open_table(tmp_path / "t.csv")

@@ -133,7 +133,7 @@ def read_model_rows(
     if not total:
         lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
         raise BadInput(f"{file.path} has no rows{lacking}.")
-    report_notes(notes, terminal, unlabelled)
+    report_notes(notes, terminal, file, unlabelled)
 
 
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:

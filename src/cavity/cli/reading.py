@@ -60,6 +60,8 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
         ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
     terminal.say(format_pairs([(name_column(name), what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
     assert prepare.target_ is not None
     if prepare.target_.number and not settings.regression:
         terminal.note(
