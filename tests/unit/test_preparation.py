@@ -157,9 +157,20 @@ def test_labels_are_whole_numbers_or_text(name):
 
 
 REFUSED = {  # the columns, with y = 0, 1 if there is none, and the words that matter
+    "dates": ({"when": pa.array([1, 2], pa.date32())}, "'when' has dates"),
+    "dates as text": ({"when": ["2020-01-31", "2021-02-03"]}, "dates"),
+    "dates with points": ({"when": ["31.01.2020", "03.02.21"]}, "dates"),
+    "times": ({"when": pa.array([1, 2], pa.timestamp("s"))}, "dates"),
+    "durations": ({"when": pa.array([1, 2], pa.duration("s"))}, "dates"),
+    "dates in words": ({"x": ["1 Jan 2020", "Mon, 03-March-2020"]}, "dates"),
+    "American dates": ({"x": ["Jan 1, 2020", "December 24, 2021"]}, "dates"),
+    "dates with slashes": ({"x": ["2020/01/31", "2020.2.1 12:00"]}, "dates"),
+    "times of day": ({"x": ["08:15", "9:05 PM"]}, "dates"),
+    "lists": ({"x": [[1], [2]]}, "'x'.*list"),
     "infinity": ({"x": [1.0, float("inf")]}, "infinite.*row 2"),
     "numbers beyond float64": ({"x": ["1", "1e999"]}, "infinite"),
     "one class": ({"x": [1, 2], "y": ["a", "a"]}, "one class"),
+    "no label": ({"x": [1, 2], "y": ["a", None]}, "'y'.*row 2"),
     "a quantity as target": ({"x": [1, 2], "y": [0.5, 1.25]}, "0.5"),
     "a quantity in text": ({"x": [1, 2], "y": ["0.5", "1.25"]}, "0.5"),
     "nothing to learn from": ({"x": [1, 1]}, "no features"),
@@ -167,6 +178,7 @@ REFUSED = {  # the columns, with y = 0, 1 if there is none, and the words that m
     "only the target": ({"y": [0, 1]}, "only column"),
     "no rows": ({"x": pa.array([], "int64"), "y": pa.array([], "int64")}, "no rows"),
     "no table": ([1, 2, 3], "table"),
+    "names": ({"x": [f"person {i}" for i in range(60)], "y": [0, 1] * 30}, "60 different texts"),
     "a slip": ({"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, "'12,5' in row 100"),
 }
 
@@ -235,15 +247,19 @@ def test_what_cannot_be_used_is_named_with_what_to_do(name):
     whole = isinstance(columns, list) or "y" in columns or name == "no target"
     table = columns if whole else {**columns, "y": [0, 1]}
     with pytest.raises(BadInput, match=words):
-        Preparation(target="y").fit(table)
+        Preparation(target="y", strict=True).fit(table)
 
 
-def test_a_code_in_a_column_of_numbers_is_missing():
+def test_a_code_in_a_column_of_numbers_is_missing_or_named_with_its_row_if_strict():
     table, blank = ({"count": ["1", "2", cell, "4"]} for cell in ("three", None))
     notes = Counter()
     found = Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(table, notes)
     np.testing.assert_array_equal(found, Preparation().fit({"count": [1.0, 2, 3, 7]}).transform(blank))
     assert any("not numbers" in note and count == 1 for note, count in notes.items())
+    strict = Preparation(strict=True).fit({"count": [1.0, 2, 3, 7]})
+    for prepare in (strict, Preparation.from_json(strict.to_json())):
+        with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
+            prepare.transform(table)
 
 
 def test_groups_of_version_0_3_are_refused_with_what_to_do(learnt):

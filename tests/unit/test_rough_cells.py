@@ -161,6 +161,8 @@ def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
     assert rows.y.tolist() == ["a", "b"] and rows.index.tolist() == [0, 1]
     with pytest.raises(BadInput, match=r"'y'.*row 2 and 1 more"):
         prepare.labels(chunk)
+    with pytest.raises(BadInput, match=r"'y'.*row 2"):
+        Preparation("y", strict=True).fit_batches(table.chunks())
 
 
 def test_a_cell_longer_than_any_table_needs_is_refused_in_our_words(tmp_path):

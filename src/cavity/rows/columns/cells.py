@@ -108,14 +108,15 @@ def cast(column: Any, kind: str) -> Any:
 
 
 class EncodingContext(NamedTuple):
-    """Number of the first row, and counts of unusual cells."""
+    """Number of the first row, counts of unusual cells, and whether odd cells are errors."""
 
     first: int
     notes: Counter[str]
+    strict: bool = False
 
     def read_numbers(self, column: Any, name: str) -> tuple[Array, Flags]:
-        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing."""
-        return to_numbers(column, name, self.first, self.notes)
+        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing, or an error if strict."""
+        return to_numbers(column, name, self.first, None if self.strict else self.notes)
 
     def note_missing(self, name: str, count: int, consequence: str) -> None:
         """Count missing cells in a column that had none in the training rows."""

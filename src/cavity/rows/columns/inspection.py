@@ -34,7 +34,9 @@ ADVICE = "ignore the column (--ignore, in Python ignore=)"
 class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
-    def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
+    def __init__(
+        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+    ) -> None:
         kinds = dict(kinds)
         about = "category" if target is None else kinds.pop(target, "category")
         for kind in ("number" if about == "auto" else about, *kinds.values()):
@@ -43,9 +45,9 @@ class Inspection:
                     f"the kind {kind!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
                 )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
-        self.unnamed = 0
+        self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = TargetSummary(target, about) if target is not None else None
+        self.labels = TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
         self.sample = Sample()
@@ -62,7 +64,7 @@ class Inspection:
             for name in (n for n in names if n and n not in skip):
                 declared = "category" if is_dictionary(table.schema.field(name).type) else None
                 wanted = self.kinds.get(name) or declared
-                self.seen[name] = _ColumnSummary(name, wanted, name in self.kinds)
+                self.seen[name] = _ColumnSummary(name, wanted, strict=self.strict, asked=name in self.kinds)
         if names != self.names:
             raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
@@ -122,8 +124,8 @@ class Inspection:
 class _ColumnSummary:
     """Running summary of one column."""
 
-    def __init__(self, name: str, wanted: str | None, asked: bool) -> None:
-        self.name, self.wanted, self.asked = name, wanted, asked
+    def __init__(self, name: str, wanted: str | None, *, strict: bool, asked: bool) -> None:
+        self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
         self.numbers, self.dates = RunningMoments(), DateMoments()
@@ -139,8 +141,8 @@ class _ColumnSummary:
         self.rows += len(column)
         if kind in ("date", "duration") and self.wanted == "category":
             self._add_text(to_text(column), first)
-        elif kind in ("date", "other"):
-            self.typed, self.type_name = kind, str(column.type)
+        elif kind in ("date", "other") or (kind == "duration" and self.strict):
+            self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
             self.missing += column.null_count
             if kind == "date":
                 self.dates.add(column, np.asarray(column.is_null()))
@@ -212,7 +214,7 @@ class _ColumnSummary:
                 self._raise_odd_cells()
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
-        if few or self.asked:
+        if few or self.asked or self.strict:
             return usual
         return sample.choose(self.name, usual, self.missing > 0)
 
@@ -223,7 +225,7 @@ class _ColumnSummary:
         date = None if self.numbers.n else self.dates.decide(self.name, self.missing > 0)
         if date is None and self.typed != "date":
             return None
-        if date is None or self.wanted == "number":
+        if self.strict or date is None or self.wanted == "number":
             self._raise(
                 f"has dates or times ({self.type_name if self.typed == 'date' else 'text'})",
                 "replace them by numbers (the year, the month, the weekday, days since an event)",
@@ -253,7 +255,7 @@ class _ColumnSummary:
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
-        unique = present == n > UNIQUE_ROWS and not self.asked
+        unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
         if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
             if self.wanted != "category" and self.numbers.n > present / 2:
                 self._raise_odd_cells()
@@ -267,8 +269,8 @@ class _ColumnSummary:
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
     def _set_aside(self, why: str, short: str | None = None) -> Ignored:
-        """Ignore the column; raise BadInput if the user asked for it."""
-        if self.asked:
+        """Ignore the column; raise BadInput if the user asked for it, or for strictness."""
+        if self.strict or self.asked:
             self._raise(why)
         return Ignored(self.name, short or why, informs=True)
 

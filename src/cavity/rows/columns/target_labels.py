@@ -68,10 +68,10 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     column = get_column(chunk.table, target.name)
     if target.number:
         value, lacks = to_numbers(column, target.name, chunk.first)
-        _refuse_missing(lacks, chunk, target)
+        _refuse_missing(lacks, target.name, chunk.first)
         return value
     text = convert_labels(column, target.name)
-    _refuse_missing(~find_present(text), chunk, target)
+    _refuse_missing(~find_present(text), target.name, chunk.first)
     if not target.whole:
         coded = text.dictionary_encode()
         values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
@@ -86,21 +86,25 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         ) from error
 
 
-def _refuse_missing(lacks: NDArray[np.bool_], chunk: Chunk, target: Target) -> None:
+def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
     if lacks.any():
-        row, more = chunk.first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
+        row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
         raise BadInput(
-            f"the label (column {target.name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
+            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
             "rows, or give them a class of their own."
         )
 
 
-def find_labelled_rows(chunk: Chunk, target: Target) -> NDArray[np.bool_]:
-    """Return which rows have a label."""
+def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
+    """Return which rows have a label; if `strict`, a row without one raises BadInput."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return ~to_numbers(column, target.name, chunk.first)[1]
-    return find_present(convert_labels(column, target.name))
+        lacks = to_numbers(column, target.name, chunk.first)[1]
+    else:
+        lacks = ~find_present(convert_labels(column, target.name))
+    if strict:
+        _refuse_missing(lacks, target.name, chunk.first)
+    return ~lacks
 
 
 class TargetSummary:
@@ -109,8 +113,8 @@ class TargetSummary:
     `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
     """
 
-    def __init__(self, name: str, kind: str = "category") -> None:
-        self.name, self.kind = name, kind
+    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
+        self.name, self.strict, self.kind = name, strict, kind
         self.whole = self.numbers = True  # all labels so far
         self.missing = self.rows = 0
         self.classes: set[str] = set()
@@ -121,10 +125,10 @@ class TargetSummary:
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            self.missing += int(to_numbers(column, self.name, first)[1].sum())
+            self._count_missing(to_numbers(column, self.name, first)[1], first)
             return
         labels = convert_labels(column, self.name)
-        self.missing += labels.null_count
+        self._count_missing(~find_present(labels), first)
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
         self.numbers &= bool(match_numbers(values).all())
@@ -137,6 +141,11 @@ class TargetSummary:
                 f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
                 "needs classes."
             )
+
+    def _count_missing(self, lacks: NDArray[np.bool_], first: int) -> None:
+        if self.strict:
+            _refuse_missing(lacks, self.name, first)
+        self.missing += int(lacks.sum())
 
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
