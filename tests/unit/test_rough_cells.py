@@ -1,7 +1,9 @@
-"""Dates, identifiers and missing labels are read, and what was done is said."""
+"""Dates, formatted numbers, identifiers, other encodings and missing labels are read, and what was done is said."""
 
 import datetime as dt
 import json
+import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -109,10 +111,36 @@ def test_times_of_day_and_durations():
     assert learn(x=pa.array([dt.timedelta(days=1), dt.timedelta(days=3)])).columns_[0].mean == 2
 
 
-@pytest.mark.parametrize("form", ["{},5", "1.{:03},5", "€ {}", "{} %", "-$1,{:03}.25"])
-def test_numbers_that_people_wrote_are_set_aside_with_what_to_do(form):
-    prepare = learn(x=[form.format(i) for i in range(60)], y=list(range(60)))
-    assert prepare.inputs == ("y",) and "numbers that are not written as 1250.5" in prepare.ignored_[0].why
+NUMBERS = {
+    "decimal commas": (["51,68", "2", "0,5"], [51.68, 2, 0.5], ","),
+    "three decimals": (["1,288", "-0,344", "12,500"], [1.288, -0.344, 12.5], ","),
+    "German thousands": (["1.250,5", "999", "2.000.000"], [1250.5, 999, 2e6], ","),
+    "English thousands": (["1,250.5", "999", "2,000,000"], [1250.5, 999, 2e6], "."),
+    "thousands that may be decimals": (["1,250", "2,500", "3"], [1250, 2500, 3], "."),
+    "Swiss thousands": (["1'250.5", "1 000", "7"], [1250.5, 1000, 7], "."),
+    "percent": (["12%", "3.5 %", "-4 %"], [12, 3.5, -4], "."),
+    "money": (["$5", "€ 1,200", "-£3.20"], [5, 1200, -3.2], "."),
+    "euros": (["5,10 €", "1.200,00 €", "+3 €"], [5.1, 1200, 3], ","),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_read_as_people_write_them(name):
+    cells, values, style = NUMBERS[name]
+    for batches in ([{"x": cells}], [{"x": [cell]} for cell in cells]):
+        prepare = Preparation().fit_batches(batches)
+        assert prepare.columns_[0].style == style and "written as" in prepare.columns_[0].describe()
+        np.testing.assert_allclose(prepare.transform({"x": cells}), learn(x=values).transform({"x": values}))
+        np.testing.assert_allclose(prepare.transform({"x": values}), prepare.transform({"x": cells}))
+    notes = Counter()
+    np.testing.assert_array_equal(prepare.transform({"x": ["3", "about 3"]}, notes)[1], [0.0])
+    assert notes["column 'x' has texts that are not numbers; they are taken as missing"] == 1
+
+
+@pytest.mark.parametrize("first", ["1,250.5", "¥1,250.5", "-$1,250.5"])
+def test_contradicting_formats_are_refused(first):
+    with pytest.raises(BadInput, match=re.escape(first)):
+        learn(x=[first, "1.250,5", "3,75"])
 
 
 def test_identifiers_free_text_and_nested_cells_are_set_aside():

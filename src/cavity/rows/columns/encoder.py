@@ -14,8 +14,8 @@ from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import EncodingContext
-from cavity.rows.columns.column_json import read_column, read_field, refuse_given_up, store_column
+from cavity.rows.columns.cells import PATTERNS, EncodingContext
+from cavity.rows.columns.column_json import read_column, read_field, store_column
 from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 
@@ -152,8 +152,9 @@ class ColumnEncoder:
         """
         try:
             columns = [read_column(c) for c in value["columns"]]
-            refuse_given_up(value["target"] or {}, "the target")
             target = read_field(value["target"], Target | None)
+            if target is not None:
+                PATTERNS[target.style]  # a KeyError if the style is unknown
             ignored = read_field(value["left_out"], tuple[Ignored, ...])
             known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
             names = read_field(value.get("features", known), tuple[str, ...])

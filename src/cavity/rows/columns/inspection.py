@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -15,19 +14,17 @@ from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, 
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
-from cavity.rows.columns.running_moments import DateMoments, RunningMoments
+from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
 from cavity.rows.columns.target_labels import TargetSummary
 from cavity.rows.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MOST_COLUMNS = 10_000  # a model file describes no more
+PLAIN_ROWS = 10_000  # of plain numbers that are kept until another cell shows if they are of a style
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
-FORMATTED = re.compile(
-    r"[-+]?[$€£¥]? ?[-+]?\d{1,3}([.,' ]?\d{3})*([.,]\d+)? ?[$€£¥%]?"
-)  # numbers as people write them
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
 
 
@@ -128,7 +125,8 @@ class _ColumnSummary:
         self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
-        self.numbers, self.dates = RunningMoments(), DateMoments()
+        self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
+        self.plain: list[Any] = []  # texts that are plain numbers: of a style, if other cells are
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -170,8 +168,13 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
+            self.plain.append((text, good, lacks))
             if self.odd is not None:
                 self.dates.add(text, lacks)
+            if self.odd is not None or self.rows > PLAIN_ROWS:
+                for cells in self.plain:  # most columns have no cell that asks for it
+                    self.styles.add(*cells)
+                self.plain = []
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
@@ -199,7 +202,7 @@ class _ColumnSummary:
         if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
             raise_infinite(self.name, self.large)
         if self.wanted != "category":
-            found = self._decide_date()
+            found = self._decide_date() or self._decide_style()
             if found is not None:
                 return found
             if self.wanted == "number" and self.odd is not None:
@@ -208,10 +211,8 @@ class _ColumnSummary:
                     "correct such cells or leave them empty",
                 )
             if self.odd is None:
-                return self._decide_number()
-            many = self.levels is None or len(self.levels) > SOME_LEVELS
-            if many and self.numbers.n > MOSTLY * present:
-                self._raise_odd_cells()
+                return self._decide_number(self.numbers)
+            self._check_mostly_numbers(present)
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
         if few or self.asked or self.strict:
@@ -234,8 +235,30 @@ class _ColumnSummary:
             return Ignored(self.name, f"always {format_day(date.low)}")
         return date
 
-    def _decide_number(self) -> Column | Ignored:
-        found = self.numbers
+    def _decide_style(self) -> Column | Ignored | None:
+        """Return the column if all its cells are numbers, some of them formatted."""
+        if self.odd is None or self.typed == "number" or self.strict:
+            return None
+        found = self.styles.decide()
+        return None if found is None else self._decide_number(found[1], found[0])
+
+    def _check_mostly_numbers(self, present: int) -> None:
+        """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
+        assert self.odd is not None
+        formatted = self.styles.formatted
+        if formatted and self.numbers.n + formatted == present:
+            if self.numbers.n > formatted:
+                self._raise_odd_cells()
+            self._raise(
+                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
+                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
+                "--config)",
+            )
+        many = self.levels is None or len(self.levels) > SOME_LEVELS
+        if many and self.numbers.n > MOSTLY * present:
+            self._raise_odd_cells()
+
+    def _decide_number(self, found: RunningMoments, style: str | None = None) -> Column | Ignored:
         if self.row_numbers is not None and not self.missing and self.row_numbers.decide():
             return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
@@ -245,13 +268,7 @@ class _ColumnSummary:
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high)
-
-    def _guess_texts(self) -> str:
-        """Say what many different texts may be."""
-        if self.odd is not None and FORMATTED.fullmatch(self.odd[0]):
-            return f"numbers that are not written as 1250.5, such as {self.odd[0]!r:.40}"
-        return "names, identifiers or free text"
+        return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high, style)
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
@@ -262,7 +279,7 @@ class _ColumnSummary:
             many = f"more than {MAX_LEVELS}" if self.levels is None else str(n)
             return self._set_aside(
                 f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text",
-                f"{many} different texts in {present} rows: {self._guess_texts()}",
+                f"{many} different texts in {present} rows: names, identifiers or free text",
             )
         if n == 1 and not self.missing:
             return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")

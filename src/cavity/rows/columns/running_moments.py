@@ -1,4 +1,4 @@
-"""Running moments of a column: of numbers, and of dates in either order."""
+"""Running moments of a column: of numbers, of formatted numbers in either style, of dates in either order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import merge_spread
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import match_cells
+from cavity.rows.columns.cells import STYLES, match_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
 from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
@@ -46,6 +46,43 @@ class RunningMoments:
     @property
     def scale(self) -> float:
         return float(np.sqrt(self.square / self.n)) if self.low < self.high else 1.0
+
+
+class StyleMoments:
+    """Moments of numbers that people wrote, as long as every cell fits a style."""
+
+    def __init__(self) -> None:
+        self.formatted = 0  # cells that are numbers in some style, but not plain ones
+        self.bare = RunningMoments()  # numbers without a point, the same in every style
+        self.styled = {style: RunningMoments() for style in STYLES}
+
+    def add(self, text: Any, plain: NDArray[np.bool_], lacks: NDArray[np.bool_]) -> None:
+        """Add cells; `plain` are numbers with a decimal point or none."""
+        import pyarrow.compute as pc
+
+        fits = {style: match_numbers(text, style) for style in STYLES}
+        self.formatted += int((np.logical_or.reduce(list(fits.values())) & ~plain).sum())
+        if not self.styled:
+            return
+        bare = plain & ~np.asarray(pc.match_substring(text, ".").fill_null(False))
+        self.bare.add(_parse(text, bare, "."))
+        for style in list(self.styled):
+            rest = ~bare & ~lacks
+            if (fits[style] | ~rest).all():
+                self.styled[style].add(_parse(text, rest, style))
+            else:
+                del self.styled[style]
+
+    def decide(self) -> tuple[str, RunningMoments] | None:
+        """Return the style that fits every cell, and the moments in it."""
+        for style, moments in self.styled.items():
+            moments.merge(self.bare)
+            return style, moments
+        return None
+
+
+def _parse(text: Any, chosen: NDArray[np.bool_], style: str) -> Array:
+    return parse_numbers(text.filter(import_pyarrow().array(chosen)), style)
 
 
 class DateMoments:
