@@ -139,7 +139,7 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 	@set -- dist/cavity-*.whl; \
 	  build/wheel-venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS) "$$1[cli]"
 	@echo "==> Using it"
-	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity version
+	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity --version
 
 bench: $(VENV)/.bench   ## time predictions, steps and the command line on the CPU, update docs/results
 	@echo "==> Predictions, the command line, sampling"

@@ -3,7 +3,7 @@
 For each kind of body four clients send one request after another, of the largest size that the server accepts. In the case `mixed`
 120 clients ask for 1 to 5 rows on kept and on new connections, leave before the answer, send bytes that are not HTTP, send slowly,
 or send the heavy bodies. Clients run in a process of their own, while this one asks for /health on new connections, twenty times
-per second. Resident memory comes from the operating system.
+per second. Each client waits for two minutes before it counts silence. Resident memory comes from the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
@@ -33,6 +33,7 @@ from serving import make_body, resident_mb, save_model, start_server
 CLIENTS, MIXED = 4, 120
 GOAL_MS, MIXED_MS, GOAL_RATIO = 500.0, 1000.0, 2.0
 EVERY = 0.05  # seconds between questions for /health
+PATIENCE = 120  # seconds that a client waits for an answer
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%s\r\n\r\n"
 
 
@@ -68,7 +69,9 @@ async def read_status(reader: asyncio.StreamReader) -> str:
     return head[9:12].decode()
 
 
-async def send(port: int, request: bytes, kind: str = "", line: Any = None) -> tuple[str, Any]:
+async def send(
+    port: int, request: bytes, longest: list[float], kind: str = "", line: Any = None
+) -> tuple[str, Any]:
     """Send a request; return the status of the answer, or what went wrong, and the connection if it is kept."""
     try:
         reader, writer = line or await asyncio.open_connection("127.0.0.1", port)
@@ -85,7 +88,9 @@ async def send(port: int, request: bytes, kind: str = "", line: Any = None) -> t
             await asyncio.sleep(random.random())
             request = request[-9:]
         writer.write(request[::-1] if kind == "nonsense" else request)
-        status = await asyncio.wait_for(read_status(reader), 30)
+        begun = time.monotonic()
+        status = await asyncio.wait_for(read_status(reader), PATIENCE)
+        longest[0] = max(longest[0], time.monotonic() - begun)
     except TimeoutError:
         status = "silence"
     except asyncio.IncompleteReadError as error:
@@ -100,29 +105,31 @@ async def send(port: int, request: bytes, kind: str = "", line: Any = None) -> t
     return status, (reader, writer) if kind == "keeps" and status == "200" else None
 
 
-async def run_client(port: int, requests: Any, kind: str, until: float, counts: Counter[str]) -> None:
+async def run_client(
+    port: int, requests: Any, kind: str, until: float, counts: Counter[str], longest: list[float]
+) -> None:
     line = None
     for request in requests:
         if time.monotonic() > until:
             return
-        status, line = await send(port, request, kind, line)
+        status, line = await send(port, request, longest, kind, line)
         counts[status] += 1
 
 
 def run_clients(
     port: int, case: str, heavy: dict[str, bytes], small: list[bytes], until: float, out: Any
 ) -> None:
-    """Run the clients of a case in one event loop, and put the counts of what they got."""
+    """Run the clients of a case in one event loop; put the counts of what they got, and the seconds of the slowest answer."""
 
-    async def run() -> Counter[str]:
-        counts = Counter[str]()
+    async def run() -> tuple[Counter[str], float]:
+        counts, longest = Counter[str](), [0.0]
         clients = [(cycle([heavy[case]]), "")] * CLIENTS if case != "mixed" else []
         kinds = ["keeps", "keeps", "", "", "leaves", "leaves", "nonsense", "slow", "keeps", ""]
         for i in range(0 if clients else MIXED):
             kind = kinds[i % len(kinds)]
             clients.append((cycle(list(heavy.values()) if i % 30 == 29 else small[i % 5 :]), kind))
-        await asyncio.gather(*(run_client(port, r, kind, until, counts) for r, kind in clients))
-        return counts
+        await asyncio.gather(*(run_client(port, r, kind, until, counts, longest) for r, kind in clients))
+        return counts, longest[0]
 
     out.put(asyncio.run(run()))
 
@@ -138,8 +145,10 @@ def ask_health(port: int) -> float:
     return time.perf_counter() - begun
 
 
-def measure(pid: int, port: int, seconds: float, *given: Any) -> tuple[list[float], Counter[str], float]:
-    """Return the seconds of /health, the statuses of the other requests, and the largest resident memory."""
+def measure(
+    pid: int, port: int, seconds: float, *given: Any
+) -> tuple[list[float], Counter[str], float, float]:
+    """Return the seconds of /health, statuses and slowest answer of the other requests, and the largest resident memory."""
     until, out = time.monotonic() + seconds + 1, multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(
         target=run_clients, args=(port, *given, until, out)
@@ -151,9 +160,9 @@ def measure(pid: int, port: int, seconds: float, *given: Any) -> tuple[list[floa
         took.append(ask_health(port))
         memory.append(resident_mb(pid))
         time.sleep(EVERY)
-    counts = out.get(timeout=60)
+    counts, longest = out.get(timeout=2 * PATIENCE)
     process.join()
-    return took, counts, max(memory)
+    return took, counts, longest, max(memory)
 
 
 def main() -> None:
@@ -173,14 +182,17 @@ def main() -> None:
         with start_server(Path(folder) / "m.cavity") as (pid, port):
             ask_health(port)
             idle = resident_mb(pid)
-            print(f"{'case':>14}  requests  median ms  99% ms  max ms  memory MB (idle {idle:.0f})  statuses")
+            print(
+                f"{'case':>14}  requests  median ms  99% ms  max ms  memory MB (idle {idle:.0f})  slowest s  statuses"
+            )
             for case in args.cases or [*heavy, "mixed"]:
-                took, counts, memory = measure(pid, port, args.seconds, case, heavy, small)
+                took, counts, longest, memory = measure(pid, port, args.seconds, case, heavy, small)
                 median, p99, top = 1e3 * np.percentile(took, [50, 99, 100])
                 worst = max(worst, p99 / (MIXED_MS if case == "mixed" else GOAL_MS))
                 most = max(most, memory)
                 print(
-                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {memory:>10.0f}   {dict(counts)}",
+                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {memory:>10.0f} {longest:>10.1f}",
+                    f" {dict(counts)}",
                     flush=True,
                 )
     print(f"99 % of /health within {worst:.2f} of the goal, memory {most / idle:.2f} × idle")

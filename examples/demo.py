@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, plots
-from cavity.report import expected_calibration_error
+from cavity.report import reliability
 
 X, y = load_digits(return_X_y=True)
 X, X_test, y, y_test = train_test_split(X, y, train_size=1198, stratify=y, random_state=0)
@@ -42,7 +42,7 @@ for name, model in models.items():
         model.fit(X, y)
     seconds, P = time.perf_counter() - begun, model.predict_proba(X_test)
     losses[name], wrong = log_loss(y_test, P), 1 - accuracy_score(y_test, P.argmax(1))
-    error = expected_calibration_error(P, y_test)
+    error = reliability(P, y_test).error
     print(f"{name:<20} {losses[name]:8.3f} {wrong:6.3f} {error:6.3f} {seconds:8.1f}")
     plots.reliability_diagram(
         P, y_test, axes[0], label=f"{name}: ECE {error:.3f}", colour=f"C{len(losses) - 1}"

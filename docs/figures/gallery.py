@@ -69,7 +69,7 @@ def main() -> None:
             [sys.executable, "-m", "cavity", "serve", report.with_name("penguins.cavity"), "--port", "8765"]
         )
         time.sleep(20)  # until it answers
-        take_picture("http://localhost:8765", "serve.png", 800)
+        take_picture("http://localhost:8765", "serve.png", 920)
         server.terminate()
 
 

@@ -1,4 +1,4 @@
-"""Scalable multi-class Gaussian process classification by expectation propagation.
+"""Class probabilities that you can act on, for tables: Gaussian processes by expectation propagation.
 
 torch is large: it is loaded with the first name that needs it, and the command line answers without it.
 """

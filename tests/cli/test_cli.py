@@ -27,7 +27,6 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words, code, said",
     [
-        ("version", 0, cavity.__version__),
         ("--version", 0, f"cavity {cavity.__version__}"),
         ("--help", 0, "predict"),
         ("--help", 0, "130"),
@@ -40,7 +39,7 @@ def test_what_needs_no_model(words: str, code: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["version"], ["--version"]]
+    "arguments", [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["--version"]]
 )
 def test_what_needs_no_torch_does_not_import_it(arguments: list[str]) -> None:
     code = """

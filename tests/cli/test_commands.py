@@ -66,7 +66,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
     P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
     np.testing.assert_allclose(scores["nll"], log_loss(place, P), rtol=1e-9)
-    np.testing.assert_allclose(scores["ece"], cavity.report.expected_calibration_error(P, place), rtol=1e-9)
+    np.testing.assert_allclose(scores["ece"], cavity.report.reliability(P, place).error, rtol=1e-9)
     shown = run("evaluate", birds / "birds.cavity", birds / "new.csv").output
     assert f"{scores['nll']:.4f}" in shown and "true / predicted" in shown
     prior = np.broadcast_to(clf.class_prior_, P.shape)
@@ -180,13 +180,27 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
 
 # ---------------------------------------------------------------- as a user starts them
 @pytest.mark.slow
-def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
-    small = "--n-inducing 5 --max-epochs 3 --batch-size 50".split()
+@pytest.mark.parametrize(
+    "method",
+    [
+        "ep",
+        pytest.param(
+            "auto",
+            marks=pytest.mark.xfail(
+                strict=True, reason="with two ranks the default has other mini-batches and pool weights"
+            ),
+        ),
+    ],
+)
+def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path, method):
+    small = f"--method {method} --n-inducing 5 --max-epochs 3 --batch-size 50".split()
     common = ["fit", birds / "penguins.csv", *TRAIN, *small]
     launcher = "-m torch.distributed.run --standalone --nproc-per-node=2 --monitor-interval=0.2 -m cavity"
     done = command(*common, "--out", tmp_path / "two", module=launcher.split())
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
+    assert (
+        done.stdout.count("Saved") == 1 and done.stdout.count("240 rows, 6 columns") == 1
+    )  # one rank speaks
     assert run(*common, "--out", tmp_path / "one").exit_code == 0
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
     X = Prepared(np.random.default_rng(0).normal(size=(30, len(one.preparation_.names))))

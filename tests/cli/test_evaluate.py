@@ -46,7 +46,7 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
     assert "never predicted for rows of the training table: 'rare'" in shown
     clf = cavity.load(folder / "m")
     found = clf.estimate_
-    assert f"log loss  {found.log_loss:.3f}" in shown
+    assert f"log loss {found.log_loss:.3f}" in shown
     assert found.log_loss < found.baseline_log_loss
 
 

@@ -42,7 +42,7 @@ def post(client, body, headers=JSON):
 
 def test_served_predictions_are_the_commands(birds, client):
     rows = pyarrow.csv.read_csv(birds / "penguins.csv").slice(0, 4).to_pylist()
-    names = client.get("/schema").json()["columns"]
+    names = [column["name"] for column in client.get("/schema").json()["columns"]]
     sent = [{name: r[name] for name in names} for r in rows]
     got = client.post("/predict?uncertainty=true", json={"rows": sent})
     assert got.status_code == 200, got.text
@@ -186,15 +186,13 @@ def test_a_token_opens_everything_but_health(toy_model, monkeypatch):
     monkeypatch.setenv("CAVITY_TOKEN", "s3cret")
     client = TestClient(make_app(Model.open(toy_model), access=make_access("localhost", [])), base_url=LOCAL)
     assert client.get("/health").status_code == 200
-    for path in ("/schema", "/metrics", "/page.json", "/predict"):
+    for path in ("/schema", "/metrics", "/predict"):
         method = client.post if path == "/predict" else client.get
         for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
             got = method(path, headers=JSON | wrong)
             assert got.status_code == 401 and got.headers["www-authenticate"] == "Bearer", path
         assert method(path, headers=JSON | {"authorization": "Bearer s3cret"}).status_code != 401
-    assert client.get("/openapi.json", headers={"authorization": "Bearer s3cret"}).json()["components"][
-        "securitySchemes"
-    ]
+    assert client.get("/openapi.json").status_code == 200
     for bad in ("", " ", "é", "a\n"):
         monkeypatch.setenv("CAVITY_TOKEN", bad)
         with pytest.raises(BadOption, match="CAVITY_TOKEN"):

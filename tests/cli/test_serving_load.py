@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -155,16 +156,29 @@ def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy
     assert sent[0]["status"] == 413 and b"100 bytes" in sent[1]["body"]
 
 
-@pytest.mark.parametrize("length", [b"content-length: 4000000", b"transfer-encoding: chunked"])
-def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(toy_model, length):
+@pytest.mark.parametrize("length", [b"content-length: 16000000", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize("line_after", [b"", b"\r\nconnection: close"])  # as urllib sends
+def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(
+    toy_model, length, line_after
+):
     head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    body = b" " * 4_000_000
+    length, body = length + line_after, b" " * 16_000_000
     if b"chunked" in length:
-        body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 4 + b"0\r\n\r\n"
+        body = b"f4240\r\n%s\r\n" % body[:1_000_000] * 16 + b"0\r\n\r\n"
     with serve(make_app(Model.open(toy_model), Limits(bytes=250_000))) as address:
         with socket.create_connection(address, LATE) as line:
             line.sendall(head + length + b"\r\n\r\n" + body)
             assert read_head(line).startswith(b"HTTP/1.1 413")
+
+
+def test_a_refusal_keeps_the_connection_of_a_client_that_has_sent_all(toy_model):
+    with serve(make_app(Model.open(toy_model), Limits(bytes=250))) as address:
+        line = http.client.HTTPConnection(*address, timeout=LATE)
+        for body, status in (iter([b" " * 300]), 413), (b" " * 300, 413), (b"{}", 422), (b"{}", 422):
+            line.request("POST", "/predict", body, {"content-type": "application/json"})
+            answer = line.getresponse()
+            assert answer.status == status and b"detail" in answer.read()
+        line.close()
 
 
 def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_503(toy_model):

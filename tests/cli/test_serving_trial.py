@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import threading
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from fastapi.testclient import TestClient
 import cavity
 from cavity import GPRegressor
 from cavity.cli.models import Model
+from cavity.cli.serving import application
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.settings import Access
 from cavity.cli.serving.trial import SECURITY_POLICY, read_page_file
@@ -110,15 +112,15 @@ def test_the_page_holds_nothing_of_the_model_and_loads_nothing_from_elsewhere(to
         assert got.headers["content-security-policy"] == SECURITY_POLICY and "unsafe" not in SECURITY_POLICY
         outside = got.text.replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?:|@import|url\(|innerHTML|eval\(| on\w+=|style=\"|<style", outside)
-    assert client.get("/page.json").status_code == 401
-    assert client.get("/page.json", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert client.get("/schema").status_code == 401
+    assert client.get("/schema", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
     style = read_page_file("page.css").decode()
     assert all(colour in style for colour in (*COLOURS, *ON_DARK))
 
 
 def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
     path, table = houses
-    found = {c["name"]: c for c in make_client(path).get("/page.json").json()["columns"]}
+    found = {c["name"]: c for c in make_client(path).get("/schema").json()["columns"]}
     assert list(found) == list(table)
     for name in ("area", "rooms", "garden", "share"):
         about, values = found[name], table[name].dropna()
@@ -135,7 +137,7 @@ def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
 def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, birds):
     for path in (houses[0], toy_model, birds / "birds.cavity"):
         client = make_client(path)
-        about = client.get("/page.json").json()
+        about = client.get("/schema").json()
         columns = about["columns"]
         typical = [column["typical"] for column in columns]
         rows = [typical] + [
@@ -165,8 +167,10 @@ def serve(path, rows, token=None):
     thread.start()
     while not server.started:
         time.sleep(0.01)
+    opened = (*application.OPEN, "/ask", "/ask.js")
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ask"
+        with patch.object(application, "OPEN", opened):
+            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ask"
     finally:
         server.should_exit = True
         thread.join()
@@ -248,3 +252,19 @@ def test_the_page_reads_tables_as_csv_readers_do():
         timeout=60,
     )
     assert json.loads(done.stdout) == [table] * len(texts)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_page_reads_cells_of_ten_megabytes():
+    script = read_page_file("page.js").decode()
+    functions = script[script.index("function findStop") : script.index("function readCells")]
+    ask = """
+for (const cell of ["z".repeat(1e7), `"${'a""b,\\n'.repeat(2e6)}"`, `"${'""'.repeat(5e6)}"`])
+  console.log(parseTable(`a,b\\r${cell},1\\r2,3\\r`).rows.map((row) => row.map((c) => c.length)).join());
+for (const text of [`a,b\\n"${"z".repeat(1e7)}`]) try { parseTable(text); } catch (error) { console.log(error.message); }
+"""
+    command = ["node", "-e", functions + ask.replace("\\\\", "\\")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    *sizes, message = done.stdout.splitlines()
+    assert sizes == ["10000000,1,1,1", "10000000,1,1,1", "5000000,1,1,1"]
+    assert "row 1 below the header has a quotation mark" in message

@@ -9,7 +9,7 @@ import pytest
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.options import nest
-from cavity.report import model_card
+from cavity.report.sections import describe_model
 from cavity.training.loop import Run
 from cli.running import run
 from support import toy
@@ -36,7 +36,7 @@ def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
     assert "not available" in run("info", tmp_path / "m").output
     said = run("info", tmp_path / "m", "--json").output.strip().splitlines()[0]
     assert json.loads(said)["log_marginal_likelihood"] is None and "NaN" not in said
-    assert "not available" in dict(model_card.describe_model(clf))["Log Z_q"]
+    assert "not available" in dict(describe_model(clf))["Log Z_q"]
 
 
 def test_densities_may_be_above_zero(above_zero):

@@ -5,17 +5,17 @@ import pandas as pd
 import pytest
 
 from cavity import BadInput, BadOption
-from cavity.report import conformal, expected_calibration_error, rejection, reliability
+from cavity.report import conformal, rejection, reliability
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0.75]])
 Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
 
 
 def test_scores_by_hand() -> None:
-    assert expected_calibration_error(P, Y, bins=5) == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
-    assert expected_calibration_error(P, Y, bins=1) == pytest.approx(abs(P.max(1).mean() - 0.5))
+    assert reliability(P, Y, bins=5).error == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
+    assert reliability(P, Y, bins=1).error == pytest.approx(abs(P.max(1).mean() - 0.5))
     certain = np.eye(3)[Y]
-    assert expected_calibration_error(certain, Y) == 0
+    assert reliability(certain, Y).error == 0
 
 
 def test_reliability_by_hand() -> None:
@@ -50,19 +50,19 @@ def test_what_is_no_probability_is_refused(row):
     """A NaN would else be a mistake that no bin counts."""
     P = [[0.95, 0.05], row]
     with pytest.raises(BadInput, match="row 1 of P"):
-        expected_calibration_error(P, [1, 0])
+        reliability(P, [1, 0]).error
 
 
 def test_labels_may_be_names_of_columns() -> None:
     """Only column numbers were accepted."""
     names = np.array(["cat", "dog", "ant"])
     frame = pd.DataFrame(P, columns=names)
-    score = expected_calibration_error
+    score = lambda *given, **more: reliability(*given, **more).error
     assert score(P, names[Y], labels=names) == score(frame, names[Y]) == score(frame, Y) == score(P, Y)
     np.testing.assert_array_equal(conformal(frame, names[Y]).least, conformal(P, Y).least)
     np.testing.assert_array_equal(rejection(P, names[Y], labels=names).error, rejection(P, Y).error)
     other = pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]
-    assert expected_calibration_error(*other) == expected_calibration_error(P, Y)
+    assert reliability(*other).error == reliability(P, Y).error
     with pytest.raises(BadInput, match="'cow' is not in labels"):
         reliability(P, ["cow"] * 4, labels=names)
     with pytest.raises(BadInput, match="2 entries, but P has 3 columns"):

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, Training
 from cavity.common.terms import TERMS
+from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE
 from support import slow
 
 ROOT = Path(__file__).parents[2]
@@ -166,9 +167,12 @@ def test_every_argument_has_one_purpose() -> None:
 def test_the_page_of_terms_has_the_table_of_the_library() -> None:
     page = (ROOT / "docs" / "terms.md").read_text(encoding="utf-8")
     assert [f"| {' | '.join(term)} |" for term in TERMS.values()] == page.splitlines()[6:]
+    assert {EVIDENCE, OBJECTIVE, BOUND} < {*TERMS}  # what fit, info and summary print of training
 
 
-def test_no_message_cites_a_decision() -> None:
+def test_no_message_and_no_guide_cites_a_decision_by_number() -> None:
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/results/*.md")]:
+        assert not re.search(r"decisions? \d", path.read_text(encoding="utf-8")), path
     for path in ROOT.glob("src/cavity/**/*.py"):
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text if re.search(r"decision \d", text) else "")

@@ -76,3 +76,15 @@ def test_rows_without_weight_teach_nothing():
     moved = np.where((y == 2)[:, None], X - 3, X)
     np.testing.assert_allclose(train_networks(moved, y, weight, 3, 2, 0).log_proba(X), found, atol=1e-6)
     assert np.exp(found[:, 2]).max() < 0.1
+
+
+def test_more_columns_than_rows_are_as_few_as_the_rows_span():
+    """Columns that repeat others a hundred times tell nothing new: the networks are those of one copy, and rows span their axes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 41))
+    y = (X[:, 0] > 0).astype(np.int64)
+    new = rng.normal(size=(50, 41))
+    few = train_networks(X, y, None, 2, 2, 0)
+    many = train_networks(np.tile(X, 100), y, None, 2, 2, 0)
+    np.testing.assert_allclose(many.log_proba(np.tile(new, 100)), few.log_proba(new), atol=1e-2)
+    assert few.first.shape[1] == 41 and many.first.shape[1] == 4100

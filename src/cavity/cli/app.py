@@ -112,13 +112,7 @@ def options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print name and version.")
     ] = False,
 ) -> None:
-    """Gaussian processes for tables: train, predict, evaluate."""
-
-
-@app.command(hidden=True, epilog="Example: cavity version")
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
+    """Class probabilities that you can act on, for tables: train, predict, evaluate."""
 
 
 @_command("Train on a table and save the model.", shared=())
@@ -210,7 +204,6 @@ def explain(
         _option("Number of a row, from 1; may be repeated (default: the first 5).", "N", min=1),
     ] = None,
     background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
-    out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
 ) -> None:
     """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
 

@@ -11,14 +11,13 @@ from cavity.cli.model_rows import find_column, find_target
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
+from cavity.common.scoring import Mean, compare_log_proba, score_log_proba
 from cavity.common.terms import name_score
 from cavity.common.text_tables import format_grid, format_label
 from cavity.errors import BadFile, BadInput
-from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
 
-SCORES = ("nll", "error", "brier", "ece")  # less is better
+SCORES = ("nll", "error", "brier")  # less is better
 CLEAR = 2.0  # standard errors from which on a difference is not noise
 
 
@@ -83,18 +82,8 @@ def compare(
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any, unit: Any = None) -> dict[str, Comparison]:
-    """Compare log-probabilities [n C] of the same rows. The error of the calibration error is a bootstrap's.
-
-    `unit`: the same number for rows of a group, which count once in the errors.
-    """
-
-    def ece(a: Any, b: Any, y: Any, w: Any) -> dict[str, float]:
-        return {"ece": score_log_proba(b, y, w)["ece"] - score_log_proba(a, y, w)["ece"]}
-
-    rows = (log_p, other, y, weight)
-    low, high = bootstrap(ece, rows, 2 * log_p.shape[1], unit)["ece"]
-    error = Mean(ece(*rows)["ece"], (high - low) / (2 * NORMAL_95))
-    differences = compare_log_proba(*rows, unit) | {"ece": error}
+    """Compare log-probabilities [n C] of the same rows. `unit`: the same number for rows of a group, counted once in errors."""
+    differences = compare_log_proba(log_p, other, y, weight, unit)
     values = [score_log_proba(p, y, weight) for p in (log_p, other)]
     return {k: Comparison((values[0][k], values[1][k]), differences[k]) for k in SCORES}
 

@@ -10,14 +10,11 @@ import numpy as np
 
 from cavity.cli.model_rows import sample_rows, select_rows
 from cavity.cli.models import Model
-from cavity.cli.outputs import check_out
-from cavity.cli.predicting import open_writer
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, name_column
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
-from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.files.table_files import open_table
 
 FIRST_ROWS = 5  # that are explained if none are asked for
@@ -30,12 +27,9 @@ def explain(
     data: str,
     row: list[int] | None,
     background: Text,
-    out: Text,
     device: Text,
     terminal: Terminal,
 ) -> None:
-    if out is not None:
-        check_out(out, model, data, background, example="contributions.csv")
     opened = Model.open(model, device)
     wanted = sorted(set(row or range(1, FIRST_ROWS + 1)))
     chosen = select_rows(opened, open_table(data), wanted, must=bool(row))
@@ -53,13 +47,8 @@ def explain(
             terminal.note(said)
     found = replace(found, names=tuple(map(name_column, found.names)))
     rows = [_describe_row(found, i, number) for i, number in enumerate(chosen.numbers.tolist())]
-    if out is not None:
-        with open_writer(out) as write:
-            write(_make_table(rows))
-        terminal.say(f"Wrote {len(rows) * len(found.names)} contributions to {out}")
-    else:
-        unit = "units of the target" if found.classes is None else f"nats. {TERMS['contribution'].meaning}"
-        terminal.say("\n".join([*map(_format_row, rows), f"Contributions are in {unit}"]))
+    unit = "units of the target" if found.classes is None else f"nats. {TERMS['contribution'].meaning}"
+    terminal.say("\n".join([*map(_format_row, rows), f"Contributions are in {unit}"]))
     terminal.print_result({"unit": "target" if found.classes is None else "nats", "rows": rows})
 
 
@@ -81,13 +70,3 @@ def _format_row(row: dict[str, Any]) -> str:
     moved = sorted(row["contributions"].items(), key=lambda item: -abs(item[1]))[:SHOWN]
     lines = [f"  {value:+.3f}  {name} = {row['cells'][name]}" for name, value in moved if value]
     return "\n".join([f"row {row['row']}: {head}", *lines])
-
-
-def _make_table(rows: list[dict[str, Any]]) -> Any:
-    """Return a table with a line per row and column."""
-    lines = []
-    for row in rows:
-        said = {name: value for name, value in row.items() if name not in ("contributions", "cells")}
-        for column, moved in row["contributions"].items():
-            lines.append(said | {"column": column, "cell": str(row["cells"][column]), "contribution": moved})
-    return import_pyarrow().Table.from_pylist(lines)

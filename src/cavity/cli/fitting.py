@@ -18,8 +18,7 @@ from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_error
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.common.progress import forward_stages
-from cavity.common.terms import name_score
-from cavity.common.text_tables import format_label, format_pairs, list_names
+from cavity.common.text_tables import format_label, list_names
 from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
@@ -177,10 +176,13 @@ def _report(
         + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
         f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
     )
-    if isinstance(estimate, TargetEstimate):
-        terminal.say(_format_regression(estimate))
-    elif estimate is not None:
-        terminal.say(_format_estimate(estimate, notes.get("logistic_log_loss")))
+    if estimate is not None:
+        terminal.say(str(estimate))
+    logistic = notes.get("logistic_log_loss")
+    if isinstance(estimate, Estimate) and logistic is not None:
+        worse = logistic <= estimate.log_loss
+        simpler = ", at least as good, and simpler: compare both on new rows" if worse else ""
+        terminal.say(f"Logistic regression has a log loss of {format_loss(logistic)}{simpler}.")
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
         {
@@ -194,7 +196,7 @@ def _report(
             "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,
             "estimate": None if estimate is None else _list_figures(estimate),
-            "logistic_log_loss": notes.get("logistic_log_loss"),
+            "logistic_log_loss": logistic,
             "few_rows": notes.get("few_rows"),
             "warnings": notes["warnings"],
             "interrupted": notes["interrupted"],
@@ -215,39 +217,3 @@ def _find_class_warnings(model: GPClassifier, estimate: Estimate | TargetEstimat
         names = list_names([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
         found.append(f"classes that are never predicted for rows of the training table: {names}")
     return found
-
-
-def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
-    other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
-    loss = format_loss(estimate.log_loss, estimate.standard_error)
-    worse = logistic is not None and logistic <= estimate.log_loss
-    return "\n".join(
-        [
-            f"Estimated on {estimate.origin}:",
-            f"  log loss  {loss} (class frequencies {format_loss(estimate.baseline_log_loss)}{other})",
-            f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
-            f"  {estimate.trust}",
-            *(
-                ["  Logistic regression is at least as good, and simpler: compare both on new rows."]
-                if worse
-                else []
-            ),
-        ]
-    )
-
-
-def _format_regression(found: TargetEstimate) -> str:
-    density = f"{-found.log_density:.4g} ± {found.log_density_error:.2g}"
-    lines = [
-        (
-            name_score("rmse"),
-            f"{found.rmse:.4g} ± {found.rmse_error:.2g} (mean of the target {found.baseline_rmse:.4g})",
-        ),
-        (name_score("r2"), f"{found.r2:.3f} ± {found.r2_error:.3f}"),
-        (name_score("nlpd"), f"{density} (normal distribution {-found.baseline_log_density:.4g})"),
-        (
-            name_score("coverage"),
-            f"{found.coverage_95:.3f} of the rows are within 95% intervals, {found.coverage_50:.3f} within 50%",
-        ),
-    ]
-    return f"Estimated on {found.rows} rows ({found.how}):\n{format_pairs(lines)}\n  {found.trust}"

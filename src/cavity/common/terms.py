@@ -37,6 +37,12 @@ TERMS = {  # by the key of a score in JSON, or by its own name
     "epistemic": Term("epistemic", "nats", "Part of total where rows are few: more of them would remove it."),
     "temperature": Term("temperature", "", "Above 1, the model was too sure: its probabilities were made more equal."),
     "pool": Term("pool", "", "Classifiers whose probabilities are multiplied, each to the power of its weight."),
+    "log marginal likelihood": Term(
+        "log marginal likelihood", "nats", "Log probability of the training labels; also compares methods and kernels."
+    ),
+    "lower bound on the log marginal likelihood": Term(
+        "lower bound on the log marginal likelihood", "nats", "At most the log probability of the training labels."
+    ),
     "log Z_q": Term("log Z_q", "nats", "What training maximises; compares fits of one method to the same rows, nothing else."),
 }  # fmt: skip
 

@@ -43,13 +43,23 @@ def train_networks(
     order = np.argsort([(y == c).argmax() for c in range(n_classes)], kind="stable")
     labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
     signs = find_signs(X[omega > 0]).astype(np.float32)
-    rng = np.random.default_rng(seed)
-    layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
+    rng, axes = np.random.default_rng(seed), np.diag(signs)
+    if Z.shape[1] > len(y):  # slopes between columns that no row tells apart need no steps
+        axes = signs[:, None] * _find_axes(Z * signs)
+    layers = _draw_layers(count, (axes.shape[1], *UNITS, n_classes), rng)
     batches = list(_draw_batches(len(y), count, rng))
-    first, *rest, slope, bias = _train(layers, Z * signs, labels, omega.astype(np.float32), batches)
+    first, *rest, slope, bias = _train(layers, Z @ axes, labels, omega.astype(np.float32), batches)
     back = np.argsort(order)
-    found = [signs[:, None] * first, *rest, slope[..., back], bias[..., back]]
+    found = [axes @ first, *rest, slope[..., back], bias[..., back]]
     return Network(np.arange(X.shape[1]), shift, scale, *found)
+
+
+def _find_axes(Z: Array) -> Array:
+    """Return axes [D R] on which the rows have a mean square of 1: all that fewer rows than columns span."""
+    _, size, axes = np.linalg.svd(Z, full_matrices=False)
+    kept = axes[size > 1e-5 * size[0]]
+    kept *= np.sign(kept[np.arange(len(kept)), np.abs(kept).argmax(1)])[:, None]
+    return np.asarray(kept.T * math.sqrt(len(kept) / Z.shape[1]), np.float32)
 
 
 def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> list[Array]:

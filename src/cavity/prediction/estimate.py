@@ -126,9 +126,9 @@ class Estimate(Tabular, _Scores):
 
     def __str__(self) -> str:
         return (
-            f"log loss {format_loss(self.log_loss, self.standard_error)} "
+            f"Estimated on {self.origin}: log loss {format_loss(self.log_loss, self.standard_error)} "
             f"(class frequencies {format_loss(self.baseline_log_loss)}), "
-            f"accuracy {self.accuracy:.3f} (most frequent class {self.baseline_accuracy:.3f}), by {self.how}. {self.trust}"
+            f"accuracy {self.accuracy:.3f} (most frequent class {self.baseline_accuracy:.3f}). {self.trust}"
         )
 
 

@@ -116,11 +116,11 @@ class TargetEstimate(Tabular, _TargetScores):
     def __str__(self) -> str:
         density = f"{-self.log_density:.3f} ± {self.log_density_error:.3f}"
         return (
-            f"rmse {self.rmse:.4g} ± {self.rmse_error:.2g} (mean of y {self.baseline_rmse:.4g}), "
+            f"Estimated on {self.rows} rows ({self.how}): "
+            f"root mean squared error {self.rmse:.4g} ± {self.rmse_error:.2g} (mean of y {self.baseline_rmse:.4g}), "
             f"R² {self.r2:.3f} ± {self.r2_error:.3f}, "
             f"negative log density {density} (normal distribution {-self.baseline_log_density:.3f}), "
-            f"{self.coverage_50:.0%} and {self.coverage_95:.0%} of {self.rows} rows inside 50% and 95% intervals, by {self.how}. "
-            f"{self.trust}"
+            f"{self.coverage_50:.0%} and {self.coverage_95:.0%} of the rows inside 50% and 95% intervals. {self.trust}"
         )
 
 

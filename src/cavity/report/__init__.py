@@ -1,7 +1,7 @@
 """Scores of class probabilities, reliability, rejection, conformal sets, and an HTML report on a model."""
 
 from cavity.common.scoring import Reliability
-from cavity.report.calibration import expected_calibration_error, reliability
+from cavity.report.calibration import reliability
 from cavity.report.html import write_report
 from cavity.report.selective import Conformal, Rejection, conformal, rejection
 
@@ -10,7 +10,6 @@ __all__ = [
     "Rejection",
     "Reliability",
     "conformal",
-    "expected_calibration_error",
     "rejection",
     "reliability",
     "write_report",

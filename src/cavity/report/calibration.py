@@ -49,28 +49,6 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 
-def expected_calibration_error(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> float:
-    r"""Compute the expected calibration error, Σ_k (n_k / n) |accuracy_k − confidence_k|.
-
-    Parameters
-    ----------
-    P, y, bins, labels : object
-        As for `reliability`.
-
-    Returns
-    -------
-    float
-        Expected calibration error.
-
-    Examples
-    --------
-    >>> from cavity.report import expected_calibration_error
-    >>> round(expected_calibration_error([[0.9, 0.1], [0.3, 0.7]], [0, 0]), 2)
-    0.4
-    """
-    return reliability(P, y, bins, labels).error
-
-
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDArray[np.int64]]:
     """Check probabilities and true classes, and return them as arrays: classes as columns of P."""
     names = labels if labels is not None else getattr(P, "columns", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,22 +64,6 @@ def draw_rejection(P: Array, codes: Any) -> Figure:
     alt = f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half."
     caption = "The error that remains if a person decides the least certain rows."
     return Figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
-
-
-def draw_learning(history: Sequence[dict[str, Any]]) -> list[Figure]:
-    if not history:
-        return []
-    value = np.array([row["objective"] for row in history], dtype=np.float64)
-    epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
-    shown = value[np.isfinite(value)]
-    low = float(np.quantile(shown, 0.1 if len(shown) > 20 else 0.0))  # the first epochs are steep
-    plot = Plot((epoch.min(), epoch.max()), (low, float(shown.max())), labels=("epoch", "objective"))
-    inside = np.flatnonzero(value >= low)
-    plot.line(epoch[inside], value[inside], "c0")
-    for k in inside[:: max(1, len(inside) // 20)]:
-        plot.dot(epoch[k], value[k], "c0", f"epoch {epoch[k]:.0f}: {value[k]:.6g}", 2.5)
-    alt = f"Line of the objective over {len(history)} epochs, from {value[0]:.4g} to {value[-1]:.4g}."
-    return [Figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")]
 
 
 def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from cavity.common.scoring import count_confusion
 from cavity.explain.raw_rows import find_columns
 from cavity.report.findings import Findings, Scored
 from cavity.report.scores import FEW_ROWS
-from cavity.report.templates import format_number, list_columns
+from cavity.report.templates import list_columns
 
 CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted
 MANY = 1000  # rows from which on a larger one means something
@@ -32,7 +31,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
     if scored is None:
         return lead
     if not found.classes:
-        return lead | {"verdict": judge_numbers(scored), "worst": describe_worst_range(scored)}
+        return lead | {"verdict": judge_numbers(scored)}
     prior = getattr(found.model, "class_prior_", None)
     counts = np.bincount(scored.truth, minlength=len(found.classes)) if prior is None else prior
     return lead | {
@@ -83,19 +82,7 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
     missed = f"{rows[c] - hits[c]} of {rows[c]:,} row{'' if rows[c] == 1 else 's'}"
     text = f"It fails most often on {classes[c]}: {missed} are missed"
-    text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
+    mostly = 2 * others.max() > others.sum()
+    text += f", mostly taken for {classes[int(others.argmax())]}." if mostly else "."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_columns(never)}." if never else "")
-
-
-def describe_worst_range(scored: Scored) -> str:
-    mean = scored.outcome[:, 0]
-    if len(mean) < 4 * FEW_ROWS:
-        return ""
-    edges, square = np.quantile(mean, [0, 0.25, 0.5, 0.75, 1]), (scored.truth - mean) ** 2
-    part = np.clip(np.searchsorted(edges, mean, side="right") - 1, 0, 3)
-    error = [math.sqrt(square[part == k].mean()) if (part == k).any() else 0 for k in range(4)]
-    k = int(np.argmax(error))
-    rest = math.sqrt(square[part != k].mean())
-    ends = (format_number(e, 3) for e in edges[k : k + 2])
-    return f"Errors are largest where it predicts {' to '.join(ends)}: {error[k]:.3g}, against {rest:.3g} elsewhere."

@@ -11,10 +11,9 @@ from cavity.common.files import write_bytes
 from cavity.common.lazy import resolve
 from cavity.errors import BadInput
 from cavity.report import sections
-from cavity.report.charts import draw_dependence, draw_learning
+from cavity.report.charts import draw_dependence
 from cavity.report.findings import Findings, Model, find, find_dependences
 from cavity.report.headline import find_lead
-from cavity.report.model_card import describe_model
 from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import render_report
 
@@ -107,6 +106,5 @@ def _describe(found: Findings) -> dict[str, Any]:
         ],
         "quality": sections.describe_data(found),
         "plan": None if plan is None else plan.choices,
-        "facts": describe_model(model),
-        "learning": draw_learning(model.history_),
+        "facts": sections.describe_model(model),
     }

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
+import scipy
+import sklearn
+import torch
 
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import name_column, shorten
+from cavity.common.version import __version__
+from cavity.estimators.base import GPEstimator
 from cavity.estimators.classifier import GPClassifier
+from cavity.estimators.fitted_view import describe_fit
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
@@ -16,6 +23,7 @@ from cavity.report.findings import Findings, Scored, explain_notable, find_notab
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
 from cavity.rows.frames import Prepared
+from cavity.saving.fact_list import list_facts
 
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table
@@ -76,10 +84,10 @@ def list_rows(found: Findings, numbers: Any) -> Content:
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
-        cells = (
-            f"{shorten(name_column(moved.names[j]), CELL_WIDTH)} = {shorten(moved.values[k, j], CELL_WIDTH)} ({effect[j]:+.2g})"
-            for j in best
-        )
+        names = [shorten(name_column(moved.names[j]), CELL_WIDTH) for j in best]
+        values = [shorten(moved.values[k, j], CELL_WIDTH) for j in best]
+        sizes = [f"{float(f'{effect[j]:.2g}'):+g}" for j in best]
+        cells = (f"{a} = {b} ({c})" for a, b, c in zip(names, values, sizes, strict=True))
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
@@ -131,7 +139,6 @@ def describe_data(found: Findings) -> Content:
     return {
         "lines": lines,
         "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-        "aside": [] if prepare is None else [f"{name_column(c.name)} ({c.why})" for c in prepare.ignored_],
     }
 
 
@@ -152,3 +159,14 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
         return [missing, text + (f" and {len(levels) - 3} more" if len(levels) > 3 else "")]
     low, middle, high = np.sort(known)[[0, len(known) // 2, -1]]
     return [missing, f"{format_value(low)} to {format_value(high)}, median {format_value(middle)}"]
+
+
+def describe_model(model: GPEstimator) -> list[tuple[str, str]]:
+    """Return what `cavity info` says of the model, its training time and seed, and the versions of packages."""
+    facts = [(name[0].upper() + name[1:], text) for name, text in list_facts(describe_fit(model))]
+    if model.history_ and "seconds" in model.history_[-1]:
+        facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
+    versions = {"cavity": __version__, "Python": platform.python_version(), "torch": torch.__version__}
+    versions |= {"numpy": np.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__}
+    facts.append(("Seed (random_state)", f"{model.random_state!r}"))
+    return [*facts, *((f"Version of {name}", version) for name, version in versions.items())]

@@ -1,4 +1,4 @@
-"""HTML from the templates of a package's folder `static`. Jinja, which torch brings along, escapes all text."""
+"""HTML from the templates of the folder `static`. Jinja, which torch brings along, escapes all text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from cavity.common.terms import TERMS, describe
 from cavity.common.text_tables import list_names, name_column, shorten
@@ -25,22 +25,6 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uf
 def clean(value: Any) -> Any:
     """Return a value as text without control characters; HTML stays as it is."""
     return value if isinstance(value, Markup) else CONTROL.sub("\ufffd", str(value))
-
-
-def escape_text(value: Any) -> Markup:
-    """Convert a value to text and escape it for HTML."""
-    return escape(clean(value))
-
-
-def open_templates(package: str) -> Environment:
-    return Environment(
-        loader=PackageLoader(package, "static"),
-        autoescape=True,
-        finalize=clean,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def format_number(value: float, digits: int = 6) -> str:
@@ -61,10 +45,16 @@ def list_columns(names: list[str]) -> str:
     return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
-TEMPLATES = open_templates("cavity.report")
-TEMPLATES.add_extension("jinja2.ext.do")
+TEMPLATES = Environment(
+    loader=PackageLoader("cavity.report", "static"),
+    autoescape=True,
+    extensions=["jinja2.ext.do"],
+    finalize=clean,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 TEMPLATES.filters |= {
-    "breakable": lambda name: escape_text(name).replace("_", Markup("_<wbr>")),
     "f": format_defined,
     "listed": list_columns,
     "loss": format_loss,

@@ -29,16 +29,6 @@ class Health(BaseModel):
     versions: dict[str, str] = Field(description="Versions of Python, torch and numpy.")
 
 
-class Schema(BaseModel):
-    """Columns of a row, classes and limits."""
-
-    columns: list[str] | int = Field(description="Names of the columns, or how many there are.")
-    kinds: dict[str, str] | None = Field(description="What the model learned about each column.")
-    classes: list[str] = Field(description="Empty for a regressor.")
-    most_rows: int
-    most_bytes: int
-
-
 class Refusal(BaseModel):
     """Reason why a request has no answer."""
 

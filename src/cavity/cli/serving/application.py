@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import platform
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy
 import torch
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
@@ -23,14 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
-from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal
+from cavity.cli.serving.answers import Health, Refusal, format_refusal
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
-from cavity.common.text_tables import format_label
 from cavity.common.version import __version__
 from cavity.errors import CavityError
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
+MOST_DROPPED, DROP_SECONDS = 32 << 20, 5.0  # of the rest of a refused body, which is read and dropped
 REFUSALS = {
     401: "The token is missing or wrong.",
     408: "The body did not arrive in time.",
@@ -39,6 +37,7 @@ REFUSALS = {
     422: "Rows or cells cannot be used.",
     503: "The queue is full; Retry-After says when to try again.",
 }
+OPEN = ("/", "/page.js", "/page.css", "/health", "/openapi.json")  # hold nothing of the model: need no token
 ROWS = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "minItems": 1}}}
 
 
@@ -68,12 +67,13 @@ def make_app(
     )
     app.add_exception_handler(StarletteHTTPException, _format_http_error)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _format_query_error)  # type: ignore[arg-type]
-    _add_routes(app, service, access, health)
+    _add_files(app, health)
+    _add_service(app, service)
     app.add_middleware(Observer, service=service, access=access)
     return app
 
 
-def _add_routes(app: FastAPI, service: Service, access: Access, answer: bytes) -> None:
+def _add_files(app: FastAPI, answer: bytes) -> None:
     @app.head("/health", include_in_schema=False)  # as load balancers ask
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -83,39 +83,23 @@ def _add_routes(app: FastAPI, service: Service, access: Access, answer: bytes) -
     for name, kind in trial.KINDS.items():
         file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
         app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
-    checks = [] if access.token is None else [Depends(_make_token_check(access.token))]
-    protected = APIRouter(dependencies=checks)
-    _add_service(protected, service)
-    app.include_router(protected)
 
 
-def _add_service(router: APIRouter, service: Service) -> None:
-    model, limits, names = service.model, service.limits, service.reader.names
+def _add_service(app: FastAPI, service: Service) -> None:
     refusals: dict[Any, Any] = {n: {"model": Refusal, "description": text} for n, text in REFUSALS.items()}
+    about = trial.describe_model(service.model, service.limits)
 
-    @router.get("/schema")
-    async def schema() -> Schema:
-        """Describe the columns of a row, the classes and the limits."""
-        return Schema(
-            columns=len(names) if model.prepare is None else names,
-            kinds=None if model.prepare is None else dict(model.prepare.describe()),
-            classes=[] if model.classes is None else [format_label(c) for c in model.classes],
-            most_rows=limits.rows,
-            most_bytes=limits.bytes,
-        )
-
-    about = trial.describe_model(model, limits)
-
-    @router.get("/page.json", include_in_schema=False)
-    async def page_description() -> dict[str, Any]:
+    @app.get("/schema")
+    async def schema() -> dict[str, Any]:
+        """Describe the model: the columns of a row with range and typical cell, classes, limits."""
         return about
 
-    @router.get("/metrics", response_class=Response)
+    @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Return numbers for Prometheus, of the process that answers."""
         return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @router.post(
+    @app.post(
         "/predict",
         response_model=None,
         responses=refusals,
@@ -161,24 +145,9 @@ async def _format_query_error(_: Request, error: RequestValidationError) -> Resp
     return _refuse(422, f"{name}: {text}.")
 
 
-def _make_token_check(token: str) -> Any:
-    """Make the dependency that compares the token of a request with the server's."""
-    expected, scheme = token.encode(), HTTPBearer(auto_error=False)
-
-    def check(given: HTTPAuthorizationCredentials | None = Depends(scheme)) -> None:  # noqa: B008
-        if given is None or not hmac.compare_digest(given.credentials.encode(), expected):
-            raise HTTPException(
-                401,
-                "send the server's token with the header authorization: Bearer TOKEN.",
-                {"www-authenticate": "Bearer"},
-            )
-
-    return check
-
-
 class Observer:
-    """Middleware that checks hosts, counts requests, and adds to every answer the model's identity and that a browser must not
-    guess types."""
+    """Middleware that checks host and token, counts requests, and adds to every answer the model's identity and that a browser
+    must not guess types."""
 
     def __init__(self, app: ASGIApp, service: Service, access: Access) -> None:
         self._app, self._metrics, self._access = app, service.metrics, access
@@ -189,17 +158,37 @@ class Observer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun = time.perf_counter()
+        begun, status, arrives = time.perf_counter(), 0, True
+
+        async def receive_observed() -> Message:
+            nonlocal arrives
+            message = await receive()
+            arrives = message.get("more_body", False)
+            return message
 
         async def send_observed(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
-                self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
+                status = message["status"]
+                self._metrics.count(scope["path"], status, time.perf_counter() - begun)
+            elif status in REFUSALS and arrives and not message.get("more_body"):
+                # a connection that closes while the body still arrives loses the answer
+                await send({**message, "more_body": True})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DROP_SECONDS):
+                        left = MOST_DROPPED
+                        while arrives and left > 0:
+                            left -= len((await receive_observed()).get("body", b""))
+                message = {"type": "http.response.body"}
             await send(message)
 
-        app = self._app
-        if not self._access.allows(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
+        app, headers = self._app, dict(scope["headers"])
+        if not self._access.allows(headers.get(b"host", b"").decode("latin-1")):
             app = _refuse(
                 400, "the server does not answer under this host name: start it with --allowed-host."
             )
-        await app(scope, receive, send_observed)
+        elif scope["path"] not in OPEN and not self._access.opens(headers.get(b"authorization", b"")):
+            text = "send the server's token with the header authorization: Bearer TOKEN."
+            app = _refuse(401, text, {"www-authenticate": "Bearer"})
+        await app(scope, receive_observed, send_observed)

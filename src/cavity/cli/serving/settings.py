@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 from collections.abc import Sequence
@@ -42,6 +43,12 @@ class Access(NamedTuple):
         name = re.sub(r":\d+\Z", "", host.lower())
         allowed = [p.lower() for p in self.hosts]
         return any(name == p or (p.startswith("*") and name.endswith(p[1:])) for p in allowed)
+
+    def opens(self, authorization: bytes) -> bool:
+        """Whether a request carries the token, if there is one."""
+        kind, _, token = authorization.partition(b" ")
+        right = self.token is None or hmac.compare_digest(token.strip(), self.token.encode())
+        return self.token is None or (kind.lower() == b"bearer" and right)
 
 
 def make_access(host: str, allowed: Sequence[str]) -> Access:

@@ -1,6 +1,6 @@
 """The page /, on which people try the model: what it must know about the columns, and its files.
 
-The files hold nothing of the model; /page.json does, and asks for the token. The page computes curves and contributions from
+The files hold nothing of the model; /schema does, and asks for the token. The page computes curves and contributions from
 answers of /predict.
 """
 
@@ -45,7 +45,7 @@ def read_page_file(name: str) -> bytes:
 
 
 def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
-    """Describe the model for its page: columns with range, typical cell and other cells; classes; limits."""
+    """Describe the model for its page and for programs: columns with range, typical cell and other cells; classes; limits."""
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))

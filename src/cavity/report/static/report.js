@@ -50,30 +50,6 @@
     });
   });
 
-  // tables that show the rows with all words
-  list("form.filter").forEach(function (form) {
-    var name = form.getAttribute("data-table"), table = document.getElementById(name);
-    var field = document.getElementById(name + "-filter"), count = document.getElementById(name + "-count");
-    var rows = list("tbody tr", table), texts = rows.map(function (row) {
-      return list("th,td", row).map(function (cell) { return cell.textContent; }).join(" ").toLowerCase();
-    });
-    function apply() {
-      var words = field.value.toLowerCase().split(/\s+/).filter(Boolean), shown = 0;
-      rows.forEach(function (row, k) {
-        row.hidden = !words.every(function (word) { return texts[k].indexOf(word) >= 0; });
-        if (!row.hidden) { shown += 1; }
-      });
-      count.textContent = shown + " of " + rows.length + " rows";
-    }
-    form.addEventListener("submit", function (event) { event.preventDefault(); });
-    field.addEventListener("input", apply);
-    form.hidden = false;
-    if (location.hash.indexOf("#filter=") === 0) {
-      try { field.value = decodeURIComponent(location.hash.slice(8)); } catch (wrong) { field.value = ""; }
-    }
-    apply();
-  });
-
   // links open folded sections, and paper shows all of them
   function unfold() {
     var part = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;

@@ -385,7 +385,7 @@ async function predictDropped(file) {
 
 async function open() {
   try {
-    model = await ask("page.json");
+    model = await ask("schema");
   } catch (error) {
     $("door").hidden = error.status !== 401;
     $("programs").hidden = error.status === 401; // a link cannot carry the token
