@@ -143,6 +143,11 @@ def test_contradicting_formats_are_refused(first):
         learn(x=[first, "1.250,5", "3,75"])
 
 
+def test_a_number_beyond_float64_among_formatted_ones_is_refused():
+    with pytest.raises(BadInput, match=r"'x'.*too large number in row 2"):
+        learn(x=["1,250.5", "1e999", "2,000.5"])
+
+
 def test_identifiers_free_text_and_nested_cells_are_set_aside():
     rows = 60
     prepare = learn(

@@ -21,7 +21,6 @@ from cavity.rows.columns.text_columns import Sample, to_label_cells
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MOST_COLUMNS = 10_000  # a model file describes no more
-PLAIN_ROWS = 10_000  # of plain numbers that are kept until another cell shows if they are of a style
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
@@ -126,7 +125,6 @@ class _ColumnSummary:
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
-        self.plain: list[Any] = []  # texts that are plain numbers: of a style, if other cells are
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -168,13 +166,9 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            self.plain.append((text, good, lacks))
+            self.styles.add(text, good, lacks)
             if self.odd is not None:
                 self.dates.add(text, lacks)
-            if self.odd is not None or self.rows > PLAIN_ROWS:
-                for cells in self.plain:  # most columns have no cell that asks for it
-                    self.styles.add(*cells)
-                self.plain = []
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
@@ -239,7 +233,9 @@ class _ColumnSummary:
         """Return the column if all its cells are numbers, some of them formatted."""
         if self.odd is None or self.typed == "number" or self.strict:
             return None
-        found = self.styles.decide()
+        found = self.styles.decide(self.numbers)
+        if found is not None and self.large is not None:
+            raise_infinite(self.name, self.large)
         return None if found is None else self._decide_number(found[1], found[0])
 
     def _check_mostly_numbers(self, present: int) -> None:
