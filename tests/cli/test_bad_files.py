@@ -13,7 +13,7 @@ NO_TABLE = {
     "header": (b"a,b,y\n", "no rows"),
     "no_column": (b"b,y\nu,p\n", "'a'"),
     "no_labels": (b"a,b,y\n1,u,\n2,v,\n", "label"),
-    "binary": (np.random.default_rng(0).bytes(4000), "is not text in UTF-8"),
+    "binary": (np.random.default_rng(0).bytes(4000), "is not a text file"),
     "zeros": (bytes(3000), "is not a text file"),
     "ragged": (b"a,b,y\n1,u\n", "as many cells as the header"),
 }

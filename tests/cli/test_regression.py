@@ -97,6 +97,10 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
         (list(range(100)), True),  # a whole number for nearly every row
         (list(range(100)) * 10, False),  # a hundred classes
         (["a", "b", "a"], False),
+        ([f"{i},5" for i in range(8)], True),  # formatted numbers
+        ([f"$ {i},250.75" for i in range(1, 9)], True),
+        (["10 %", "20 %"] * 4, False),
+        (["1,5", "2,5"] * 8, False),
     ],
 )
 def test_a_target_is_a_quantity_if_it_has_fractions_or_nearly_one_value_per_row(values, number):
@@ -126,6 +130,23 @@ def test_a_table_that_is_read_in_pieces_gives_a_regressor(folder, tmp_path, monk
     assert done.exit_code == 0, done.output
     gp = cavity.load(tmp_path / "m")
     assert gp.method == "svi" and gp.score(*_rows(folder)) > 0.2
+
+
+def test_a_target_of_formatted_numbers_is_a_quantity_for_every_command(tmp_path):
+    x = np.arange(40) % 11
+    plain = pd.DataFrame({"x": x, "y": 1000 + 1.25 * x + np.arange(40) % 2 / 4})
+    written = plain.assign(y=[f"€ {v:,.2f}".translate(str.maketrans(",.", ".,")) for v in plain["y"]])
+    scores = []
+    for name, table in (("plain", plain), ("written", written)):
+        model, path = tmp_path / f"{name}.cavity", tmp_path / f"{name}.csv"
+        table.to_csv(path, index=False, sep=";")
+        done = run("fit", path, "--target", "y", "--out", model, *QUICK)
+        assert done.exit_code == 0 and "so this is a regression" in done.output, done.output
+        scores.append(json.loads(run("evaluate", model, path, "--json", "--quiet").output))
+    assert scores[0] == scores[1]
+    refused = run("evaluate", model, tmp_path / "plain.csv").output
+    assert "but row 1 has '1000.0'" in refused and "its numbers are written as 1.250,5" in refused
+    assert "'€ 1.000,00'" in run("fit", path, "--target", "y", "--regression", "--strict").output
 
 
 def test_the_advice_for_classes_of_numbers_works_for_every_name(tmp_path):

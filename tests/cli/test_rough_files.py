@@ -129,24 +129,28 @@ def test_settings_and_headers_of_other_editors(tmp_path):
 
 
 def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
-    """Dates, an identifier, letters of other alphabets and missing labels; and the model predicts the raw frame in Python."""
+    """Dates, decimal commas, an identifier, Latin-1 and missing labels; and the model predicts the raw frame in Python."""
     days = pd.date_range("2020-01-01", periods=60, freq="5D").strftime("%d.%m.%Y")
     rows = [
-        f"N{i}A1;{days[i]};{'größer' if i % 3 else 'kleiner'};{i % 7}.5;{['a', 'b', ''][(i % 3 > 0) + (i % 11 == 0)]}"
+        f"N{i}A1;{days[i]};{'größer' if i % 3 else 'kleiner'};{i % 7},5;{['a', 'b', ''][(i % 3 > 0) + (i % 11 == 0)]}"
         for i in range(60)
     ]
     table, model = tmp_path / "t.csv", tmp_path / "m.cavity"
-    table.write_bytes("\n".join(["Kennung;Tag;Größe;Länge;k", *rows]).encode())
+    table.write_bytes("\n".join(["Kennung;Tag;Größe;Länge;k", *rows]).encode("latin-1"))
     words = ("fit", table, "--target", "k", "--out", model, "--max-epochs", 5, "--effort", "fast")
+    refused = run(*words, "--strict")
+    assert refused.exit_code == 1 and "UTF-8" in refused.output and not model.exists()
     said = " ".join(run(*words).output.split())
-    words = "Kennung ignored|Tag date, 2020-01-01 to 2020-10-22|Länge number|without a label"
+    words = (
+        "Kennung ignored|Tag date, 2020-01-01 to 2020-10-22|Länge number|1.250,5|Windows-1252|without a label"
+    )
     assert all(word in said for word in words.split("|")), said
     assert "without a label" in run("info", model).output
     assert run("report", model, table, "--out", tmp_path / "r.html").exit_code == 0
     assert "identifiers" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert run("evaluate", model, table).exit_code == 0
     assert run("predict", model, table, "--out", tmp_path / "p.csv").exit_code == 0
-    frame = pd.read_csv(table, sep=";", dtype=str).drop(columns="k")
+    frame = pd.read_csv(table, sep=";", encoding="latin-1", dtype=str).drop(columns="k")
     expected = cavity.load(model).predict_proba(frame)
     found = pd.read_csv(tmp_path / "p.csv")[["p_a", "p_b"]].to_numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -1,7 +1,9 @@
-"""Dates, identifiers and missing labels are read, and what was done is said."""
+"""Dates, formatted numbers, identifiers, other encodings and missing labels are read, and what was done is said."""
 
 import datetime as dt
 import json
+import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -109,10 +111,41 @@ def test_times_of_day_and_durations():
     assert learn(x=pa.array([dt.timedelta(days=1), dt.timedelta(days=3)])).columns_[0].mean == 2
 
 
-@pytest.mark.parametrize("form", ["{},5", "1.{:03},5", "€ {}", "{} %", "-$1,{:03}.25"])
-def test_numbers_that_people_wrote_are_set_aside_with_what_to_do(form):
-    prepare = learn(x=[form.format(i) for i in range(60)], y=list(range(60)))
-    assert prepare.inputs == ("y",) and "numbers that are not written as 1250.5" in prepare.ignored_[0].why
+NUMBERS = {
+    "decimal commas": (["51,68", "2", "0,5"], [51.68, 2, 0.5], ","),
+    "three decimals": (["1,288", "-0,344", "12,500"], [1.288, -0.344, 12.5], ","),
+    "German thousands": (["1.250,5", "999", "2.000.000"], [1250.5, 999, 2e6], ","),
+    "English thousands": (["1,250.5", "999", "2,000,000"], [1250.5, 999, 2e6], "."),
+    "thousands that may be decimals": (["1,250", "2,500", "3"], [1250, 2500, 3], "."),
+    "Swiss thousands": (["1'250.5", "1 000", "7"], [1250.5, 1000, 7], "."),
+    "percent": (["12%", "3.5 %", "-4 %"], [12, 3.5, -4], "."),
+    "money": (["$5", "€ 1,200", "-£3.20"], [5, 1200, -3.2], "."),
+    "euros": (["5,10 €", "1.200,00 €", "+3 €"], [5.1, 1200, 3], ","),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_read_as_people_write_them(name):
+    cells, values, style = NUMBERS[name]
+    for batches in ([{"x": cells}], [{"x": [cell]} for cell in cells]):
+        prepare = Preparation().fit_batches(batches)
+        assert prepare.columns_[0].style == style and "written as" in prepare.columns_[0].describe()
+        np.testing.assert_allclose(prepare.transform({"x": cells}), learn(x=values).transform({"x": values}))
+        np.testing.assert_allclose(prepare.transform({"x": values}), prepare.transform({"x": cells}))
+    notes = Counter()
+    np.testing.assert_array_equal(prepare.transform({"x": ["3", "about 3"]}, notes)[1], [0.0])
+    assert notes["column 'x' has texts that are not numbers; they are taken as missing"] == 1
+
+
+@pytest.mark.parametrize("first", ["1,250.5", "¥1,250.5", "-$1,250.5"])
+def test_contradicting_formats_are_refused(first):
+    with pytest.raises(BadInput, match=re.escape(first)):
+        learn(x=[first, "1.250,5", "3,75"])
+
+
+def test_a_number_beyond_float64_among_formatted_ones_is_refused():
+    with pytest.raises(BadInput, match=r"'x'.*too large number in row 2"):
+        learn(x=["1,250.5", "1e999", "2,000.5"])
 
 
 def test_identifiers_free_text_and_nested_cells_are_set_aside():
@@ -132,6 +165,22 @@ def test_identifiers_free_text_and_nested_cells_are_set_aside():
         Preparation(kinds={"id": "category"}).fit({"id": [f"N{i}A" for i in range(rows)]})
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "utf-8-sig"])
+def test_files_in_other_encodings_are_read(tmp_path, encoding):
+    odd = "\x81" if encoding == "latin-1" else "€"
+    text = f"größe;sort;y\n1,5;é;a\n2,5;{odd};b\n"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    (tmp_path / "t.csv").write_bytes(mark + text.encode(encoding))
+    table = open_table(tmp_path / "t.csv")
+    (chunk,) = table.chunks()
+    cells = chunk.table.to_pydict()
+    assert list(cells) == ["größe", "sort", "y"] and cells["sort"] == ["é", odd]
+    assert bool(table.notes) == (encoding != "utf-8-sig")
+    if encoding != "utf-8-sig":
+        with pytest.raises(BadInput, match="UTF-8"):
+            list(open_table(tmp_path / "t.csv", strict=True).chunks())
+
+
 def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
     (tmp_path / "t.csv").write_text("x,when,y\n1,2020-01-01,a\n2,2020-02-01,NA\n3,,b\n4,2020-03-05,\n")
     table = open_table(tmp_path / "t.csv")
@@ -145,6 +194,8 @@ def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
     assert rows.y.tolist() == ["a", "b"] and rows.index.tolist() == [0, 1]
     with pytest.raises(BadInput, match=r"'y'.*row 2 and 1 more"):
         prepare.labels(chunk)
+    with pytest.raises(BadInput, match=r"'y'.*row 2"):
+        Preparation("y", strict=True).fit_batches(table.chunks())
 
 
 def test_a_cell_longer_than_any_table_needs_is_refused_in_our_words(tmp_path):

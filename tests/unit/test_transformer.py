@@ -27,9 +27,9 @@ Y = COLOUR == "red"
 
 
 def test_it_is_cloned_and_set_like_any_transformer():
-    prepare = Preparation(ignore=["open"], kinds={"size": "category"})
-    again = clone(prepare).set_params(ignore=["size"])
-    assert again.get_params() == prepare.get_params() | {"ignore": ["size"]}
+    prepare = Preparation(ignore=["open"], kinds={"size": "category"}, strict=True)
+    again = clone(prepare).set_params(strict=False)
+    assert again.get_params() == prepare.get_params() | {"strict": False}
     assert not hasattr(clone(Preparation().fit(FRAME)), "columns_")
     with pytest.raises(NotFittedError):
         prepare.transform(FRAME)

@@ -141,6 +141,7 @@ def fit(
     device: Device = None,
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

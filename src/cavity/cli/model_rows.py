@@ -133,7 +133,7 @@ def read_model_rows(
     if not total:
         lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
         raise BadInput(f"{file.path} has no rows{lacking}.")
-    report_notes(notes, terminal, unlabelled)
+    report_notes(notes, terminal, file, unlabelled)
 
 
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
@@ -170,7 +170,8 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        value, lacks = to_numbers(cells, target, chunk.first)
+        trained = model.prepare.target_ if model.prepare else None
+        value, lacks = to_numbers(cells, target, chunk.first, trained.style if trained else None)
         return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classes)}
     other = {_normalise_label(name): place for name, place in places.items()}

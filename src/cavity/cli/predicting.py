@@ -59,7 +59,7 @@ def predict(
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
     note_new_columns(prepare, file.names, rows, notes)
-    report_notes(notes, terminal)
+    report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
@@ -69,8 +69,10 @@ def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iter
     return terminal.show_progress(file.chunks(list(dict.fromkeys(columns))), "rows")
 
 
-def report_notes(notes: Counter[str], terminal: Terminal, unlabelled: int = 0) -> None:
-    """Print which cells differ from the training rows."""
+def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
+    """Print how the file was read, and which cells differ from the training rows."""
+    for remark in file.notes:
+        terminal.note(remark)
     if unlabelled:
         terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():

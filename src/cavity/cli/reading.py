@@ -42,7 +42,7 @@ class InspectedTable(NamedTuple):
 
 def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
-    file = open_table(data)
+    file = open_table(data, settings.strict)
     count = 0
 
     def count_rows() -> Iterator[Any]:
@@ -57,9 +57,12 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             target=settings.target,
             ignore=ignore,
             kinds={settings.target: "number" if settings.regression else "auto", **settings.columns},
+            strict=settings.strict,
         ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
     terminal.say(format_pairs([(name_column(name), what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
     assert prepare.target_ is not None
     if prepare.target_.number and not settings.regression:
         terminal.note(

@@ -22,6 +22,7 @@ class Settings(NamedTuple):
     group: str | None  # column of labels of rows that stay together
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
+    strict: bool  # refuse cells that may be errors
     validation: str | None
     time_limit: float | None  # seconds of the whole fit
     seed: int
@@ -48,8 +49,9 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise BadOption(f"seed = {seed!r} must be a whole number from 0 to {2**32 - 1}.")
-    if not isinstance(values.setdefault("regression", False), bool):
-        raise BadOption(f"regression = {values['regression']!r} must be true or false.")
+    for switch in ("strict", "regression"):
+        if not isinstance(values.setdefault(switch, False), bool):
+            raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
     for role in ("weight", "group"):
         if values.get(role) == values["target"]:
             raise BadOption(f"{role} = {values[role]!r} is the target: name another column.")
@@ -65,6 +67,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         group=None if values.get("group") is None else _check_text("group", values["group"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=columns,
+        strict=values["strict"],
         validation=None if validation is None else _check_text("validation", validation),
         time_limit=read_limit(values.get("time_limit")),
         seed=seed,

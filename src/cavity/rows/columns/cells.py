@@ -18,7 +18,26 @@ Flags = NDArray[np.bool_]
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 MEAN_IS_USED = "the mean is used"
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+# by what separates the decimals; "." wins if cells can be read both ways
+STYLES = {".": "1,250.5", ",": "1.250,5"}
+_EXPONENT = r"([eE][+-]?[0-9]+)?"
+_SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
+_UNIT = r"[$€£¥%]"  # does not change the value
+
+
+def _make_pattern(decimal: str, thousands: str) -> str:
+    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68 and 12 % and € 5.
+
+    Thousands do not begin with 0: 0,344 has a decimal comma.
+    """
+    body = (
+        rf"([1-9][0-9]{{0,2}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+)([{decimal}][0-9]*)?|[{decimal}][0-9]+"
+    )
+    return rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$|^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
+
+
+NUMBER = rf"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+){_EXPONENT}$"
+PATTERNS = {None: NUMBER, ".": _make_pattern(".", ","), ",": _make_pattern(",", ".")}
 
 
 def to_text(column: Any) -> Any:
@@ -33,10 +52,11 @@ def to_text(column: Any) -> Any:
 
 
 def to_numbers(
-    column: Any, name: str, first: int = 0, odd: Counter[str] | None = None
+    column: Any, name: str, first: int = 0, style: str | None = None, odd: Counter[str] | None = None
 ) -> tuple[Array, Flags]:
     """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
 
+    `style` is that of texts: what separates their decimals, or None for plain numbers.
     With `odd`, texts that are not numbers are missing, and are counted there; otherwise BadInput names the row of the first.
     """
     if classify_type(column.type) == "duration":
@@ -49,18 +69,19 @@ def to_numbers(
     else:
         text = to_text(column)
         lacks = ~find_present(text)
-        wrong = np.flatnonzero(~match_numbers(text) & ~lacks)
+        wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong) and odd is not None and classify_type(column.type) == "text":
             odd[f"column {name!r} has texts that are not numbers; they are taken as missing"] += len(wrong)
             lacks[wrong] = True
             text = blank(text, lacks)
         elif len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+            written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
             raise BadInput(
                 f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
-                "or leave them empty."
+                f"or leave them empty{written}."
             )
-        value = parse_numbers(text)
+        value = parse_numbers(text, style)
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(large):
         raise_infinite(name, first + int(large[0]) + 1)
@@ -81,15 +102,19 @@ def match_cells(text: Any, pattern: str) -> Flags:
     return to_flags(pc.match_substring_regex(text, pattern))
 
 
-def match_numbers(text: Any) -> Flags:
-    """Return which text cells are numbers with a decimal point or none."""
-    return match_cells(text, NUMBER)
+def match_numbers(text: Any, style: str | None = None) -> Flags:
+    """Return which text cells are plain numbers or, with a style, formatted ones."""
+    return match_cells(text, PATTERNS[style])
 
 
-def parse_numbers(text: Any) -> Array:
+def parse_numbers(text: Any, style: str | None = None) -> Array:
     """Parse text cells that are numbers as float64, with NaN for missing cells."""
     import pyarrow.compute as pc
 
+    if style is not None:
+        text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
+        text = pc.replace_substring(text, "," if style == "." else ".", "")
+        text = pc.replace_substring(text, ",", ".")
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
     return to_floats(cast(unsigned, "float64"))
 
@@ -108,14 +133,15 @@ def cast(column: Any, kind: str) -> Any:
 
 
 class EncodingContext(NamedTuple):
-    """Number of the first row, and counts of unusual cells."""
+    """Number of the first row, counts of unusual cells, and whether odd cells are errors."""
 
     first: int
     notes: Counter[str]
+    strict: bool = False
 
-    def read_numbers(self, column: Any, name: str) -> tuple[Array, Flags]:
-        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing."""
-        return to_numbers(column, name, self.first, self.notes)
+    def read_numbers(self, column: Any, name: str, style: str | None = None) -> tuple[Array, Flags]:
+        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing, or an error if strict."""
+        return to_numbers(column, name, self.first, style, None if self.strict else self.notes)
 
     def note_missing(self, name: str, count: int, consequence: str) -> None:
         """Count missing cells in a column that had none in the training rows."""

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from cavity.errors import BadFile
+from cavity.rows.columns.cells import STYLES
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.rows.columns.text_kind import Text
@@ -30,21 +31,15 @@ def store_column(column: Column) -> dict[str, Any]:
 
 def read_column(value: dict[str, Any]) -> Column:
     """Return a column. Damage raises KeyError, TypeError or ValueError; what no version reads any more, BadFile."""
-    refuse_given_up(value, "column")
+    if value["kind"] == "group" or value.get("values"):
+        raise BadFile(
+            f"column {value['name']!r} names groups of rows, which cavity 0.3 encoded by their classes: load the model with "
+            "cavity 0.3 (pip install 'cavity<0.4'), or fit again, the column as a category."
+        )
     column: Column = read_field(value, KINDS[value["kind"]])
     if not _is_whole(column):
         raise ValueError(f"column {column.name!r} is damaged")
     return column
-
-
-def refuse_given_up(value: dict[str, Any], what: str) -> None:
-    """Raise BadFile for a column that only cavity 0.3 encodes."""
-    if value.get("kind") == "group" or value.get("values") or value.get("style"):
-        cells = "formatted numbers" if value.get("style") else "numbers that name groups of rows"
-        raise BadFile(
-            f"{what} {value['name']!r} has {cells}, which cavity 0.3 encoded: load the model with cavity 0.3 (pip install "
-            "'cavity<0.4'), or fit again, with plain numbers or the column as a category."
-        )
 
 
 def read_field(value: Any, kind: Any) -> Any:
@@ -65,7 +60,7 @@ def read_field(value: Any, kind: Any) -> Any:
 
 def _is_whole(column: Column) -> bool:
     if isinstance(column, Number):
-        return column.scale > 0
+        return column.scale > 0 and column.style in (None, *STYLES)
     if isinstance(column, Category):
         return len(set(column.levels)) == len(column.levels)
     if isinstance(column, Text):

@@ -11,6 +11,7 @@ from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.rows.columns.cells import (
     MEAN_IS_USED,
+    STYLES,
     EncodingContext,
     describe_missing,
     list_indicator,
@@ -34,16 +35,18 @@ class Number(NamedTuple):
     missing: bool
     low: float | None = None  # range of the training rows; files before 0.3 do not have it
     high: float | None = None
+    style: str | None = None  # what separates the decimals of formatted numbers
 
     @property
     def features(self) -> list[str]:
         return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}"
+        style = "" if self.style is None else f", written as {STYLES[self.style]}"
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        value, lacks = context.read_numbers(column, self.name)
+        value, lacks = context.read_numbers(column, self.name, self.style)
         X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
         return context.mark_missing(self, X, lacks, MEAN_IS_USED)
 
@@ -124,6 +127,7 @@ class Target(NamedTuple):
     whole: bool
     missing: int = 0
     number: bool = False  # for regression
+    style: str | None = None  # as of a Number
 
 
 Column = Number | Category | Text | Date | Unchanged
@@ -135,5 +139,6 @@ def simplify(column: Column, cells: Any, first: int) -> Any:
         return cells
     if isinstance(column, Date):
         return to_timestamps(column, cells, first)
-    value, lacks = to_numbers(cells, column.name, first)
+    style = None if isinstance(column, Unchanged) else column.style
+    value, lacks = to_numbers(cells, column.name, first, style)
     return import_pyarrow().array(value, mask=lacks)

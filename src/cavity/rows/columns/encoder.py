@@ -14,8 +14,8 @@ from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import EncodingContext
-from cavity.rows.columns.column_json import read_column, read_field, refuse_given_up, store_column
+from cavity.rows.columns.cells import PATTERNS, EncodingContext
+from cavity.rows.columns.column_json import read_column, read_field, store_column
 from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 
@@ -23,7 +23,7 @@ from cavity.rows.columns.target_labels import find_labelled_rows, read_label_val
 class ColumnEncoder:
     """What a fitted `Preparation` knows of its columns, without the scikit-learn transformer: enough to predict.
 
-    `target` is that of `Preparation`.
+    `target` and `strict` are those of `Preparation`.
     """
 
     columns_: tuple[Column, ...]
@@ -32,8 +32,9 @@ class ColumnEncoder:
     feature_names_in_: NDArray[Any]
     n_features_in_: int
 
-    def __init__(self, target: str | None = None) -> None:
+    def __init__(self, target: str | None = None, *, strict: bool = False) -> None:
         self.target = target
+        self.strict = strict
 
     def _store(
         self,
@@ -74,7 +75,7 @@ class ColumnEncoder:
         """
         chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
-        context = EncodingContext(chunk.first, Counter() if notes is None else notes)
+        context = EncodingContext(chunk.first, Counter() if notes is None else notes, self.strict)
         try:
             parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         except BadInput as error:
@@ -114,10 +115,10 @@ class ColumnEncoder:
         Returns
         -------
         ndarray of shape (n,)
-            False for rows without a label.
+            False for rows without a label. If strict, such a row raises `BadInput`.
         """
         assert self.target_ is not None
-        return find_labelled_rows(self._to_chunk(data), self.target_)
+        return find_labelled_rows(self._to_chunk(data), self.target_, self.strict)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.
@@ -132,6 +133,7 @@ class ColumnEncoder:
             "target": None if self.target_ is None else self.target_._asdict(),
             "left_out": [c._asdict() for c in self.ignored_],
             "features": self.feature_names_in_.tolist(),
+            "strict": self.strict,
         }
 
     @classmethod
@@ -150,12 +152,13 @@ class ColumnEncoder:
         """
         try:
             columns = [read_column(c) for c in value["columns"]]
-            refuse_given_up(value["target"] or {}, "the target")
             target = read_field(value["target"], Target | None)
+            if target is not None:
+                PATTERNS[target.style]  # a KeyError if the style is unknown
             ignored = read_field(value["left_out"], tuple[Ignored, ...])
             known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
             names = read_field(value.get("features", known), tuple[str, ...])
-            made = cls(None if target is None else target.name)
+            made = cls(None if target is None else target.name, strict=bool(value.get("strict")))
             made._store(columns, target, ignored, names)
         except BadFile:
             raise

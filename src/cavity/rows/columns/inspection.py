@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -15,7 +14,7 @@ from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, 
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
-from cavity.rows.columns.running_moments import DateMoments, RunningMoments
+from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
 from cavity.rows.columns.target_labels import TargetSummary
 from cavity.rows.columns.text_columns import Sample, to_label_cells
 
@@ -25,16 +24,15 @@ MOST_COLUMNS = 10_000  # a model file describes no more
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
-FORMATTED = re.compile(
-    r"[-+]?[$€£¥]? ?[-+]?\d{1,3}([.,' ]?\d{3})*([.,]\d+)? ?[$€£¥%]?"
-)  # numbers as people write them
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
 
 
 class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
-    def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
+    def __init__(
+        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+    ) -> None:
         kinds = dict(kinds)
         about = "category" if target is None else kinds.pop(target, "category")
         for kind in ("number" if about == "auto" else about, *kinds.values()):
@@ -43,9 +41,9 @@ class Inspection:
                     f"the kind {kind!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
                 )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
-        self.unnamed = 0
+        self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = TargetSummary(target, about) if target is not None else None
+        self.labels = TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
         self.sample = Sample()
@@ -62,7 +60,7 @@ class Inspection:
             for name in (n for n in names if n and n not in skip):
                 declared = "category" if is_dictionary(table.schema.field(name).type) else None
                 wanted = self.kinds.get(name) or declared
-                self.seen[name] = _ColumnSummary(name, wanted, name in self.kinds)
+                self.seen[name] = _ColumnSummary(name, wanted, strict=self.strict, asked=name in self.kinds)
         if names != self.names:
             raise BadInput("the columns differ between batches: give all the same columns, in one order.")
         for name, seen in self.seen.items():
@@ -122,11 +120,11 @@ class Inspection:
 class _ColumnSummary:
     """Running summary of one column."""
 
-    def __init__(self, name: str, wanted: str | None, asked: bool) -> None:
-        self.name, self.wanted, self.asked = name, wanted, asked
+    def __init__(self, name: str, wanted: str | None, *, strict: bool, asked: bool) -> None:
+        self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
-        self.numbers, self.dates = RunningMoments(), DateMoments()
+        self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -139,8 +137,8 @@ class _ColumnSummary:
         self.rows += len(column)
         if kind in ("date", "duration") and self.wanted == "category":
             self._add_text(to_text(column), first)
-        elif kind in ("date", "other"):
-            self.typed, self.type_name = kind, str(column.type)
+        elif kind in ("date", "other") or (kind == "duration" and self.strict):
+            self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
             self.missing += column.null_count
             if kind == "date":
                 self.dates.add(column, np.asarray(column.is_null()))
@@ -168,6 +166,7 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
+            self.styles.add(text, good, lacks)
             if self.odd is not None:
                 self.dates.add(text, lacks)
         if self.levels is not None:
@@ -197,7 +196,7 @@ class _ColumnSummary:
         if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
             raise_infinite(self.name, self.large)
         if self.wanted != "category":
-            found = self._decide_date()
+            found = self._decide_date() or self._decide_style()
             if found is not None:
                 return found
             if self.wanted == "number" and self.odd is not None:
@@ -206,13 +205,11 @@ class _ColumnSummary:
                     "correct such cells or leave them empty",
                 )
             if self.odd is None:
-                return self._decide_number()
-            many = self.levels is None or len(self.levels) > SOME_LEVELS
-            if many and self.numbers.n > MOSTLY * present:
-                self._raise_odd_cells()
+                return self._decide_number(self.numbers)
+            self._check_mostly_numbers(present)
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
-        if few or self.asked:
+        if few or self.asked or self.strict:
             return usual
         return sample.choose(self.name, usual, self.missing > 0)
 
@@ -223,7 +220,7 @@ class _ColumnSummary:
         date = None if self.numbers.n else self.dates.decide(self.name, self.missing > 0)
         if date is None and self.typed != "date":
             return None
-        if date is None or self.wanted == "number":
+        if self.strict or date is None or self.wanted == "number":
             self._raise(
                 f"has dates or times ({self.type_name if self.typed == 'date' else 'text'})",
                 "replace them by numbers (the year, the month, the weekday, days since an event)",
@@ -232,8 +229,32 @@ class _ColumnSummary:
             return Ignored(self.name, f"always {format_day(date.low)}")
         return date
 
-    def _decide_number(self) -> Column | Ignored:
-        found = self.numbers
+    def _decide_style(self) -> Column | Ignored | None:
+        """Return the column if all its cells are numbers, some of them formatted."""
+        if self.odd is None or self.typed == "number" or self.strict:
+            return None
+        found = self.styles.decide(self.numbers)
+        if found is not None and self.large is not None:
+            raise_infinite(self.name, self.large)
+        return None if found is None else self._decide_number(found[1], found[0])
+
+    def _check_mostly_numbers(self, present: int) -> None:
+        """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
+        assert self.odd is not None
+        formatted = self.styles.formatted
+        if formatted and self.numbers.n + formatted == present:
+            if self.numbers.n > formatted:
+                self._raise_odd_cells()
+            self._raise(
+                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
+                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
+                "--config)",
+            )
+        many = self.levels is None or len(self.levels) > SOME_LEVELS
+        if many and self.numbers.n > MOSTLY * present:
+            self._raise_odd_cells()
+
+    def _decide_number(self, found: RunningMoments, style: str | None = None) -> Column | Ignored:
         if self.row_numbers is not None and not self.missing and self.row_numbers.decide():
             return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
@@ -243,32 +264,26 @@ class _ColumnSummary:
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high)
-
-    def _guess_texts(self) -> str:
-        """Say what many different texts may be."""
-        if self.odd is not None and FORMATTED.fullmatch(self.odd[0]):
-            return f"numbers that are not written as 1250.5, such as {self.odd[0]!r:.40}"
-        return "names, identifiers or free text"
+        return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high, style)
 
     def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
-        unique = present == n > UNIQUE_ROWS and not self.asked
+        unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
         if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
             if self.wanted != "category" and self.numbers.n > present / 2:
                 self._raise_odd_cells()
             many = f"more than {MAX_LEVELS}" if self.levels is None else str(n)
             return self._set_aside(
                 f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text",
-                f"{many} different texts in {present} rows: {self._guess_texts()}",
+                f"{many} different texts in {present} rows: names, identifiers or free text",
             )
         if n == 1 and not self.missing:
             return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
     def _set_aside(self, why: str, short: str | None = None) -> Ignored:
-        """Ignore the column; raise BadInput if the user asked for it."""
-        if self.asked:
+        """Ignore the column; raise BadInput if the user asked for it, or for strictness."""
+        if self.strict or self.asked:
             self._raise(why)
         return Ignored(self.name, short or why, informs=True)
 

@@ -31,6 +31,9 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
     kinds : dict, optional
         Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected. The target has classes; "number"
         makes it a quantity for regression, and "auto" decides by its values.
+    strict : bool, default=False
+        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels, and for texts in
+        numeric columns of new rows, instead of a guess at what they mean.
 
     Attributes
     ----------
@@ -63,8 +66,9 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         *,
         ignore: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
+        strict: bool = False,
     ) -> None:
-        super().__init__(target)
+        super().__init__(target, strict=strict)
         self.ignore = ignore
         self.kinds = kinds
 
@@ -98,7 +102,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         self : Preparation
             The fitted preparation.
         """
-        inspection = Inspection(self.target, self.ignore, self.kinds or {})
+        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
         for batch in batches:
             X, y = batch if isinstance(batch, tuple) and not isinstance(batch, Chunk) else (batch, None)
             inspection.add(to_chunk(X).table, y)

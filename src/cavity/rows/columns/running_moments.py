@@ -1,16 +1,16 @@
-"""Running moments of a column: of numbers, and of dates in either order."""
+"""Running moments of a column: of numbers, of formatted numbers in either style, of dates in either order."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import merge_spread
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import match_cells
+from cavity.rows.columns.arrow_buffers import to_flags
+from cavity.rows.columns.cells import STYLES, Flags, match_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
 from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
@@ -48,6 +48,42 @@ class RunningMoments:
         return float(np.sqrt(self.square / self.n)) if self.low < self.high else 1.0
 
 
+class StyleMoments:
+    """Moments of numbers that people wrote, as long as every cell fits a style."""
+
+    def __init__(self) -> None:
+        self.formatted = 0  # cells that are numbers in some style, but not plain ones
+        self.bare = RunningMoments()  # plain numbers without a point, which a decimal comma does not change
+        self.styled = {style: RunningMoments() for style in STYLES}
+
+    def add(self, text: Any, plain: Flags, lacks: Flags) -> None:
+        """Add cells; `plain` are numbers with a decimal point or none."""
+        import pyarrow.compute as pc
+
+        pointed = plain & to_flags(pc.match_substring(text, "."))
+        odd = _filter(text, ~plain & ~lacks)
+        self.formatted += int(np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum())
+        if "," in self.styled:
+            self.bare.add(parse_numbers(_filter(text, plain & ~pointed)))
+        for style in list(self.styled):
+            cells = odd if style == "." else _filter(text, (pointed | ~plain) & ~lacks)
+            if match_numbers(cells, style).all():
+                self.styled[style].add(parse_numbers(cells, style))
+            else:
+                del self.styled[style]
+
+    def decide(self, plain: RunningMoments) -> tuple[str, RunningMoments] | None:
+        """Return the style that fits every cell, and the moments in it, given those of plain numbers."""
+        for style, moments in self.styled.items():
+            moments.merge(plain if style == "." else self.bare)
+            return style, moments
+        return None
+
+
+def _filter(text: Any, chosen: Flags) -> Any:
+    return text.filter(import_pyarrow().array(chosen))
+
+
 class DateMoments:
     """Moments of dates, as long as every cell is one in some order of day and month."""
 
@@ -57,7 +93,7 @@ class DateMoments:
         self.weekdays: dict[str, set[float]] = {order: set() for order in ORDERS}
         self.clock = False
 
-    def add(self, column: Any, lacks: NDArray[np.bool_]) -> None:
+    def add(self, column: Any, lacks: Flags) -> None:
         if self.days and import_pyarrow().types.is_string(column.type):
             if not (match_cells(column, DATE) | lacks).all():
                 self.days.clear()

@@ -13,6 +13,7 @@ from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_py
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts
 from cavity.rows.columns.cells import (
+    PATTERNS,
     cast,
     match_cells,
     match_numbers,
@@ -67,11 +68,11 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     """Return labels as whole numbers or text, or as floats if the target is a number. Raises BadInput if one is missing."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        value, lacks = to_numbers(column, target.name, chunk.first)
-        _refuse_missing(lacks, chunk, target)
+        value, lacks = to_numbers(column, target.name, chunk.first, target.style)
+        _refuse_missing(lacks, target.name, chunk.first)
         return value
     text = convert_labels(column, target.name)
-    _refuse_missing(~find_present(text), chunk, target)
+    _refuse_missing(~find_present(text), target.name, chunk.first)
     if not target.whole:
         coded = text.dictionary_encode()
         values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
@@ -86,32 +87,36 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         ) from error
 
 
-def _refuse_missing(lacks: NDArray[np.bool_], chunk: Chunk, target: Target) -> None:
+def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
     if lacks.any():
-        row, more = chunk.first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
+        row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
         raise BadInput(
-            f"the label (column {target.name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
+            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
             "rows, or give them a class of their own."
         )
 
 
-def find_labelled_rows(chunk: Chunk, target: Target) -> NDArray[np.bool_]:
-    """Return which rows have a label."""
+def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
+    """Return which rows have a label; if `strict`, a row without one raises BadInput."""
     column = get_column(chunk.table, target.name)
     if target.number:
-        return ~to_numbers(column, target.name, chunk.first)[1]
-    return find_present(convert_labels(column, target.name))
+        lacks = to_numbers(column, target.name, chunk.first, target.style)[1]
+    else:
+        lacks = ~find_present(convert_labels(column, target.name))
+    if strict:
+        _refuse_missing(lacks, target.name, chunk.first)
+    return ~lacks
 
 
 class TargetSummary:
-    """Running summary of the target: its classes, and whether they are numbers.
+    """Running summary of the target: its classes, whether they are whole numbers, and in which styles all are numbers.
 
     `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
     """
 
-    def __init__(self, name: str, kind: str = "category") -> None:
-        self.name, self.kind = name, kind
-        self.whole = self.numbers = True  # all labels so far
+    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
+        self.name, self.strict, self.kind = name, strict, kind
+        self.whole, self.styles = True, [None] if strict else list(PATTERNS)  # of all labels so far
         self.missing = self.rows = 0
         self.classes: set[str] = set()
 
@@ -121,16 +126,18 @@ class TargetSummary:
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            self.missing += int(to_numbers(column, self.name, first)[1].sum())
+            if classify_type(column.type) == "text":  # a cell that fits no style is an error of the first one
+                self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
+            self._count_missing(to_numbers(column, self.name, first, self.style)[1], first)
             return
         labels = convert_labels(column, self.name)
-        self.missing += labels.null_count
+        self._count_missing(~find_present(labels), first)
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
-        self.numbers &= bool(match_numbers(values).all())
+        self.styles = self._find_styles(values)
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
-            if self.kind == "auto" and self.numbers:
+            if self.kind == "auto" and self.styles:
                 self.kind = "number"
                 return
             raise BadInput(
@@ -138,13 +145,25 @@ class TargetSummary:
                 "needs classes."
             )
 
+    @property
+    def style(self) -> str | None:
+        return self.styles[0] if self.styles else None
+
+    def _find_styles(self, values: Any) -> list[str | None]:
+        return [style for style in self.styles if match_numbers(values, style).all()]
+
+    def _count_missing(self, lacks: NDArray[np.bool_], first: int) -> None:
+        if self.strict:
+            _refuse_missing(lacks, self.name, first)
+        self.missing += int(lacks.sum())
+
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
         if self.missing == self.rows:
             raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
-            return Target(self.name, False, self.missing, True)
-        if self.numbers and not self.whole:
+            return Target(self.name, False, self.missing, True, self.style)
+        if None in self.styles and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
                 raise_continuous(self.name, odd)
@@ -160,17 +179,17 @@ class TargetSummary:
         Raises BadInput if nearly all of them are.
         """
         texts = from_texts(sorted(self.classes))
-        good = match_numbers(texts)
-        values = parse_numbers(texts.filter(import_pyarrow().array(good)))
+        good = match_numbers(texts, self.style)
+        values = parse_numbers(texts.filter(import_pyarrow().array(good)), self.style)
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
-        fractions = bool((values % 1 != 0).any())
+        fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)
         if len(values) < 2 or not (fractions or (len(values) > MANY_VALUES and few_each)):
             return False
-        if not self.numbers and len(values) > MOSTLY * len(good):
+        if not self.styles and len(values) > MOSTLY * len(good):
             odd = texts[int(np.flatnonzero(~good)[0])].as_py()
             raise BadInput(
                 f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in others: correct such cells or leave them "
                 f"empty; if they are classes, {advise_classes(self.name)}."
             )
-        return self.numbers
+        return bool(self.styles)

@@ -24,8 +24,8 @@ CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 
 
-def open_table(path: str | Path) -> TableFile:
-    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns."""
+def open_table(path: str | Path, strict: bool = False) -> TableFile:
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
     path, place = str(path), locate(path)
     suffixes = [s.lower() for s in PurePath(place.path).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
@@ -50,6 +50,8 @@ def open_table(path: str | Path) -> TableFile:
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
         table = Columnar(path) if folder else FILE_KINDS[kind](path)
+        if strict and table.notes:
+            raise BadInput(f"{table.notes[0]}; save it as UTF-8.")
         check_names(table.names, path)
     return table
 

@@ -1,7 +1,8 @@
-"""Text files in UTF-8 with a header row, and errors that name the file."""
+"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -15,10 +16,9 @@ from cavity.errors import BadInput, CavityError
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 from cavity.rows.files.stores import locate
 
-SAVE = "save it as UTF-8, or read it in Python: pandas.read_csv(path, encoding='cp1252')"
 ADVICE = {  # by a part of pyarrow's message
-    "UTF8": SAVE,
-    "UTF-8": SAVE,
+    "UTF8": "save it as UTF-8",
+    "UTF-8": "save it as UTF-8",
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
     **dict.fromkeys(
@@ -32,6 +32,7 @@ BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
 QUOTED = re.compile('"[^"]*"')
 LINE_END = re.compile(r"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
+SCAN_LETTERS = 1 << 20
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def explain_errors(
         raise
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): {SAVE}."
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
@@ -77,6 +78,7 @@ class TableFile:
 
     path: str
     names: list[str]
+    notes: Sequence[str] = ()  # remarks on how the file is read
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """Read all rows in order, of all columns or of these."""
@@ -84,10 +86,18 @@ class TableFile:
 
 
 class Csv(TableFile):
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+
+    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
+    """
+
+    encoding = "UTF-8"
 
     def __init__(self, path: str, delimiter: str | None = None) -> None:
         self.path = path
+        self.encoding = self._find_encoding()
+        if self.encoding != "UTF-8":
+            self.notes = [f"{path} is not UTF-8: read as {self.encoding}"]
         with self._open() as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
             line = next(
@@ -102,10 +112,27 @@ class Csv(TableFile):
             self.names = next(csv.reader(chain([line], lines), delimiter=self.delimiter))
         self.block = max(BLOCK_BYTES, 4 * len(line))
 
+    def _find_encoding(self) -> str:
+        with self._open() as stream:
+            if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                return "UTF-16"
+        for encoding in ("UTF-8", "Windows-1252"):
+            try:
+                with io.TextIOWrapper(self._open(), encoding, newline="") as text:
+                    while text.read(SCAN_LETTERS):
+                        pass
+                return encoding
+            except UnicodeDecodeError:
+                pass
+        return "Latin-1"
+
     def _open(self) -> Any:
-        """Open the file as a stream of pyarrow, unpacked if its name ends in .gz, .bz2 or .zst."""
+        """Open the file as a stream of pyarrow in UTF-8, unpacked if its name ends in .gz, .bz2 or .zst."""
         filesystem, path = locate(self.path)
-        return filesystem.open_input_stream(path)
+        stream = filesystem.open_input_stream(path)
+        if self.encoding == "UTF-8":
+            return stream
+        return import_pyarrow().transcoding_input_stream(stream, self.encoding, "UTF-8")
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = import_pyarrow()
