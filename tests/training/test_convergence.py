@@ -71,12 +71,19 @@ def test_a_loose_plan_ends_where_an_epoch_gains_less_than_its_sites_can_tell():
     )
 
 
-def test_a_loose_plan_goes_on_after_five_epochs_only_while_they_gain_a_hundredth_per_row():
-    def ends(epochs, gain):
-        return have_loose_epochs_converged(list(gain * ROWS * np.arange(epochs)), 3, ROWS)
+def test_a_loose_plan_ends_after_five_epochs_that_gain_little_per_row_and_little_of_what_is_left():
+    def ends(epochs, gain, last):
+        """Whether a plan ends whose objective per row grew steadily to `last`."""
+        steps = np.arange(epochs) - (epochs - 1)
+        return have_loose_epochs_converged(list((last + gain * steps) * ROWS), 3, ROWS)
 
-    assert ends(5, 0.009) and not ends(4, 0.009)
-    assert not ends(5, 0.011) and not ends(15, 0.011)
+    for last, enough in (
+        (-0.9, 0.01),
+        (-0.2, 0.003),
+        (-0.02, 0.0003),
+    ):  # .02, or 3 % of what is left, in two epochs
+        assert ends(5, 0.9 * enough, last) and not ends(4, 0.9 * enough, last)
+        assert not ends(5, 1.1 * enough, last) and not ends(15, 1.1 * enough, last)
 
 
 def fit_and_listen(method, table, **options):
