@@ -43,14 +43,22 @@ def train_networks(
     order = np.argsort([(y == c).argmax() for c in range(n_classes)], kind="stable")
     labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
     signs = find_signs(X[omega > 0]).astype(np.float32)
-    rng, axes = np.random.default_rng(seed), np.diag(signs)
-    if Z.shape[1] > len(y):  # slopes between columns that no row tells apart need no steps
-        axes = signs[:, None] * _find_axes(Z * signs)
-    layers = _draw_layers(count, (axes.shape[1], *UNITS, n_classes), rng)
+    rng, Z = np.random.default_rng(seed), Z * signs
+    axes = (
+        _find_axes(Z) if Z.shape[1] > len(y) else None
+    )  # slopes between columns that no row tells apart need no steps
+    if axes is not None:
+        Z = Z @ axes
+    layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
     batches = list(_draw_batches(len(y), count, rng))
-    first, *rest, slope, bias = _train(layers, Z @ axes, labels, omega.astype(np.float32), batches)
+    first, *rest, slope, bias = _train(layers, Z, labels, omega.astype(np.float32), batches)
     back = np.argsort(order)
-    found = [axes @ first, *rest, slope[..., back], bias[..., back]]
+    found = [
+        signs[:, None] * (first if axes is None else axes @ first),
+        *rest,
+        slope[..., back],
+        bias[..., back],
+    ]
     return Network(np.arange(X.shape[1]), shift, scale, *found)
 
 
