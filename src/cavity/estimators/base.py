@@ -299,9 +299,18 @@ class GPEstimator(Explains, BaseEstimator):
         """
         import torch
 
-        from cavity.explain.sampling import Asked, draw_samples
+        from cavity.explain.sampling import draw_samples
 
         check_is_fitted(self, "_fitted")
-        asked = Asked(n_samples, warmup, chains, target_accept, n_models, random_state)
         with torch.inference_mode(False):
-            return draw_samples(self._config(), self._result, give_rows(X, y, sample_weight), asked)
+            return draw_samples(
+                self._config(),
+                self._result,
+                give_rows(X, y, sample_weight),
+                n_samples=n_samples,
+                warmup=warmup,
+                chains=chains,
+                target_accept=target_accept,
+                n_models=n_models,
+                random_state=random_state,
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,29 +39,20 @@ class Explains:
     _result: Result
     _fitted: FittedModel  # of the result
 
-    def _features(self) -> Features:
-        """Return the columns of the fit. Raises NotFittedError."""
-        raise NotImplementedError
-
-    def _average(self, seed: int) -> Average:
-        """Return a function from groups of rows to mean predictions and their standard deviations."""
-        raise NotImplementedError
-
-    def _predict_outcome(self, X: Array) -> Array:
-        """Return log-probabilities [n C], or means and standard deviations [n 2], of features."""
-        raise NotImplementedError
-
-    def _compare(self, own: Array, others: Array) -> Array:
-        """Return contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]."""
-        raise NotImplementedError
-
-    def _information(self, own: Array, others: Array) -> Array:
-        """Return the divergence of the predictions from their mean over other cells, [n]."""
-        raise NotImplementedError
-
-    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        """Return features and weights of rows, and a function from features to the loss of each row."""
-        raise NotImplementedError
+    _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
+    _average: Callable[[int], Average]  # of a seed
+    _predict_outcome: Callable[
+        [Array], Array
+    ]  # features to log p [n C], or to means and standard deviations [n 2]
+    _compare: Callable[
+        [Array, Array], Array
+    ]  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
+    _information: Callable[
+        [Array, Array], Array
+    ]  # the same to the divergence from the mean over other cells, [n]
+    _row_losses: Callable[
+        [GivenRows], tuple[Array, Array, Losses]
+    ]  # rows to features, weights and the loss of each row
 
     def explain(
         self,

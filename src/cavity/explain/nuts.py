@@ -78,7 +78,10 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     They move in coordinates z with θ = center + root z, in which the curvature at the fit is the identity. So the step size that
     the warm-up adapts is known roughly, whatever the model. A long warm-up also learns the variances of z.
     """
-    mici = _import_mici()
+    try:
+        import mici
+    except ImportError:
+        raise missing_extra("mici", "mcmc") from None
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
@@ -138,11 +141,3 @@ def _draw_start(target: LogDensity, center: Array, rng: np.random.Generator) -> 
     while not math.isfinite(target(center + away)[0]):
         away *= 0.5
     return np.asarray(center + away)
-
-
-def _import_mici() -> Any:
-    try:
-        import mici
-    except ImportError:
-        raise missing_extra("mici", "mcmc") from None
-    return mici

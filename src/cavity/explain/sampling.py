@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,63 +41,58 @@ MOST_R_HAT = 1.05
 LEAST_ESS = 100
 
 
-class Asked(NamedTuple):
-    """How many draws, and of what."""
-
-    n_samples: int
-    warmup: int
-    chains: int
-    target_accept: float
-    n_models: int
-    random_state: Any
-
-    def check(self) -> None:
-        whole("n_samples", self.n_samples, 20)
-        whole("warmup", self.warmup, 20)
-        whole("chains", self.chains, 1)
-        number("target_accept", self.target_accept, 0.0, 0.99)
-        whole("n_models", self.n_models, 1)
-
-
-def draw_samples(config: Config, fit: Result, request: GivenRows, asked: Asked) -> HyperSamples:
+def draw_samples(
+    config: Config,
+    fit: Result,
+    request: GivenRows,
+    *,
+    n_samples: int,
+    warmup: int,
+    chains: int,
+    target_accept: float,
+    n_models: int,
+    random_state: Any,
+) -> HyperSamples:
+    for name, value, least in (("n_samples", n_samples, 20), ("warmup", warmup, 20), ("chains", chains, 1)):
+        whole(name, value, least)
+    whole("n_models", n_models, 1)
+    number("target_accept", target_accept, 0.0, 0.99)
+    kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
-        table = read_table_of_fit(request, config.class_weight, fit.features, classes)
-        return ClassifierSamples(**_draw(config, fit, table, asked, 1.0), classes=classes)
-    targets = read_targets_of_fit(request, fit.features, fit.units)
-    return RegressorSamples(**_draw(config, fit, targets, asked, fit.units[1]), units=fit.units)
-
-
-def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float) -> dict[str, Any]:
-    """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
-    asked.check()
-    seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
+        table: Table = read_table_of_fit(request, config.class_weight, fit.features, classes)
+        kind, scale = partial(ClassifierSamples, classes=classes), 1.0
+    else:
+        table = read_targets_of_fit(request, fit.features, fit.units)
+        kind, scale = partial(RegressorSamples, units=fit.units), fit.units[1]
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
     run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
-        found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
+        found = nuts.sample(target, n_samples, warmup, chains, target_accept, seed)
     draws = _in_units(run.engine, found.theta, scale)
     r_hat, ess = _diagnose(draws)
-    total, diverging = asked.chains * asked.n_samples, int(found.diverging.sum())
-    evenly = np.unique(np.linspace(0, total - 1, min(asked.n_models, total)).round().astype(int))
+    total, diverging = chains * n_samples, int(found.diverging.sum())
+    evenly = np.unique(np.linspace(0, total - 1, min(n_models, total)).round().astype(int))
     models = (snapshot(run.engine, target.at(theta)) for theta in found.theta.reshape(total, -1)[evenly])
-    return {
-        "draws": draws,
-        "log_posterior": found.log_density,
-        "acceptance": float(found.acceptance.mean()),
-        "divergences": diverging,
-        "r_hat": r_hat,
-        "ess": ess,
-        "evaluations": target.evaluations,
-        "warnings": _warn(diverging, total, r_hat, ess),
-        "models": tuple(model.to(torch.device("cpu")) for model in models),
-        "features": fit.features,
-    }
+    return kind(
+        draws=draws,
+        log_posterior=found.log_density,
+        acceptance=float(found.acceptance.mean()),
+        divergences=diverging,
+        r_hat=r_hat,
+        ess=ess,
+        evaluations=target.evaluations,
+        warnings=_warn(diverging, total, r_hat, ess),
+        models=tuple(model.to(torch.device("cpu")) for model in models),
+        features=fit.features,
+    )
 
 
 def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
-    Z = _fitted_points(model)
+    held = as_array(model.prior.Z)
+    Z = np.repeat(held, model.n_latent // len(held), axis=0)
     _refuse_other_rows(config, table, Z)
     problem = config.method.sampling_problem()
     if problem is not None:
@@ -108,10 +104,19 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
     module = build.make_prior(config, plan, table, begin, Z)
     engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
-    _refuse_improper_priors(engine, model)
+    if not (engine.hyper_prior.precision > 0).all():
+        raise BadOption(
+            f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use kernels of "
+            "cavity.kernels."
+        )
     _load(engine, model)
     run = runs.make_run(engine, table.rows(config), config, plan, 0)
-    return _with_fitted_q(run, model, config)
+    if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
+        lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
+        P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
+        h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
+        run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
+    return run
 
 
 def _configure(config: Config, model: FittedModel) -> Config:
@@ -138,12 +143,6 @@ def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: Tra
     return likelihood
 
 
-def _fitted_points(model: FittedModel) -> Array:
-    """Return the fitted inducing inputs, [C M D]."""
-    held = as_array(model.prior.Z)
-    return np.repeat(held, model.n_latent // len(held), axis=0)
-
-
 def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
     """If Z is X, the rows must be those of the fit."""
     if config.method.inducing_from != "rows" and config.inducing is not None:
@@ -153,14 +152,6 @@ def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
         raise BadInput(
             f"X ({len(distinct)} distinct rows) differs from the rows of the fit ({Z.shape[1]}): "
             "give the rows that it was fitted to."
-        )
-
-
-def _refuse_improper_priors(engine: Engine, model: FittedModel) -> None:
-    if not (engine.hyper_prior.precision > 0).all():
-        raise BadOption(
-            f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use kernels of "
-            "cavity.kernels."
         )
 
 
@@ -177,16 +168,6 @@ def _load(engine: Engine, kept: FittedModel) -> None:
     own, old = engine.factor, kept.likelihood
     if isinstance(own, Gaussian) and isinstance(old, Gaussian):
         own.log_noise.copy_(old.log_noise.to(own.log_noise))
-
-
-def _with_fitted_q(run: Run, kept: FittedModel, config: Config) -> Run:
-    """Start from the fitted q for methods that store nothing else; sites per row are found again."""
-    if config.method.site_store == "averaged":
-        lower, mean = (torch.as_tensor(x).double() for x in (kept.lower, kept.mean))
-        P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
-        h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
-        run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
-    return run
 
 
 def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
@@ -212,13 +193,12 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
         from arviz_stats.base import array_stats
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
-
     last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
-
-    def each(measure: Callable[..., Any]) -> dict[str, Array]:
-        return {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
-
-    return each(array_stats.rhat), each(array_stats.ess)
+    r_hat, ess = (
+        {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
+        for measure in (array_stats.rhat, array_stats.ess)
+    )
+    return r_hat, ess
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
@@ -239,5 +219,5 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
             f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
         )
     for text in said:
-        warnings.warn(text, ConvergenceWarning, stacklevel=5)  # the caller of sample_hyperparameters
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)  # the caller of sample_hyperparameters
     return said
