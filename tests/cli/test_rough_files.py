@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 import cavity
 from cavity import Preparation

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
-from fastapi import HTTPException
+from starlette.exceptions import HTTPException
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import service
@@ -60,13 +60,13 @@ def toy_service(toy_model, monkeypatch):
     made = service.Service(Model.open(toy_model), "digest", Limits(waiting=100_000))
     made.blocks = []
 
-    def predict(model, block, extras):
+    def predict(block, extras):
         made.blocks.append(block[0, 0])
         if (block < 0).any():
             raise ValueError("a bad row")
         return {"probabilities": 2 * block}
 
-    monkeypatch.setattr(service, "predict_block", predict)
+    monkeypatch.setattr(made.model, "predict", predict)
     monkeypatch.setattr(service, "LARGEST", 40)
     yield made
     made.close()

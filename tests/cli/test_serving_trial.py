@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import uvicorn
-from fastapi import Response
-from fastapi.testclient import TestClient
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
 import cavity
 from cavity import GPRegressor
@@ -160,8 +161,8 @@ def serve(path, rows, token=None):
         b"</head>", b'<script src="ask.js" type="module"></script></head>'
     )
     policy = {"content-security-policy": SECURITY_POLICY}
-    app.add_api_route("/ask.js", lambda: Response(script, media_type="text/javascript"))
-    app.add_api_route("/ask", lambda: Response(page, media_type="text/html", headers=policy))
+    app.router.routes.append(Route("/ask.js", Response(script, media_type="text/javascript")))
+    app.router.routes.append(Route("/ask", Response(page, media_type="text/html", headers=policy)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()

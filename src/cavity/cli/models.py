@@ -1,4 +1,4 @@
-"""Models of the command line: their columns, and their predictions as columns of a table."""
+"""Models of the command line: their columns and their predictions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cavity.common.scoring import NORMAL_95
-from cavity.common.text_tables import format_label
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.predict import predict_log_proba
@@ -24,13 +23,10 @@ from cavity.rows.frames import Prepared
 
 
 class Extras(NamedTuple):
-    """Columns of a prediction that are computed on request."""
+    """What a prediction has on request."""
 
     uncertainty: bool = False  # entropies of a classifier
     novelty: bool = False
-
-
-NO_EXTRAS = Extras()
 
 
 class Predictor:
@@ -64,27 +60,20 @@ class Predictor:
             )
         return leave_unchanged(names)
 
-    def predict_columns(self, X: Any, extras: Extras = NO_EXTRAS) -> dict[str, Any]:
-        """Predict prepared rows and return the columns of the output.
-
-        Classifier: the label, one probability per class and, on request, entropies in nats. Regressor: mean, standard deviation
-        and 95% interval of a new value, noise included. Both, on request: the novelty.
-        """
-        found = self._predict_outcome(X, extras.uncertainty)
-        return found | {"novelty": self.predict_novelty(X)} if extras.novelty else found
-
-    def _predict_outcome(self, X: Any, uncertainty: bool) -> dict[str, Any]:
+    def predict(self, X: Any, extras: Extras) -> dict[str, Any]:
+        """Predict prepared rows: `probabilities`, [n C], and entropies in nats, or the numbers of a new value; extras, [n]."""
         if self.classes is None:
-            if uncertainty:
-                raise BadOption(
-                    "--uncertainty applies to classifiers only; for a regressor, see the column std."
-                )
             mean, std = self.predict_targets(X)
-            return {"mean": mean, "std": std, "low": mean - NORMAL_95 * std, "high": mean + NORMAL_95 * std}
-        P = np.exp(self.predict_log_proba(X))
-        columns = {"label": self.classes[P.argmax(1)]}
-        columns |= {f"p_{format_label(c)}": P[:, i] for i, c in enumerate(self.classes)}
-        return columns | self.predict_uncertainty(X) if uncertainty else columns
+            half = NORMAL_95 * std
+            found = {"mean": mean, "std": std, "low": mean - half, "high": mean + half}
+        else:
+            found = {"probabilities": np.exp(self.predict_log_proba(X))}
+            if extras.uncertainty:
+                found |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
+        if extras.novelty:
+            novelty = find_novelty(self.result.novelty)
+            found["novelty"] = self._predict(X, partial(predict_novelty, novelty=novelty))[0]
+        return found
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities of prepared rows, [n C]."""
@@ -102,14 +91,6 @@ class Predictor:
         )
         mean, std = self._predict(X, predict)
         return mean, std
-
-    def predict_uncertainty(self, X: Any) -> dict[str, Any]:
-        """Return entropies by name, each [n]."""
-        return Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
-
-    def predict_novelty(self, X: Any) -> Any:
-        """Return how unlike the training rows each row is, [n]."""
-        return self._predict(X, partial(predict_novelty, novelty=find_novelty(self.result.novelty)))[0]
 
     def _predict(self, X: Any, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
         return predict_blocks(self.result.model, self.features, Prepared(X), predict)

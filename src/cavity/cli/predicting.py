@@ -14,6 +14,7 @@ from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.files import replacing
+from cavity.common.text_tables import format_label
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
@@ -38,6 +39,8 @@ def predict(
         raise BadOption("--json also prints to stdout: write the predictions to a file with --out.")
     extras, keep = Extras(uncertainty, novelty), keep or []
     predictor, file = Predictor(read_result(model, device)), open_table(data)
+    if uncertainty and predictor.classes is None:
+        raise BadOption("--uncertainty applies to classifiers only; for a regressor, see the column std.")
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -48,7 +51,7 @@ def predict(
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
-            found = predictor.predict_columns(prepare.encode(chunk, notes), extras)
+            found = _name_columns(predictor, predictor.predict(prepare.encode(chunk, notes), extras))
             kept = {name: get_column(chunk.table, name) for name in keep}
             for name, values in found.items():
                 while name in kept:
@@ -63,6 +66,15 @@ def predict(
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
+
+
+def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]:
+    """Give the label and each class a column of its own."""
+    P, classes = found.pop("probabilities", None), predictor.classes
+    if P is None or classes is None:
+        return found
+    each = {f"p_{format_label(c)}": P[:, i] for i, c in enumerate(classes)}
+    return {"label": classes[P.argmax(1)], **each, **found}
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

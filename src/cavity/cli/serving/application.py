@@ -1,4 +1,4 @@
-"""The FastAPI application: routes, checks and limits. Requests are JSON and are never executed."""
+"""The application: routes, checks and limits. Requests are JSON and are never executed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import asyncio
 import logging
 import platform
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy
 import torch
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.requests import ClientDisconnect
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
-from cavity.cli.serving.answers import Health, Refusal, format_refusal
+from cavity.cli.serving.requests import BadRows, CellError
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
 from cavity.common.version import __version__
@@ -29,16 +30,9 @@ from cavity.errors import CavityError
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 MOST_DROPPED, DROP_SECONDS = 32 << 20, 5.0  # of the rest of a refused body, which is read and dropped
-REFUSALS = {
-    401: "The token is missing or wrong.",
-    408: "The body did not arrive in time.",
-    413: "The request has too many bytes.",
-    415: "The content type is not application/json.",
-    422: "Rows or cells cannot be used.",
-    503: "The queue is full; Retry-After says when to try again.",
-}
-OPEN = ("/", "/page.js", "/page.css", "/health", "/openapi.json")  # hold nothing of the model: need no token
-ROWS = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "minItems": 1}}}
+REFUSALS = (401, 408, 413, 415, 422, 503)  # that may come before the whole body
+OPEN = ("/", "/page.js", "/page.css", "/health")  # hold nothing of the model: need no token
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def make_app(
@@ -46,77 +40,46 @@ def make_app(
     limits: Limits = Limits(),  # noqa: B008
     access: Access = Access(),  # noqa: B008
     digest: str = "unknown",
-) -> FastAPI:
+) -> Starlette:
     service = Service(model, digest, limits)
-    answers = "Means and intervals" if model.classes is None else "Class probabilities"
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
-    health = Health(model=digest, versions=versions).model_dump_json().encode()
+    health = {"status": "ok", "version": __version__, "model": digest, "versions": versions}
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         service.close()
 
-    app = FastAPI(
-        title="cavity",
-        version=__version__,
-        description=f"{answers} of a Gaussian process.",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.add_exception_handler(StarletteHTTPException, _format_http_error)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, _format_query_error)  # type: ignore[arg-type]
-    _add_files(app, health)
-    _add_service(app, service)
-    app.add_middleware(Observer, service=service, access=access)
-    return app
-
-
-def _add_files(app: FastAPI, answer: bytes) -> None:
-    @app.head("/health", include_in_schema=False)  # as load balancers ask
-    @app.get("/health", response_model=Health)
-    async def health() -> Response:
-        """Say that the server is running, and which model it serves. Needs no token."""
-        return Response(answer, media_type="application/json")
-
-    for name, kind in trial.KINDS.items():
-        file = Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
-        app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
-
-
-def _add_service(app: FastAPI, service: Service) -> None:
-    refusals: dict[Any, Any] = {n: {"model": Refusal, "description": text} for n, text in REFUSALS.items()}
-    about = trial.describe_model(service.model, service.limits)
-
-    @app.get("/schema")
-    async def schema() -> dict[str, Any]:
-        """Describe the model: the columns of a row with range and typical cell, classes, limits."""
-        return about
-
-    @app.get("/metrics", response_class=Response)
-    async def metrics() -> Response:
-        """Return numbers for Prometheus, of the process that answers."""
+    async def metrics(_: Request) -> Response:
         return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.post(
-        "/predict",
-        response_model=None,
-        responses=refusals,
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": ROWS}}}},
+    async def predict(request: Request) -> Response:
+        return await _answer(service, request)
+
+    answers: dict[str, Any] = {
+        ("/" if name == "page.html" else f"/{name}"): Response(
+            trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS
+        )
+        for name, kind in trial.KINDS.items()
+    }
+    answers |= {"/health": JSONResponse(health), "/schema": JSONResponse(trial.describe_model(model, limits))}
+    routes = [
+        Route(path, answer, methods=["GET"]) for path, answer in (answers | {"/metrics": metrics}).items()
+    ]
+    return Starlette(
+        routes=[*routes, Route("/predict", predict, methods=["POST"])],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _format_http_error},
+        middleware=[Middleware(Observer, service=service, access=access)],
     )
-    async def predict(request: Request, uncertainty: bool = False, novelty: bool = False) -> Response:
-        """Predict rows: labels and probabilities, or means and intervals of a regressor.
-
-        With uncertainty=true, entropies, too; with novelty=true, how unlike the training rows each row is.
-        """
-        return await _answer(service, request, Extras(uncertainty, novelty))
 
 
-async def _answer(service: Service, request: Request, extras: Extras) -> Response:
+async def _answer(service: Service, request: Request) -> Response:
+    """Predict rows: labels and probabilities, or means and intervals; with uncertainty=true, novelty=true, these, too."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "send JSON with the header content-type: application/json.")
+    extras = Extras(_read_flag(request, "uncertainty"), _read_flag(request, "novelty"))
     try:
         return Response(await service.answer(request, extras), media_type="application/json")
     except ClientDisconnect:
@@ -124,7 +87,7 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
     except asyncio.CancelledError:  # the server stops, and its deadline is over
         raise HTTPException(503, "the server is stopping: try again.", {"retry-after": "1"}) from None
     except CavityError as error:
-        return Response(format_refusal(error), 422, media_type="application/json")
+        return _refuse(422, str(error), errors=error.errors if isinstance(error, BadRows) else ())
     except HTTPException:
         raise
     except Exception:  # formatted here, so that it is counted and names the model, as every answer does
@@ -132,17 +95,19 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
         raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
 
 
-def _refuse(status: int, detail: str, headers: Any = None) -> Response:
-    return Response(Refusal(detail=detail).model_dump_json(), status, headers, "application/json")
+def _read_flag(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false").lower()
+    if text not in FLAGS:
+        raise HTTPException(422, f"{name}={text:.40} must be true or false.")
+    return FLAGS[text]
 
 
-async def _format_http_error(_: Request, error: StarletteHTTPException) -> Response:
+def _refuse(status: int, detail: str, headers: Any = None, errors: Sequence[CellError] = ()) -> Response:
+    return JSONResponse({"detail": detail, "errors": [e._asdict() for e in errors]}, status, headers)
+
+
+async def _format_http_error(_: Request, error: Any) -> Response:
     return _refuse(error.status_code, str(error.detail), error.headers)
-
-
-async def _format_query_error(_: Request, error: RequestValidationError) -> Response:
-    name, text = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
-    return _refuse(422, f"{name}: {text}.")
 
 
 class Observer:

@@ -8,7 +8,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 # other paths are counted as one
-PATHS = "/ /page.js /page.css /predict /schema /health /metrics /openapi.json".split()
+PATHS = "/ /page.js /page.css /predict /schema /health /metrics".split()
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 

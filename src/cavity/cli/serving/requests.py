@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, Field
 from pydantic_core import from_json
 
 from cavity.cli.models import Model
@@ -20,11 +19,11 @@ MOST_ERRORS = 20  # reported per request
 KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
 
 
-class CellError(BaseModel):
+class CellError(NamedTuple):
     """A cell, or a row, that cannot be used."""
 
-    row: int = Field(description="Number of the row in the request, from 1.")
-    column: str | None = Field(description="Name of the column; null if the whole row is wrong.")
+    row: int  # in the request, from 1
+    column: str | None  # None if the whole row is wrong
     message: str
 
 
@@ -73,7 +72,7 @@ class RowReader:
         if listed:
             row = dict(zip(self.names, row, strict=True))
         elif not isinstance(row, dict) or self.prepare is None:
-            raise BadRows([CellError(row=number, column=None, message=self._describe_row())])
+            raise BadRows([CellError(number, None, self._describe_row())])
         cells, wrong = [], dict[str, str]()
         unknown = [name for name in row if name not in self._is_number]
         if len(row) > len(self.names):  # each unknown key would cost an error
@@ -87,7 +86,7 @@ class RowReader:
         for name in unknown:
             wrong[name] = f"the model has no column {name!r:.60}; {suggest_column(name, self.names, 8)}"
         if wrong:
-            raise BadRows([CellError(row=number, column=name, message=text) for name, text in wrong.items()])
+            raise BadRows([CellError(number, name, text) for name, text in wrong.items()])
         return cells
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
@@ -104,7 +103,7 @@ class RowReader:
             names = [column.name for column in self.prepare.columns_ for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
-            raise BadRows([CellError(row=i + 1, column=names[j], message=message) for i, j in wrong])
+            raise BadRows([CellError(i + 1, names[j], message) for i, j in wrong.tolist()])
 
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"

@@ -10,16 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from fastapi import HTTPException, Request
-from starlette.requests import ClientDisconnect
+from numpy.typing import NDArray
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 
 from cavity.cli.models import Extras, Model
-from cavity.cli.serving.answers import Array, Columns, format_answer, predict_block
 from cavity.cli.serving.metrics import Metrics
-from cavity.cli.serving.requests import RowReader
+from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowReader
 from cavity.cli.serving.settings import Limits
+from cavity.common.text_tables import format_label
 from cavity.common.version import __version__
 
+Array = NDArray[np.float64]
+Columns = dict[str, Array]  # of a prediction, one entry per row
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
 CELL_BYTES = 20  # of a number in JSON
 BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one block before its turn
@@ -76,7 +80,7 @@ class Service:
 
     def _predict_block(self, block: Array, extras: Extras) -> Columns:
         begun = time.perf_counter()
-        found = predict_block(self.model, block, extras)
+        found = self.model.predict(block, extras)
         if len(block) >= SMALLEST:  # of fewer rows, the time is that of the call
             self._rows_per_second = len(block) / max(time.perf_counter() - begun, 1e-9)
         return found
@@ -135,3 +139,19 @@ class Service:
 async def _wait_until_left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str) -> bytes:
+    """Format a prediction as JSON. Raises BadRows for rows without a finite prediction."""
+    n = len(next(iter(found.values())))
+    finite = np.all([np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0)
+    if not finite.all():
+        message = "the model has no finite prediction for this row: correct it, or leave it out."
+        wrong = np.flatnonzero(~finite)[:MOST_ERRORS].tolist()
+        raise BadRows([CellError(i + 1, None, message) for i in wrong])
+    answer: dict[str, Any] = {name: column.tolist() for name, column in found.items()}
+    if model.classes is not None:
+        classes = np.array([format_label(c) for c in model.classes])
+        labels = classes[found["probabilities"].argmax(1)]
+        answer = {"labels": labels.tolist(), "classes": classes.tolist()} | answer
+    return to_json(answer | {"notes": notes, "model": digest})
