@@ -37,43 +37,36 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
     stored = {} if config is None else _read_file(config)
-    values = stored | given
-    values["ignore"] = [*stored.get("ignore", ()), *given.get("ignore", ())]
+    values = {"out": f"{PurePath(data).name.partition('.')[0] or 'model'}.cavity"} | stored | given
+    values["ignore"] = ignore = (*stored.get("ignore", ()), *given.get("ignore", ()))
     if not values.get("target"):
         raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
-    task = "regression" if values.get("regression") else "classification"
-    arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
-    from cavity.options.value_checks import read_limit
-
-    name = PurePath(data).name.partition(".")[0] or "model"
-    validation, seed = values.get("validation"), values.get("seed", 0)
+    texts = {name: values.get(name) for name in ("target", "out", "weight", "group", "validation")}
+    for name, value in [*texts.items(), *(("ignore", column) for column in ignore)]:
+        if value is not None and not isinstance(value, str | Path):
+            raise BadOption(f"{name} = {value!r} must be text.")
+    seed, columns = values.setdefault("seed", 0), values.setdefault("columns", {})
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise BadOption(f"seed = {seed!r} must be a whole number from 0 to {2**32 - 1}.")
     for switch in ("strict", "regression"):
         if not isinstance(values.setdefault(switch, False), bool):
             raise BadOption(f"{switch} = {values[switch]!r} must be true or false.")
     for role in ("weight", "group"):
-        if values.get(role) == values["target"]:
-            raise BadOption(f"{role} = {values[role]!r} is the target: name another column.")
-    if values["regression"] and values.get("group") is not None:
+        if texts[role] == texts["target"]:
+            raise BadOption(f"{role} = {texts[role]!r} is the target: name another column.")
+    if values["regression"] and texts["group"] is not None:
         raise BadOption(NO_GROUPS)
-    columns = values.get("columns", {})
     if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
         raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
-    return Settings(
-        target=_check_text("target", values["target"]),
-        out=Path(_check_text("out", values.get("out") or f"{name}.cavity")),
-        weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
-        group=None if values.get("group") is None else _check_text("group", values["group"]),
-        ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
-        columns=columns,
-        strict=values["strict"],
-        validation=None if validation is None else _check_text("validation", validation),
-        time_limit=read_limit(values.get("time_limit")),
-        seed=seed,
-        regression=values["regression"],
-        arguments={"random_state": seed} | arguments,
-    )
+    from cavity.options.value_checks import read_limit
+
+    task = "regression" if values["regression"] else "classification"
+    arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
+    own: dict[str, Any] = {name: values.get(name) for name in OWN} | {
+        "out": Path(values["out"]),
+        "time_limit": read_limit(values.get("time_limit")),
+    }
+    return Settings(**own, arguments={"random_state": seed} | arguments)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -106,12 +99,6 @@ def list_arguments(kind: Any) -> list[str]:
 
     names = flatten(kind().get_params(deep=False))
     return [name for name in names if kind.__name__ == "GPClassifier" or name not in OF_CLASSIFIER]
-
-
-def _check_text(name: str, value: Any) -> str:
-    if not isinstance(value, str | Path):
-        raise BadOption(f"{name} = {value!r} must be text.")
-    return str(value)
 
 
 def _convert(name: str, value: Any, task: str) -> Any:

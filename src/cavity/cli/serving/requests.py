@@ -54,10 +54,9 @@ class RowReader:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
         rows, errors = list[list[Any]](), list[CellError]()
         for number, row in enumerate(parse_rows(body, self.most_rows), 1):
-            try:
-                rows.append(self._read_row(number, row))
-            except BadRows as error:
-                errors += error.errors
+            cells, wrong = self._read_row(row)
+            rows.append(cells)
+            errors += [CellError(number, name, text) for name, text in wrong.items()]
             if len(errors) >= MOST_ERRORS:
                 break
         if errors:
@@ -66,14 +65,14 @@ class RowReader:
         self._check_finite(X)
         return X
 
-    def _read_row(self, number: int, row: Any) -> list[Any]:
-        """Check the cells of a row, and return them in the order of the columns."""
+    def _read_row(self, row: Any) -> tuple[list[Any], dict[str | None, str]]:
+        """Return the cells of a row in the order of the columns, and what is wrong, by column."""
         listed = isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
         if listed:
             row = dict(zip(self.names, row, strict=True))
         elif not isinstance(row, dict) or self.prepare is None:
-            raise BadRows([CellError(number, None, self._describe_row())])
-        cells, wrong = [], dict[str, str]()
+            return [], {None: self._describe_row()}
+        cells, wrong = [], dict[str | None, str]()
         unknown = [name for name in row if name not in self._is_number]
         if len(row) > len(self.names):  # each unknown key would cost an error
             del unknown[1:]
@@ -85,9 +84,7 @@ class RowReader:
                     wrong[name] = str(error)
         for name in unknown:
             wrong[name] = f"the model has no column {name!r:.60}; {suggest_column(name, self.names, 8)}"
-        if wrong:
-            raise BadRows([CellError(number, name, text) for name, text in wrong.items()])
-        return cells
+        return cells, wrong
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
         if self.prepare is None:
