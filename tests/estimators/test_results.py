@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from sklearn.feature_selection import SelectFromModel
 
-from cavity import BadFile, GPClassifier, GPRegressor, load
+from cavity import GPClassifier, GPRegressor
 from cavity.errors import MissingExtra
 
 N = 60
@@ -103,14 +103,3 @@ def test_a_notebook_shows_plan_estimate_and_columns_of_a_fitted_estimator(clf, g
         and "<summary>Columns" not in GPClassifier()._repr_html_()
     )
     assert "<summary>" not in clf._repr_mimebundle_()["text/plain"]
-
-
-def test_load_returns_the_kind_that_is_asked_for(gp, tmp_path) -> None:
-    gp.save(tmp_path / "m.cavity")
-    assert (
-        type(load(tmp_path / "m.cavity"))
-        is type(load(tmp_path / "m.cavity", kind=GPRegressor))
-        is GPRegressor
-    )
-    with pytest.raises(BadFile, match="holds a GPRegressor, not a GPClassifier"):
-        load(tmp_path / "m.cavity", kind=GPClassifier)

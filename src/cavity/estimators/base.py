@@ -34,13 +34,6 @@ if TYPE_CHECKING:  # they load torch
     from cavity.options import ClassifierConfig, RegressorConfig
     from cavity.rows.tables import GivenRows
 
-EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
-    "kernel": "cavity.kernels.RBF()",
-    "training": "cavity.Training()",
-    "model": "cavity.methods.EP()",
-    "regressor": "cavity.methods.BCM()",
-}
-
 
 class GPEstimator(Explains, BaseEstimator):
     """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
@@ -94,18 +87,15 @@ class GPEstimator(Explains, BaseEstimator):
         self : GPClassifier or GPRegressor
             The estimator itself.
         """
-        for name in ("kernel", "training"):
-            asked = any(key.startswith(f"{name}__") for key in params)
-            if asked and params.get(name, getattr(self, name)) is None:
-                params = {**params, name: self._make_default(name)}
         for name in ("kernel", "method", "training"):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
             value = params.get(name, getattr(self, name))
-            if inner is not None and not hasattr(value, "get_params"):
-                example = EXAMPLES.get(name) or EXAMPLES[self._kind]
+            if inner is not None and value is None and name != "method":
+                params = {**params, name: self._make_default(name)}
+            elif inner is not None and not hasattr(value, "get_params"):
+                objects = "cavity.Training()" if name == "training" else f"an object of cavity.{name}s"
                 raise BadOption(
-                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object that has, for example "
-                    f"{type(self).__name__}({name}={example})."
+                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give {name}={objects}."
                 )
         super().set_params(**params)
         return self
