@@ -147,7 +147,7 @@ def test_features_are_those_of_python_to_the_last_bit():
     table = make_table(2000)
     prepare, graph = Preparation().fit(table), Graph()
     helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
-    X, inputs, kinds = raw_columns.add_raw_columns(graph, prepare, kind, ())
+    X, inputs, kinds = raw_columns.add_raw_columns(graph, prepare, kind)
     output = helper.make_tensor_value_info(X.name, kind, ["n", "D"])
     made = helper.make_model(
         helper.make_graph(graph.nodes, "features", inputs, [output], graph.constants),

@@ -28,11 +28,10 @@ from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
-from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
+from cavity.prediction.result import Result
 from cavity.prediction.tree_ensembles import LEAST, Forest
-from cavity.rows.columns.encoder import ColumnEncoder
 
 __all__ = ["onnx"]
 
@@ -91,44 +90,57 @@ def make_model(
 ) -> Any:
     """Return the graph as an `onnx.ModelProto`, checked."""
     result = view_fit(clf)
-    model, classes = result.model.to("cpu"), result.classes
     measure = find_novelty(result.novelty) if novelty else None
     _check(clf, dtype)
-    outputs = ("mean", "std") if classes is None else ("label", "probabilities")
-    preparation = None if prepared else result.features.preparation
-    draft = Draft(result.features.n, preparation, dtype, (*outputs, *(["novelty"] if novelty else [])))
-    mean, var, r = model.marginals_and_residual(draft.X)
-    if classes is None:
+    graph = Graph()
+    helper, types = graph.onnx.helper, graph.onnx.TensorProto
+    number = types.FLOAT if dtype == "float32" else types.DOUBLE
+    preparation, metadata = None if prepared else result.features.preparation, _metadata(clf)
+    if preparation is None:
+        X = graph.op("Cast", Value(graph, "X"), to=types.DOUBLE)
+        inputs = [helper.make_tensor_value_info("X", number, ["n", result.features.n])]
+    else:
+        X, inputs, kinds = add_raw_columns(graph, preparation, number)
+        metadata["inputs"] = json.dumps(kinds)
+    found, var = _predict(result, X)
+    if measure is not None:
+        found["novelty"] = measure.at(var)
+    taken = next((entry.name for entry in inputs if entry.name in found), None)
+    if taken is not None:
+        raise BadOption(f"column {taken!r} has the name of an output: rename it, or use prepared=True.")
+    outputs = []
+    for name, value in found.items():
+        kind, operator, cast = number, "Cast", {"to": number}
+        if name == "label":
+            kind, operator, cast = helper.np_dtype_to_tensor_dtype(_labels(result).dtype), "Identity", {}
+        graph.nodes.append(helper.make_node(operator, [value.name], [name], **cast))
+        shape = ["n", len(_labels(result))] if name == "probabilities" else ["n"]
+        outputs.append(helper.make_tensor_value_info(name, kind, shape))
+    return _finish(graph, inputs, outputs, metadata)
+
+
+def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
+    """Return the predictions of rows by name, and the variances of the latent functions."""
+    model, graph = result.model.to("cpu"), X.graph
+    mean, var, r = model.marginals_and_residual(X)
+    if result.classes is None:
         shift, scale = result.units
         f = var if result.predicts_residual else var - r
         std = (f.at_least(0.0) + target_noise(model)).sqrt() * scale
-        draft.add_output("mean", "Cast", (mean * scale + shift)[:, 0], ["n"])
-        draft.add_output("std", "Cast", std[:, 0], ["n"])
-    else:
-        _add_classes(draft, model, classes, mean, var)
-    if measure is not None:
-        draft.add_output("novelty", "Cast", measure.at(var), ["n"])
-    return draft.finish(_metadata(clf))
-
-
-def _add_classes(draft: Draft, model: FittedModel, classes: NDArray[Any], mean: Value, var: Value) -> None:
+        return {"mean": (mean * scale + shift)[:, 0], "std": std[:, 0]}, var
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
     except (AttributeError, TypeError) as error:  # a function of tensors alone
         raise BadOption(no_graph(model.likelihood)) from error
     if not model.pool.is_trivial:
         logs = [
-            partial(add_trees, member, draft.X)
-            if isinstance(member, Forest)
-            else partial(member.log_proba, draft.X)
+            partial(add_trees, member, X) if isinstance(member, Forest) else partial(member.log_proba, X)
             for member in model.pool.members
         ]
         log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
     P = log_p.exp()
-    labels, label_kind = _labels(classes, draft.graph.onnx.TensorProto)
-    best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
-    draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
-    draft.add_output("probabilities", "Cast", P, ["n", len(classes)])
+    best = graph.op("ArgMax", P, axis=1, keepdims=0)
+    return {"label": graph.op("Gather", _labels(result), best), "probabilities": P}, var
 
 
 def add_trees(forest: Forest, X: Value) -> Value:
@@ -146,11 +158,8 @@ def add_trees(forest: Forest, X: Value) -> Value:
         if len(forest.start) == 1:
             p = graph.op("Concat", p * 0.0, p, axis=1)
         p = (p - p.max(1, keepdims=True)).exp()
-    return _normalised(_normalised(p).at_least(LEAST)).log()
-
-
-def _normalised(p: Value) -> Value:
-    return p / p.sum(1, keepdims=True)
+    p = (p / p.sum(1, keepdims=True)).at_least(LEAST)
+    return (p / p.sum(1, keepdims=True)).log()
 
 
 def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
@@ -182,50 +191,22 @@ def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
     }
 
 
-class Draft:
-    """A graph in progress: its rows, and its outputs so far."""
-
-    def __init__(
-        self, n_features: int, preparation: ColumnEncoder | None, dtype: str, outputs: tuple[str, ...]
-    ) -> None:
-        self.graph = graph = Graph()
-        types = graph.onnx.TensorProto
-        self.kind = types.FLOAT if dtype == "float32" else types.DOUBLE
-        self.outputs: list[Any] = []
-        self.kinds: dict[str, str] | None = None
-        if preparation is None:
-            self.X = graph.op("Cast", Value(graph, "X"), to=types.DOUBLE)
-            self.inputs = [graph.onnx.helper.make_tensor_value_info("X", self.kind, ["n", n_features])]
-        else:
-            self.X, self.inputs, self.kinds = add_raw_columns(graph, preparation, self.kind, outputs)
-
-    def add_output(
-        self, name: str, operator: str, first: Value, shape: list[Any], *more: Value, kind: int | None = None
-    ) -> None:
-        """Add a node whose result is an output of the model."""
-        helper = self.graph.onnx.helper
-        attributes = {"to": self.kind} if operator == "Cast" else {}
-        names = [value.name for value in (first, *more)]
-        self.graph.nodes.append(helper.make_node(operator, names, [name], **attributes))
-        self.outputs.append(helper.make_tensor_value_info(name, self.kind if kind is None else kind, shape))
-
-    def finish(self, metadata: dict[str, str]) -> Any:
-        onnx, graph = self.graph.onnx, self.graph
-        opset = TEXT_OPSET if any(node.op_type == "StringConcat" for node in graph.nodes) else OPSET
-        helper, opsets = onnx.helper, [onnx.helper.make_opsetid("", opset)]
-        if any(node.domain == ML_DOMAIN for node in graph.nodes):
-            opsets.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
-        made = helper.make_model(
-            helper.make_graph(graph.nodes, "cavity", self.inputs, self.outputs, graph.constants),
-            opset_imports=opsets,
-            ir_version=IR_VERSION,
-            producer_name="cavity",
-            producer_version=__version__,
-        )
-        inputs = {} if self.kinds is None else {"inputs": json.dumps(self.kinds)}
-        helper.set_model_props(made, {"cavity_version": __version__} | metadata | inputs)
-        onnx.checker.check_model(made)
-        return made
+def _finish(graph: Graph, inputs: list[Any], outputs: list[Any], metadata: dict[str, str]) -> Any:
+    onnx, helper = graph.onnx, graph.onnx.helper
+    opset = TEXT_OPSET if any(node.op_type == "StringConcat" for node in graph.nodes) else OPSET
+    opsets = [helper.make_opsetid("", opset)]
+    if any(node.domain == ML_DOMAIN for node in graph.nodes):
+        opsets.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "cavity", inputs, outputs, graph.constants),
+        opset_imports=opsets,
+        ir_version=IR_VERSION,
+        producer_name="cavity",
+        producer_version=__version__,
+    )
+    helper.set_model_props(made, {"cavity_version": __version__} | metadata)
+    onnx.checker.check_model(made)
+    return made
 
 
 def _check(clf: GPEstimator, dtype: str) -> None:
@@ -246,15 +227,11 @@ def _check(clf: GPEstimator, dtype: str) -> None:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 
 
-def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
+def _labels(result: Result) -> NDArray[Any]:
     """Return the classes as an array of an ONNX type: integers, Booleans, numbers, otherwise text."""
-    if classes.dtype.kind in "iu":
-        return classes.astype(np.int64), types.INT64
-    if classes.dtype.kind == "b":
-        return classes, types.BOOL
-    if classes.dtype.kind == "f":
-        return classes.astype(np.float64), types.DOUBLE
-    return np.array([str(label) for label in classes], dtype=object), types.STRING
+    classes: Any = result.classes
+    kind = {"i": "int64", "u": "int64", "b": "bool", "f": "float64"}.get(classes.dtype.kind)
+    return classes.astype(kind) if kind else np.array([str(label) for label in classes], dtype=object)
 
 
 def _metadata(clf: GPEstimator) -> dict[str, str]:

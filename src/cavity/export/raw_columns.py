@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value
-from cavity.errors import BadOption
 from cavity.rows.columns.cells import MISSING
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number
 from cavity.rows.columns.dates import STEPS, YEAR
@@ -20,35 +19,24 @@ MARCH = 719_468  # days from 0000-03-01 to 1970-01-01
 JANUARY = 306  # days from 1 March to 1 January
 
 
-class RawColumns(NamedTuple):
-    """Features as a value of the graph, and the inputs that they are computed from."""
-
-    X: Value  # [n D]
-    inputs: list[Any]
-    kinds: dict[str, str]  # what each input takes, by name
-
-
 def add_raw_columns(
-    graph: Graph, prepare: ColumnEncoder, number_type: int, outputs: tuple[str, ...]
-) -> RawColumns:
-    """Add inputs (n, 1) for the raw columns, and the nodes that prepare them."""
-    taken = next((name for name in prepare.inputs if name in outputs), None)
-    if taken is not None:
-        raise BadOption(f"column {taken!r} has the name of an output: rename it, or use prepared=True.")
-    helper, types = graph.onnx.helper, graph.onnx.TensorProto
-    parts, inputs = [], []
+    graph: Graph, prepare: ColumnEncoder, number_type: int
+) -> tuple[Value, list[Any], dict[str, str]]:
+    """Add inputs (n, 1) for the raw columns, and the nodes that prepare them.
+
+    Returns the features, [n D], the inputs, and what each of them takes by name.
+    """
+    parts, inputs, kinds = [], [], {}
     for column in prepare.columns_:
-        kind = types.STRING if isinstance(column, Category | Text) else number_type
-        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n", 1]))
+        kind, what = number_type, "number"
+        if isinstance(column, Category | Text):
+            kind, what = graph.onnx.TensorProto.STRING, "text"
+        elif isinstance(column, Date):
+            what = "number of days since 1970-01-01"
+        inputs.append(graph.onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1]))
         parts.append(_encode(graph, column, Value(graph, column.name)))
-    X = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
-    return RawColumns(X, inputs, {column.name: _describe(column) for column in prepare.columns_})
-
-
-def _describe(column: Column) -> str:
-    if isinstance(column, Category | Text):
-        return "text"
-    return "number of days since 1970-01-01" if isinstance(column, Date) else "number"
+        kinds[column.name] = what
+    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1), inputs, kinds
 
 
 def _encode(graph: Graph, column: Column, cells: Value) -> Value:
