@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.cli.evaluating import predict_rows
-from cavity.cli.model_rows import find_column, find_target
+from cavity.cli.model_rows import find_roles
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import Mean, compare_log_proba, score_log_proba
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_grid, format_label
+from cavity.common.text_tables import format_grid
 from cavity.errors import BadFile, BadInput
 from cavity.rows.files.table_files import open_table
 
@@ -43,42 +43,40 @@ def compare(
     terminal: Terminal,
 ) -> None:
     paths = (model, other)
-    models = [Model.open(path, device) for path in paths]
+    models = first, second = Model.open(model, device), Model.open(other, device)
     for path, opened in zip(paths, models, strict=True):
         if opened.classes is None:
             raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-    first, second = (Path(path).name for path in paths)
-    names = paths if first == second else (first, second)
-    classes = [[format_label(c) for c in opened.classifier.classes_] for opened in models]
-    if set(classes[0]) != set(classes[1]):
-        odd = sorted(set(classes[0]) ^ set(classes[1]))[0]
-        raise BadInput(f"only one of the models has the class {odd!r}: compare models of the same classes.")
+    odd = sorted(set(first.labels) ^ set(second.labels))
+    if odd:
+        raise BadInput(
+            f"only one of the models has the class {odd[0]!r}: compare models of the same classes."
+        )
     file = open_table(data)
-    target = find_target(models[0], file, target)
-    weight, group = (find_column(models[0], file, *role) for role in (("weight", weight), ("group", group)))
+    roles = find_roles(first, file, target, weight, group)
     for opened in models:
         note_training_rows(opened, data, terminal)
-    found = [predict_rows(models[0], file, target, weight, terminal, group)]
-    found.append(predict_rows(models[1], open_table(data), target, weight, terminal))
-    log_p, y, w = found[0].columns
-    other_log_p = found[1].columns[0][:, [classes[1].index(c) for c in classes[0]]]
-    unit = found[0].unit
+    found = predict_rows(first, file, roles, terminal)
+    again = predict_rows(second, open_table(data), roles._replace(group=None), terminal)
+    (log_p, y, w), unit = found.columns, found.unit
+    other_log_p = again.columns[0][:, [second.labels.index(name) for name in first.labels]]
     scores = compare_scores(log_p, other_log_p, y, w, unit)
+    names = model, other
+    if Path(model).name != Path(other).name:
+        names = Path(model).name, Path(other).name
     cases = f"{len(y)} rows" if unit is None else f"{unit.max() + 1} groups of rows"
     verdict = describe_difference(scores["nll"], names, cases)
-    terminal.say(_format(scores, names, found[0].total))
-    terminal.say(verdict)
-    result: dict[str, Any] = {
+    terminal.say(f"{_format(scores, names, found.total)}\n{verdict}")
+    result = {
         name: {
-            "values": list(score.values),
+            "values": score.values,
             "difference": score.difference.value,
             "standard_error": score.difference.error,
             "better": None if score.better is None else paths[score.better],
         }
         for name, score in scores.items()
     }
-    result = {"rows": found[0].total, "models": list(paths), **result, "verdict": verdict}
-    terminal.print_result(result)
+    terminal.print_result({"rows": found.total, "models": paths, **result, "verdict": verdict})
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any, unit: Any = None) -> dict[str, Comparison]:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.model_rows import Reservoir, find_column, find_target, read_model_rows
+from cavity.cli.model_rows import Reservoir, Roles, find_roles, read_model_rows
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.terms import name_score
-from cavity.common.text_tables import format_grid, format_label, list_names, shorten
+from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.report import scores
 from cavity.rows.files.table_files import TableFile, open_table
 
@@ -33,47 +33,36 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    model: str,
-    data: str,
-    target: Text,
-    weight: Text,
-    group: Text,
-    device: Text,
-    terminal: Terminal,
+    model: str, data: str, target: Text, weight: Text, group: Text, device: Text, terminal: Terminal
 ) -> None:
     opened, file = Model.open(model, device), open_table(data)
     if not terminal.as_json:
         note_training_rows(opened, data, terminal)
-    target, weight = find_target(opened, file, target), find_column(opened, file, "weight", weight)
-    group = find_column(opened, file, "group", group)
-    found = predict_rows(opened, file, target, weight, terminal, group)
+    found = predict_rows(opened, file, find_roles(opened, file, target, weight, group), terminal)
     report = _report_numbers if opened.classes is None else _report_classes
     result = report(opened, found, terminal)
     terminal.print_result(result | {"notes": found.notes})
 
 
-def predict_rows(
-    model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal, group: Text = None
-) -> RowsToScore:
+def predict_rows(model: Model, file: TableFile, roles: Roles, terminal: Terminal) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
     kept, notes = Reservoir(most), Counter[str]()
-    for part in read_model_rows(model, file, target, weight, notes, terminal, group):
+    for part in read_model_rows(model, file, roles, notes, terminal):
         found = model.predict_targets(part.X) if model.classes is None else (model.predict_log_proba(part.X),)
         kept.add(*found, part.y, part.weight, part.y if part.group is None else part.group)
     if kept.total > most:
         terminal.note(f"scores are of a random sample of {most} of {kept.total} rows")
     *columns, of = kept.columns
-    unit = None if group is None else np.unique(of, return_inverse=True)[1]
+    unit = None if roles.group is None else np.unique(of, return_inverse=True)[1]
     if unit is not None:
-        terminal.note(f"intervals count {unit.max() + 1} groups of rows (column {group!r}), not rows")
+        terminal.note(f"intervals count {unit.max() + 1} groups of rows (column {roles.group!r}), not rows")
     return RowsToScore(tuple(columns), unit, kept.total, dict(notes))
 
 
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     log_p, y, w = found.columns
-    classes = [format_label(c) for c in model.classifier.classes_]
-    prior = getattr(model.classifier, "class_prior_", None)
+    classes, prior = model.labels, model.result.class_prior
     values, ranges, plain = scores.assess_classes(log_p, y, w, prior, found.unit)
     confusion = count_confusion(y, log_p.argmax(1), len(classes))
     each = {

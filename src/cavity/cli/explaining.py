@@ -23,12 +23,7 @@ SHOWN = 6  # columns of a row in the text
 
 
 def explain(
-    model: str,
-    data: str,
-    row: list[int] | None,
-    background: Text,
-    device: Text,
-    terminal: Terminal,
+    model: str, data: str, row: list[int] | None, background: Text, device: Text, terminal: Terminal
 ) -> None:
     opened = Model.open(model, device)
     wanted = sorted(set(row or range(1, FIRST_ROWS + 1)))

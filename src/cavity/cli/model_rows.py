@@ -13,7 +13,7 @@ from cavity.cli.models import Model
 from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
-from cavity.common.text_tables import format_label, list_names
+from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.cells import to_numbers
@@ -22,6 +22,14 @@ from cavity.rows.columns.target_labels import convert_labels
 from cavity.rows.files.arrow_source import read_group
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.frames import Prepared
+
+
+class Roles(NamedTuple):
+    """Columns that are not features."""
+
+    target: Text = None
+    weight: Text = None
+    group: Text = None
 
 
 class RowsOfChunk(NamedTuple):
@@ -89,37 +97,36 @@ def check_column(file: TableFile, name: str | None, what: str) -> None:
         raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
 
 
-def find_target(model: Model, file: TableFile, target: str | None) -> str:
+def find_roles(model: Model, file: TableFile, target: Text, weight: Text, group: Text) -> Roles:
+    """Return the columns asked for, or those of the training; weights and groups only if the file has them."""
     target = target or model.target
     if target is None:
         raise BadOption("the model does not store the name of its target: name the column with --target.")
     check_column(file, target, "labels: name it with --target")
-    return target
+    check_column(file, weight, "weights (--weight)")
+    check_column(file, group, "groups (--group)")
+    return Roles(
+        target, weight or find_stored(model, file, "weight"), group or find_stored(model, file, "group")
+    )
 
 
-def find_column(model: Model, file: TableFile, role: str, name: str | None) -> str | None:
-    """Return the column with a role, "weight" or "group": the one asked for, or that of the training if the file has it."""
-    check_column(file, name, f"{role}s (--{role})")
-    stored = getattr(model.classifier, "notes_", {}).get(role)
-    return name or (stored if stored in file.names else None)
+def find_stored(model: Model, file: TableFile, role: str) -> Text:
+    """Return the column that had a role in the training, if the file has it."""
+    stored: Text = getattr(model.classifier, "notes_", {}).get(role)
+    return stored if stored in file.names else None
 
 
 def read_model_rows(
-    model: Model,
-    file: TableFile,
-    target: Text,
-    weight: Text,
-    notes: Counter[str],
-    terminal: Terminal,
-    group: Text = None,
+    model: Model, file: TableFile, roles: Roles, notes: Counter[str], terminal: Terminal
 ) -> Iterator[RowsOfChunk]:
-    """Yield the rows that have a label in `target` and a positive weight; without `target`, all rows.
+    """Yield the rows that have a label and a positive weight; without a target, all rows.
 
     `notes` counts cells unlike those of the training rows; they are printed at the end.
     """
+    target, weight, group = roles
     prepare = model.choose_preparation(file, target or model.target)
     unlabelled = total = 0
-    for chunk in read_chunks(file, [*prepare.inputs, *filter(None, (target, weight, group))], terminal):
+    for chunk in read_chunks(file, [*prepare.inputs, *filter(None, roles)], terminal):
         n = chunk.table.num_rows
         y, known = (np.zeros(n), np.full(n, True)) if target is None else _read_truth(model, chunk, target)
         w = np.ones(n) if weight is None else read_weights(chunk, weight)
@@ -139,7 +146,7 @@ def read_model_rows(
 def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
     """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
     kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
-    for part in read_model_rows(model, file, target, None, Counter(), terminal):
+    for part in read_model_rows(model, file, Roles(target), Counter(), terminal):
         kept.add(part.cells.select(prepare.inputs), part.y, part.numbers)
     cells, y, numbers = kept.columns
     labels = None if target is None else y if model.classes is None else model.classes[y]
@@ -173,7 +180,7 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
         trained = model.prepare.target_ if model.prepare else None
         value, lacks = to_numbers(cells, target, chunk.first, trained.style if trained else None)
         return value, ~lacks
-    places = {format_label(c): i for i, c in enumerate(model.classes)}
+    places = {name: i for i, name in enumerate(model.labels)}
     other = {_normalise_label(name): place for name, place in places.items()}
     y = np.full(len(cells), -1)
     for row, label in enumerate(convert_labels(cells, target).to_pylist()):

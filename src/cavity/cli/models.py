@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cavity.common.scoring import NORMAL_95
+from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.novelty import find_novelty
@@ -34,6 +35,7 @@ class Predictor:
 
     def __init__(self, result: Result) -> None:
         self.result, self.features, self.classes = result, result.features, result.classes
+        self.labels = [] if self.classes is None else [format_label(c) for c in self.classes]
         self.prepare: ColumnEncoder | None = self.features.preparation  # None if columns have no names
         if self.prepare is None and self.features.names is not None:
             self.prepare = leave_unchanged([str(name) for name in self.features.names])

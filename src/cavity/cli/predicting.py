@@ -14,7 +14,6 @@ from cavity.cli.models import Extras, Predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.files import replacing
-from cavity.common.text_tables import format_label
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
@@ -73,7 +72,7 @@ def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]
     P, classes = found.pop("probabilities", None), predictor.classes
     if P is None or classes is None:
         return found
-    each = {f"p_{format_label(c)}": P[:, i] for i, c in enumerate(classes)}
+    each = {f"p_{name}": P[:, i] for i, name in enumerate(predictor.labels)}
     return {"label": classes[P.argmax(1)], **each, **found}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from cavity.cli.model_rows import Sample, check_column, find_column, sample_rows
+from cavity.cli.model_rows import Sample, check_column, find_stored, sample_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
@@ -26,7 +26,7 @@ def report(
         target = target or (opened.target if opened.target in file.names else None)
         found = sample_rows(opened, file, target, rows, terminal)
         seen = found.y is not None and note_training_rows(opened, data, terminal)
-        weight = find_column(opened, file, "weight", None)
+        weight = find_stored(opened, file, "weight")
         if weight is not None and found.y is not None:
             note = f"Every row counts once: the weights in column {weight!r} are not used."
             terminal.note(f"in the report, {note[0].lower()}{note[1:-1]}; they are in `cavity evaluate`")

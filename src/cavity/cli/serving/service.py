@@ -19,7 +19,6 @@ from cavity.cli.models import Extras, Model
 from cavity.cli.serving.metrics import Metrics
 from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowReader
 from cavity.cli.serving.settings import Limits
-from cavity.common.text_tables import format_label
 from cavity.common.version import __version__
 
 Array = NDArray[np.float64]
@@ -151,7 +150,6 @@ def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str
         raise BadRows([CellError(i + 1, None, message) for i in wrong])
     answer: dict[str, Any] = {name: column.tolist() for name, column in found.items()}
     if model.classes is not None:
-        classes = np.array([format_label(c) for c in model.classes])
-        labels = classes[found["probabilities"].argmax(1)]
-        answer = {"labels": labels.tolist(), "classes": classes.tolist()} | answer
+        labels = [model.labels[c] for c in found["probabilities"].argmax(1)]
+        answer = {"labels": labels, "classes": model.labels} | answer
     return to_json(answer | {"notes": notes, "model": digest})

@@ -17,7 +17,6 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.serving.settings import Limits
 from cavity.common.terms import TERMS
-from cavity.common.text_tables import format_label
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
@@ -60,7 +59,7 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         place += width
     return {
         "target": model.target,
-        "classes": None if model.classes is None else [format_label(c) for c in model.classes],
+        "classes": model.labels or None,
         "columns": columns,
         "named": model.prepare is not None,
         "novelty": getattr(model.result, "novelty", None) is not None,
