@@ -35,6 +35,7 @@ from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
 from cavity.saving.fact_list import format_evidence
 
+REPORTED = ("rows", "seconds", "logistic_log_loss", "few_rows", "warnings", "interrupted")  # of the notes
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 
 
@@ -84,7 +85,7 @@ def _train(
     )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
-        held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), terminal)
+        held = read_rows(open_table(settings.validation), table.prepare, terminal)
         more["eval_set"] = (Prepared(held.X), held.y)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -132,22 +133,20 @@ def _fit(
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
     with name_file_in_errors(table.file), silent:
         if table.fits_memory:
-            X, y, weight, group = read_rows(table, terminal, settings.weight, settings.group)
-            if y.dtype.kind == "i" and len(np.unique(y)) > MANY_VALUES:
+            X, y, weight, group = read_rows(table.file, prepare, terminal, settings.weight, settings.group)
+            classes, rows = np.unique(y, return_counts=True)
+            if y.dtype.kind == "i" and len(classes) > MANY_VALUES:
                 terminal.note(
-                    f"each of the {len(np.unique(y))} whole numbers of the target is a class; --regression predicts the number"
+                    f"each of the {len(classes)} whole numbers of the target is a class; --regression predicts the number"
                 )
             if group is not None:
                 more["groups"] = group
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
             if table.is_regression:
                 return {}
-            classes, rows = np.unique(y, return_counts=True)
             few = {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
-            return {
-                "logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed, group),
-                "few_rows": few,
-            }
+            logistic = logistic_log_loss(X, y, weight, settings.seed, group)
+            return {"logistic_log_loss": logistic, "few_rows": few}
         if read_training(model.training).validation_fraction is not None:
             raise BadOption(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
@@ -176,8 +175,10 @@ def _report(
         + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
         f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
     )
+    figures: dict[str, Any] | None = None
     if estimate is not None:
         terminal.say(str(estimate))
+        figures = {name: value for name, value in estimate._asdict().items() if name != "scores"}
     logistic = notes.get("logistic_log_loss")
     if isinstance(estimate, Estimate) and logistic is not None:
         worse = logistic <= estimate.log_loss
@@ -188,24 +189,15 @@ def _report(
         {
             "model": str(settings.out),
             "bytes": size,
-            "rows": notes["rows"],
             "classes": classes,
             "columns": dict(model.preparation_.describe()),
             "plan": model.plan_.summarise(),
             "epochs": model.n_epochs_,
-            "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,
-            "estimate": None if estimate is None else _list_figures(estimate),
-            "logistic_log_loss": logistic,
-            "few_rows": notes.get("few_rows"),
-            "warnings": notes["warnings"],
-            "interrupted": notes["interrupted"],
+            "estimate": figures,
+            **{name: notes.get(name) for name in REPORTED},
         }
     )
-
-
-def _list_figures(estimate: Estimate | TargetEstimate) -> dict[str, Any]:
-    return {name: value for name, value in estimate._asdict().items() if name != "scores"}
 
 
 def _find_class_warnings(model: GPClassifier, estimate: Estimate | TargetEstimate | None) -> list[str]:

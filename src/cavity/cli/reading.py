@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
@@ -51,7 +51,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             count += chunk.table.num_rows
             yield chunk
 
-    ignore = [*settings.ignore, *(name for name in (settings.weight, settings.group) if name)]
+    ignore = [*settings.ignore, *filter(None, (settings.weight, settings.group))]
     with name_file_in_errors(file):
         prepare = Preparation(
             target=settings.target,
@@ -93,26 +93,25 @@ class ReadRows(NamedTuple):
 
 
 def read_rows(
-    table: InspectedTable, terminal: Terminal, weight: str | None = None, group: str | None = None
+    file: TableFile, prepare: Preparation, terminal: Terminal, weight: Text = None, group: Text = None
 ) -> ReadRows:
-    parts = []
-    target = table.prepare.target_
-    assert target is not None
-    check_columns(table.prepare, table.file.names, table.file.path)
-    columns = [*table.prepare.inputs, target.name, *(name for name in (weight, group) if name)]
-    absent = next((c for c in columns if c not in table.file.names), None)
+    check_columns(prepare, file.names, file.path)
+    assert prepare.target_ is not None
+    columns, parts = [*prepare.inputs, prepare.target_.name, *filter(None, (weight, group))], []
+    absent = next((c for c in columns if c not in file.names), None)
     if absent is not None:
-        raise BadInput(f"{table.file.path} has no column {absent!r}.")
-    for chunk in terminal.show_progress(table.file.chunks(columns), "rows"):
-        keep = table.prepare.find_labelled(chunk)
+        raise BadInput(f"{file.path} has no column {absent!r}.")
+    for chunk in terminal.show_progress(file.chunks(columns), "rows"):
+        keep = prepare.find_labelled(chunk)
         w = None if weight is None else read_weights(chunk, weight)[keep]
-        labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
+        labelled = chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
         g = None if group is None else read_group(labelled, group)
-        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w, g))
+        parts.append((prepare.encode(chunk)[keep], prepare.labels(labelled), w, g))
     if not any(len(part[1]) for part in parts):
-        raise BadInput(f"{table.file.path} has no rows.")
-    joined = (None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
-    return ReadRows(*joined)
+        raise BadInput(f"{file.path} has no rows.")
+    return ReadRows(
+        *(None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
+    )
 
 
 def read_weights(chunk: Chunk, name: str) -> Any:

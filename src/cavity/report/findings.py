@@ -57,6 +57,7 @@ class Findings(NamedTuple):
     target: str
     classes: list[str]  # empty for a regressor
     columns: list[str]
+    used: set[int]  # numbers of the columns that the model reads
     scored: Scored | None  # None without rows
     ranking: Ranking | None  # None if it is not known which columns matter
 
@@ -69,55 +70,53 @@ class Findings(NamedTuple):
 def find(model: Model, X: Any, y: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
-    prepare = fit.features.preparation
+    prepare, classes = fit.features.preparation, fit.classes
     target = None if prepare is None or prepare.target_ is None else prepare.target_.name
-    scored = None if X is None else score_rows(model, read_raw_rows(X, fit.features, fit.model), y)
+    columns, owner = find_columns(fit.features)
+    truth = None if y is None else np.asarray(to_array(to_plain(y, "y")))
+    scored = None if X is None else score_rows(model, fit, read_raw_rows(X, fit.features, fit.model), truth)
+    used = set(owner.tolist())
     return Findings(
         model,
         fit,
-        target or ("the target" if fit.classes is None else "the label"),
-        [format_label(c) for c in (() if fit.classes is None else fit.classes)],
-        list(find_columns(fit.features)[0]),
+        target or ("the target" if classes is None else "the label"),
+        [] if classes is None else [format_label(c) for c in classes],
+        list(columns),
+        used,
         scored,
-        rank_columns(model, scored, y),
+        rank_columns(model, scored, truth, used),
     )
 
 
-def score_rows(model: Model, raw: RawRows, y: Any) -> Scored:
-    rows, fit = Prepared(raw.X), view_fit(model)
-    classes = getattr(model, "classes_", None)
+def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
+    rows = Prepared(raw.X)
     if isinstance(model, GPRegressor):
         outcome = np.column_stack(model.predict(rows, return_std=True))
     else:
         outcome = model.predict_log_proba(rows)
-    novelty = None if fit.novelty is None else model.predict_novelty(rows)
-    scored = Scored(raw, outcome, novelty)
+    scored = Scored(raw, outcome, None if fit.novelty is None else model.predict_novelty(rows))
     if y is None:
         return scored
-    truth = np.asarray(to_array(to_plain(y, "y")))
-    if truth.shape != (len(raw.X),):
-        what = "target" if classes is None else "label"
-        raise BadInput(f"X has {len(raw.X)} rows and y has shape {truth.shape}: give one {what} per row.")
-    weight = np.ones(len(truth))
-    if classes is None:
-        truth = truth.astype(np.float64)
+    if y.shape != (len(raw.X),):
+        what = "target" if fit.classes is None else "label"
+        raise BadInput(f"X has {len(raw.X)} rows and y has shape {y.shape}: give one {what} per row.")
+    weight = np.ones(len(y))
+    if fit.classes is None:
+        truth = y.astype(np.float64)
         found = assess_targets(outcome[:, 0], outcome[:, 1], truth, weight, fit.units)
     else:
-        truth = encode(truth, classes)
-        found = assess_classes(outcome, truth, weight, getattr(model, "class_prior_", None))
-    return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
+        truth = encode(y, fit.classes)
+        found = assess_classes(outcome, truth, weight, fit.class_prior)
+    return Scored(*scored[:3], truth, *found)
 
 
-def rank_columns(model: Model, scored: Scored | None, y: Any) -> Ranking | None:
+def rank_columns(model: Model, scored: Scored | None, y: Any, used: set[int]) -> Ranking | None:
     """Rank the columns: on labelled rows by what shuffling costs, else by the importance that the fit found."""
-    used = set(find_columns(view_fit(model).features)[1].tolist())
     values, errors = getattr(model, "feature_importance_", None), None
-    if scored is not None and scored.truth is not None:
-        X, y = scored.raw.X, np.asarray(to_array(to_plain(y, "y")))
+    if scored is not None and y is not None:
         room = MOST_SHUFFLED // max(1, len(getattr(model, "classes_", ())) // 4) // (2 * len(used))
-        chosen = choose_rows(len(X), int(np.clip(room, 50, 500)), 0)
-        rows = Prepared(X[chosen]), y[chosen]
-        found = model.explain(*rows, n_repeats=2)
+        chosen = choose_rows(len(y), int(np.clip(room, 50, 500)), 0)
+        found = model.explain(Prepared(scored.raw.X[chosen]), y[chosen], n_repeats=2)
         values, errors = found.importance, found.standard_error
     if values is None:
         return None

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from cavity.common.scoring import count_confusion
-from cavity.explain.raw_rows import find_columns
 from cavity.report.findings import Findings, Scored
 from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import list_columns
@@ -18,11 +17,7 @@ MANY = 1000  # rows from which on a larger one means something
 
 def find_lead(found: Findings) -> dict[str, Any]:
     """Find the verdict, the columns that matter most, and where the model fails."""
-    lead: dict[str, Any] = {
-        "verdict": None,
-        "used": len(set(find_columns(found.fit.features)[1].tolist())),
-        "best": [],
-    }
+    lead: dict[str, Any] = {"verdict": None, "best": []}
     if found.ranking is not None:
         places, values, errors = found.ranking
         known = zip(places, values, errors or [0.0] * len(values), strict=True)
@@ -32,7 +27,7 @@ def find_lead(found: Findings) -> dict[str, Any]:
         return lead
     if not found.classes:
         return lead | {"verdict": judge_numbers(scored)}
-    prior = getattr(found.model, "class_prior_", None)
+    prior = found.fit.class_prior
     counts = np.bincount(scored.truth, minlength=len(found.classes)) if prior is None else prior
     return lead | {
         "verdict": judge_classes(scored),

@@ -11,8 +11,7 @@ from cavity.common.files import write_bytes
 from cavity.common.lazy import resolve
 from cavity.errors import BadInput
 from cavity.report import sections
-from cavity.report.charts import draw_dependence
-from cavity.report.findings import Findings, Model, find, find_dependences
+from cavity.report.findings import Model, find
 from cavity.report.headline import find_lead
 from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import render_report
@@ -77,34 +76,24 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
     found = find(model, X, y)
+    plan = resolve(found.fit.plan)  # files of other versions have none
     page = render_report(
+        found=found,
         title=title or f"Report on a model of {found.target}",
         note=note,
         seen=training_rows,
+        lead=find_lead(found),
+        notes=getattr(model, "notes_", {}),
+        estimate=getattr(model, "estimate_", None),
+        warnings=model.fit_warnings_,
+        classes=sections.describe_classes(found),
+        few_rows=FEW_ROWS,
+        trust=sections.draw_trust(found),
+        dependences=sections.draw_dependences(found),
         rows=sections.list_rows(found, row_numbers),
-        **_describe(found),
+        quality=sections.describe_data(found),
+        plan=None if plan is None else plan.choices,
+        facts=sections.describe_model(model),
     )
     write_bytes(path, page.encode())
     return Path(path)
-
-
-def _describe(found: Findings) -> dict[str, Any]:
-    """Return what the template shows whatever `write_report` is asked."""
-    model, plan = found.model, resolve(found.fit.plan)  # files of other versions have no plan
-    return {
-        "found": found,
-        "lead": find_lead(found),
-        "notes": getattr(model, "notes_", {}),
-        "estimate": getattr(model, "estimate_", None),
-        "warnings": model.fit_warnings_,
-        "classes": sections.describe_classes(found),
-        "few_rows": FEW_ROWS,
-        "trust": sections.draw_trust(found),
-        "dependences": [
-            draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
-            for k, (part, value) in enumerate(find_dependences(found))
-        ],
-        "quality": sections.describe_data(found),
-        "plan": None if plan is None else plan.choices,
-        "facts": sections.describe_model(model),
-    }

@@ -18,8 +18,15 @@ from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import describe_fit
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
-from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
-from cavity.report.findings import Findings, Scored, explain_notable, find_notable
+from cavity.report.charts import (
+    Figure,
+    draw_calibration,
+    draw_coverage,
+    draw_dependence,
+    draw_rejection,
+    draw_scatter,
+)
+from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
 from cavity.rows.frames import Prepared
@@ -69,6 +76,13 @@ def draw_trust(found: Findings) -> list[Figure]:
         return [draw_scatter(mean, std, scored.truth, found.target), draw_coverage(mean, std, scored.truth)]
     P = np.exp(scored.outcome)
     return [draw_calibration(P, scored.truth), draw_rejection(P, scored.truth)]
+
+
+def draw_dependences(found: Findings) -> list[Figure]:
+    return [
+        draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
+        for k, (part, value) in enumerate(find_dependences(found))
+    ]
 
 
 def list_rows(found: Findings, numbers: Any) -> Content:
