@@ -6,17 +6,20 @@ import asyncio
 import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as Total
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from cavity.cli.models import Extras, Model
-from cavity.cli.serving.metrics import Metrics
 from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowReader
 from cavity.cli.serving.settings import Limits
 from cavity.common.version import __version__
@@ -29,6 +32,9 @@ BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one bl
 SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
 THREADS = 2  # that predict: one computes while the other is in Python
 MOST_RETRY_SECONDS = 60
+# other paths are counted as one
+PATHS = "/ /page.js /page.css /predict /schema /health /metrics".split()
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Service:
@@ -153,3 +159,28 @@ def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str
         labels = [model.labels[c] for c in found["probabilities"].argmax(1)]
         answer = {"labels": labels, "classes": model.labels} | answer
     return to_json(answer | {"notes": notes, "model": digest})
+
+
+class Metrics:
+    """Numbers for Prometheus, of one server process."""
+
+    def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
+        self._registry = registry = CollectorRegistry()
+        count, gauge = partial(Total, registry=registry), partial(Gauge, registry=registry)
+        self._requests = count("cavity_requests", "Answered requests.", ["path", "status"])
+        self._seconds = Histogram(
+            "cavity_request_seconds", "Time to answer.", ["path"], registry=registry, buckets=SECONDS
+        )
+        self.rows = count("cavity_rows", "Predicted rows.")
+        gauge("cavity_waiting_rows", "Rows in the queue.").set_function(waiting)
+        info = gauge("cavity_model", "The served model; always 1.", ["digest", "version"])
+        info.labels(digest, version).set(1)
+
+    def count(self, path: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        path = path if path in PATHS else "other"
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def format(self) -> bytes:
+        return generate_latest(self._registry)
