@@ -79,25 +79,21 @@ def _command(
 
 def _check_files(given: dict[str, Any]) -> None:
     """Check that files exist, and that models are not tables, before loading torch, which takes seconds; stores answer later."""
-    paths = {name: given.get(name) for name in ("model", "other", "data", "background")}
-    here = {name: path for name, path in paths.items() if path is not None and not is_uri(path)}
-    for name, path in here.items():
+    for name in ("model", "other", "data", "background"):
+        path = given.get(name)
+        if path is None or is_uri(path):
+            continue
         if not path or not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
-        if name in ("model", "other") and Path(path).is_file():
-            _refuse_table(path, ": did you swap the arguments?" if paths["data"] is not None else ".")
+        suffix = PurePath(path).suffix.lower()
+        if name in ("model", "other") and suffix not in ("", ".cavity") and Path(path).is_file():
+            from cavity.rows.files.table_files import FILE_KINDS
 
-
-def _refuse_table(path: str, advice: str) -> None:
-    suffix = PurePath(path).suffix.lower()
-    if suffix == ".cavity":
-        return
-    from cavity.rows.files.table_files import FILE_KINDS
-
-    with Path(path).open("rb") as file:
-        is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
-    if suffix in FILE_KINDS and not is_model:
-        raise BadInput(f"{path} is a table, not a model{advice}")
+            with Path(path).open("rb") as file:
+                is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+            if suffix in FILE_KINDS and not is_model:
+                swapped = ": did you swap the arguments?" if given.get("data") is not None else "."
+                raise BadInput(f"{path} is a table, not a model{swapped}")
 
 
 def _print_version(asked: bool) -> None:

@@ -49,7 +49,6 @@ class GPEstimator(Explains, BaseEstimator):
     inducing_points_: Array
     preparation_: Preparation
     notes_: dict[str, Any]
-    _load = staticmethod(model_file.load)  # the counterpart of `save`, for callers below this layer
 
     def _config(self) -> ClassifierConfig | RegressorConfig:
         """Return the arguments, checked."""

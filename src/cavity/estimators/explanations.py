@@ -71,12 +71,8 @@ class Explains:
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a frame
-            Rows with the columns of the fit.
-        y : array-like of shape (n,)
-            Labels or targets.
-        sample_weight : array-like of shape (n,) or None
-            Weights of the rows.
+        X, y, sample_weight : array-like
+            Rows with the columns of the fit, as for `fit`.
         n_repeats : int
             How often each column is shuffled.
         groups : None or dict of str to columns
@@ -145,10 +141,9 @@ class Explains:
             Rows with the columns of the fit, raw cells as they are.
         column : str or int
             Name or number of a column of the table.
-        n_values : int
-            At most so many values: quantiles of a number or date, the most frequent levels of a category.
-        n_rows : int
-            Predictions are averaged over a random sample of so many rows.
+        n_values, n_rows : int
+            At most so many values, quantiles of a number or date, the most frequent levels of a category; predictions are averaged
+            over a random sample of so many rows.
         level : float
             Probability of the intervals.
         random_state : int, RandomState or None
@@ -177,10 +172,8 @@ class Explains:
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a frame
-            Rows to explain.
-        background : array-like of shape (m, D), or a frame
-            Rows to compare with, such as the training rows.
+        X, background : array-like of shape (n, D), or a frame
+            Rows to explain, and rows to compare them with, such as the training rows.
         n_background : int
             A random sample of so many background rows is used.
         random_state : int, RandomState or None

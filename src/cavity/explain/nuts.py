@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -92,7 +91,15 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     adapters = [mici.adapters.DualAveragingStepSizeAdapter(accept, **hold)]
     if warmup >= ENOUGH * len(center):
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
-    slope = _remember_slopes(target, center, root)
+
+    @lru_cache(REMEMBERED)  # Mici asks again at every draw; no object, because Mici copies these
+    def look(z: bytes) -> tuple[float, Array]:
+        return target(center + root @ np.frombuffer(z))
+
+    def slope(z: Array) -> tuple[Array, float]:
+        value, gradient = look(z.tobytes())
+        return -(root.T @ gradient), -value
+
     system = mici.systems.EuclideanMetricSystem(lambda z: slope(z)[1], grad_neg_log_dens=slope)
     sampler = mici.samplers.DynamicMultinomialHMC(
         system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
@@ -107,23 +114,6 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     )
     found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
     return Chains(*map(np.stack, found))
-
-
-def _remember_slopes(
-    target: LogDensity, center: Array, root: Array
-) -> Callable[[Array], tuple[Array, float]]:
-    """Return minus gradient in z and value, once per point: Mici asks again at every draw. Not an object: Mici copies these."""
-
-    @lru_cache(REMEMBERED)
-    def evaluate(z: bytes) -> tuple[Array, float]:
-        value, gradient = target(center + root @ np.frombuffer(z))
-        return root.T @ gradient, value
-
-    def slope(z: Array) -> tuple[Array, float]:
-        gradient, value = evaluate(z.tobytes())
-        return -gradient, -value
-
-    return slope
 
 
 def _estimate_curvature(target: LogDensity, center: Array) -> Array:

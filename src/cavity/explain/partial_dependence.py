@@ -109,7 +109,7 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
         places = np.round(steps * (len(known) - 1)).astype(int)
         values = np.unique(np.sort(known)[places]).tolist() if len(known) else []
         gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
-    values = [*values, gap] if rows.has_indicator(j) else values
+    values = [*values, gap] if getattr(rows.columns[j], "missing", False) else values
     kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
     return np.array(values, dtype=np.dtype(kind[rows.kind(j)]))
 

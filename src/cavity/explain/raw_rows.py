@@ -12,7 +12,7 @@ from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
 from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
 from cavity.rows.columns.cells import EncodingContext, to_text
-from cavity.rows.columns.column_kinds import Category, Column, Date, Number, simplify
+from cavity.rows.columns.column_kinds import Category, Column, Date, simplify
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
@@ -67,11 +67,6 @@ class RawRows(NamedTuple):
         kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
         cells = arrow.array(values, type=kind, from_pandas=True)
         return column.encode(cells, EncodingContext(0, Counter()))
-
-    def has_indicator(self, j: int) -> bool:
-        """Return whether the model knows missing cells of a column."""
-        column = self.columns[j]
-        return isinstance(column, Number | Category | Text | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

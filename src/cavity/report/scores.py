@@ -92,11 +92,8 @@ def assess_targets(
     """Assess normal predictions; `units`: mean and spread of the training rows, the baseline; `unit` as for classes."""
     rows = (mean, std, y, weight)
     ranges = bootstrap(score_targets, rows, 4, unit)
-    return Assessment(score_targets(*rows), ranges, score_constant(*units, y, weight))
-
-
-def score_constant(mean: float, std: float, y: Array, weight: Array) -> Numbers:
-    return score_targets(np.full(len(y), mean), np.full(len(y), std), y, weight)
+    center, spread = (np.full(len(y), number) for number in units)
+    return Assessment(score_targets(*rows), ranges, score_targets(center, spread, y, weight))
 
 
 def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> float:
