@@ -42,7 +42,6 @@ def info(model: str, terminal: Terminal) -> None:
 
 
 def _list_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts of a file with what the command that wrote it noted."""
     lines = [("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"), *list_facts(found)]
     trained = found["training"]
     if "data" in trained:

@@ -139,7 +139,6 @@ def _range(ends: list[float], digits: int) -> str:
 
 
 def _format_confusion(confusion: Any, names: list[str]) -> str:
-    """Format the confusion matrix: one line per true class, one column per predicted class."""
     short = [shorten(name, NAME_WIDTH) for name in names]
     lines = [["true / predicted", *short]]
     lines += [[name, *map(str, row)] for name, row in zip(short, confusion, strict=True)]

@@ -13,7 +13,6 @@ from cavity.rows.columns.column_kinds import Date
 
 
 def export(model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Terminal) -> None:
-    """Write the ONNX graph; a model with a preparation takes raw columns."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
     check_out(onnx, model, flag="--onnx", example="model.onnx")

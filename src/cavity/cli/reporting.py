@@ -15,7 +15,6 @@ from cavity.rows.files.table_files import open_table
 def report(
     model: str, data: Text, out: str, target: Text, rows: int, device: Text, terminal: Terminal
 ) -> None:
-    """Write the report; of a long table, on a random sample of rows."""
     check_out(out, model, data, example="report.html")
     from cavity.report import write_report
 

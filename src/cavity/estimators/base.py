@@ -40,7 +40,6 @@ class GPEstimator(Explains, BaseEstimator):
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
-    _fitted: FittedModel  # of the result
     method: Any
     training: Training | None
     random_state: Seed
@@ -51,7 +50,6 @@ class GPEstimator(Explains, BaseEstimator):
     notes_: dict[str, Any]
 
     def _config(self) -> ClassifierConfig | RegressorConfig:
-        """Return the arguments, checked."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -92,16 +90,15 @@ class GPEstimator(Explains, BaseEstimator):
             if inner is not None and value is None and name != "method":
                 params = {**params, name: self._make_default(name)}
             elif inner is not None and not hasattr(value, "get_params"):
-                objects = "cavity.Training()" if name == "training" else f"an object of cavity.{name}s"
+                objects = "Training()" if name == "training" else f"{name}s.NAME()"
                 raise BadOption(
-                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give {name}={objects}."
+                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object: {name}=cavity.{objects}."
                 )
         super().set_params(**params)
         return self
 
     @staticmethod
     def _make_default(name: str) -> Any:
-        """Return the object that None stands for."""
         if name == "training":
             return Training()
         from cavity.kernels import RBF
@@ -110,7 +107,7 @@ class GPEstimator(Explains, BaseEstimator):
 
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
-        self._result, self._fitted = result, result.model
+        self._result = result
         features, prepare = result.features, result.features.preparation
         self._set_optional("preparation_", prepare)
         self.n_features_in_ = features.n if prepare is None else prepare.n_features_in_
@@ -137,6 +134,10 @@ class GPEstimator(Explains, BaseEstimator):
         if not hasattr(self, "_fitted"):
             raise AttributeError("kernel_ exists after fit().")
         return self._fitted.prior.kernel
+
+    @property
+    def _fitted(self) -> FittedModel:
+        return self._result.model
 
     def _set_optional(self, name: str, value: Any) -> None:
         """Set an attribute that only some fits have; remove an older one."""
@@ -176,22 +177,20 @@ class GPEstimator(Explains, BaseEstimator):
             The estimator itself.
         """
         check_is_fitted(self, "_fitted")
-        self.__dict__.update(self._parts_on(resolve_device(device)))
+        self._result = self._result_on(resolve_device(device))
         return self
 
-    def _parts_on(self, device: Any) -> dict[str, Any]:
-        """Return the attributes that hold tensors, on a device."""
-        model, rows = self._fitted.to(device), self._result.rows
-        result = self._result._replace(model=model, rows=None if rows is None else rows.to(device))
-        return {"_result": result, "_fitted": model}
+    def _result_on(self, device: Any) -> Result:
+        model, rows = self._result.model.to(device), self._result.rows
+        return self._result._replace(model=model, rows=None if rows is None else rows.to(device))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model without its device and without what has one entry per training row."""
         state: dict[str, Any] = super().__getstate__()
-        if "_fitted" not in state:
+        if "_result" not in state:
             return state
-        state = state | self._parts_on("cpu")
-        kept = state["_result"]._replace(loo=None, background=None, importance=self._find_importance())
+        importance = self._find_importance()
+        kept = self._result_on("cpu")._replace(loo=None, background=None, importance=importance)
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:
@@ -210,12 +209,9 @@ class GPEstimator(Explains, BaseEstimator):
     def _record(self) -> Record:
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
-        texts = tuple(self.fit_warnings_)
         self._find_importance()
-        held: Result = self._parts_on("cpu")["_result"]
-        result = held._replace(classes=classes, warnings=texts)
-        notes = getattr(self, "notes_", {})
-        return Record(self._kind, flatten(self.get_params(deep=False)), result, notes)
+        result = self._result_on("cpu")._replace(classes=classes, warnings=tuple(self.fit_warnings_))
+        return Record(self._kind, flatten(self.get_params(deep=False)), result, getattr(self, "notes_", {}))
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:

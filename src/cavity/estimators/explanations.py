@@ -16,7 +16,6 @@ from cavity.explain.partial_dependence import Average, PartialDependence, comput
 from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.options.value_checks import read_level, whole
-from cavity.prediction.model import FittedModel
 from cavity.prediction.result import Result
 from cavity.rows.validation import Features
 
@@ -37,7 +36,6 @@ class Explains:
     """The explanations of an estimator, which says by private methods what it predicts."""
 
     _result: Result
-    _fitted: FittedModel  # of the result
 
     _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
     _average: Callable[[int], Average]  # of a seed
@@ -111,7 +109,7 @@ class Explains:
         """Compute the importance of the columns once, from rows that the fit keeps in memory."""
         result = self._result
         if result.importance is None and result.background is not None:
-            X, features, cost = result.background, result.features, self._fitted.cost
+            X, features, cost = result.background, result.features, result.model.cost
             calls = self._predict_outcome, self._information
             try:
                 found = compute_importance(X, features, *calls, cost, result.relevance)
@@ -191,4 +189,4 @@ class Explains:
         return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
 
     def _read_raw(self, X: Any) -> RawRows:
-        return read_raw_rows(X, self._features(), self._fitted)
+        return read_raw_rows(X, self._features(), self._result.model)

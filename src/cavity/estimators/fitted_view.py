@@ -13,7 +13,6 @@ EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
 
 
 def choose_regression_method(rows: int, in_memory: bool = True) -> str:
-    """Choose a method of regression by the number of rows."""
     if not in_memory:
         return "svi"
     return "exact" if rows <= EXACT_ROWS else "vi" if rows <= FULL_BATCH_ROWS else "svi"

@@ -69,7 +69,6 @@ class Contributions(Tabular):
         return self.contributions[np.arange(len(self.prediction)), :, self.prediction.argmax(1)]
 
     def _columns(self) -> dict[str, Any]:
-        """Return the columns of a table: a line per row and column, and per class of a classifier."""
         n, D = self.values.shape
         each = self.contributions.size // max(1, n * D)
         columns = {
@@ -81,7 +80,6 @@ class Contributions(Tabular):
         return {**columns, **labels, "contribution": self.contributions.ravel()}
 
     def _shown(self) -> dict[str, Any]:
-        """Return the largest contributions to the predictions of the first rows."""
         lines, moved = [], self.of_prediction()
         for i in range(min(SHOWN_ROWS, len(moved))):
             for j in np.argsort(-np.abs(moved[i]), kind="stable")[:SHOWN_COLUMNS]:
@@ -90,7 +88,6 @@ class Contributions(Tabular):
         return dict(zip(names, zip(*lines, strict=True), strict=True))
 
     def _describe(self, i: int) -> str:
-        """Return the prediction of a row as text."""
         if self.classes is None:
             return f"{self.prediction[i]:.4g}"
         best = int(self.prediction[i].argmax())

@@ -54,7 +54,6 @@ class PartialDependence(Tabular):
     rows: int
 
     def _columns(self) -> dict[str, Any]:
-        """Return the columns of a table: of a classifier, with a line per value and class."""
         numbers = {"mean": self.mean.ravel(), "low": self.low.ravel(), "high": self.high.ravel()}
         if self.classes is None:
             return {self.name or "value": self.values, **numbers}

@@ -41,7 +41,6 @@ class Importance(Tabular):
     loss: float
 
     def _columns(self) -> dict[str, Any]:
-        """Return the columns of a table, the most important first."""
         order = np.argsort(-self.importance, kind="stable")
         names = [self.names[j] for j in order]
         return {

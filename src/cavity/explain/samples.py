@@ -58,7 +58,6 @@ class HyperSamples(Tabular):
     features: Features
 
     def _columns(self) -> dict[str, Any]:
-        """Return a line per hyper-parameter: its mean, standard deviation, R-hat and effective sample size."""
         lines = []
         for name, values in self.draws.items():
             for place in np.ndindex(values.shape[2:]):

@@ -202,7 +202,6 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
-    """Warn about what the user should know about the draws, and return the texts."""
     said = []
     worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
     if divergences:

@@ -171,7 +171,6 @@ def _find_doubt(clf: Any, plane: Any) -> Any:
 
 
 def _get_axes(ax: Axes | None) -> Axes:
-    """Return the given axes, or the current ones of pyplot."""
     if ax is not None:
         return ax
     try:

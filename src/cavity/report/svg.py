@@ -82,7 +82,6 @@ def choose_ticks(low: float, high: float, most: int = 5) -> list[tuple[float, st
 
 
 def choose_dates(low: float, high: float) -> list[tuple[float, str]]:
-    """Choose dates in a range of seconds since 1970."""
     days = (high - low) / 86_400
     length = 10 if days > 3 else 16
     moments = low + (high - low) * np.array([1 / 6, 1 / 2, 5 / 6] if days > 3 else [1 / 4, 3 / 4])

@@ -49,7 +49,6 @@ class Service:
         self._predicts = ThreadPoolExecutor(THREADS, "cavity-predict")
 
     async def answer(self, request: Request, extras: Extras) -> bytes:
-        """Read a request, predict its rows, and return the answer as JSON."""
         notes, parts = Counter[str](), list[bytes]()
         try:
             await self._receive(request, parts)
@@ -136,7 +135,6 @@ class Service:
                 task.cancel()
 
     def close(self) -> None:
-        """Let the threads end after what they are doing."""
         for threads in (self._predicts, self._formats):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -177,7 +175,6 @@ class Metrics:
         info.labels(digest, version).set(1)
 
     def count(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
         path = path if path in PATHS else "other"
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)

@@ -131,6 +131,5 @@ def _describe_date(column: Date) -> dict[str, Any]:
 
 
 def _format_date(days: float, form: str) -> str:
-    """Format a date as the inputs of a browser do."""
     text = (datetime(1970, 1, 1) + timedelta(minutes=round(days * 1440))).isoformat(timespec="minutes")
     return {"date": text[:10], "time": text[11:], "datetime-local": text}[form]
