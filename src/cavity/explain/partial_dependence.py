@@ -64,17 +64,12 @@ class PartialDependence(Tabular):
     def _shown(self) -> dict[str, Any]:
         heads = ["mean"] if self.classes is None else [f"P({label})" for label in self.classes]
         form = ".4g" if self.classes is None else ".3f"
-        numbers = zip(
-            *(part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high)), strict=True
-        )
-        texts = (
-            [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in zip(*three, strict=True)]
-            for three in numbers
-        )
-        return {
-            self.name or "value": list(map(format_value, self.values)),
-            **dict(zip(heads, texts, strict=True)),
-        }
+        mean, low, high = (part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high))
+        shown = {self.name or "value": list(map(format_value, self.values))}
+        for c, head in enumerate(heads):
+            ends = zip(mean[c], low[c], high[c], strict=True)
+            shown[head] = [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in ends]
+        return shown
 
     def _heading(self) -> str:
         return f"mean prediction over {self.rows} rows, with {self.level:.0%} intervals"

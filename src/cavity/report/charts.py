@@ -69,13 +69,11 @@ def draw_rejection(P: Array, codes: Any) -> Figure:
 def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:
     """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
     mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
-    classes, bounds, what = (
-        [target],
-        (float(low.min()), float(high.max())),
-        f"mean {target.removeprefix('the ')}",
-    )
-    if found.classes is not None:
-        classes, bounds, what = [str(c) for c in found.classes], (0.0, 1.0), "mean probability"
+    if found.classes is None:
+        classes, what = [target], f"mean {target.removeprefix('the ')}"
+        bounds = float(low.min()), float(high.max())
+    else:
+        classes, what, bounds = [str(c) for c in found.classes], "mean probability", (0.0, 1.0)
     shown = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_SERIES]).tolist()
     if len(classes) == 2:
         shown = [1]

@@ -53,10 +53,8 @@ def make_app(
         return await _answer(service, request)
 
     answers: dict[str, Any] = {
-        ("/" if name == "page.html" else f"/{name}"): Response(
-            trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS
-        )
-        for name, kind in trial.KINDS.items()
+        path: Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
+        for path, (name, kind) in trial.PAGE.items()
     }
     answers |= {"/health": JSONResponse(health), "/schema": JSONResponse(trial.describe_model(model, limits))}
     routes = [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]

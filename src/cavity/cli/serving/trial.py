@@ -27,7 +27,11 @@ SECURITY_POLICY = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
-KINDS = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
 SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
 OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # standard normal quantiles of .1, .3, .5, .7, .9
 WORDS = ("aleatoric", "epistemic", "contribution")  # of the table of terms
