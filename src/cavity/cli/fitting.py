@@ -85,7 +85,7 @@ def _train(
     )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
-        held = read_rows(open_table(settings.validation), table.prepare)
+        held = read_rows(open_table(settings.validation), table.prepare, terminal)
         more["eval_set"] = (Prepared(held.X), held.y)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -133,7 +133,7 @@ def _fit(
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
     with name_file_in_errors(table.file), silent:
         if table.fits_memory:
-            X, y, weight, group = read_rows(table.file, prepare, settings.weight, settings.group)
+            X, y, weight, group = read_rows(table.file, prepare, terminal, settings.weight, settings.group)
             classes, rows = np.unique(y, return_counts=True)
             if y.dtype.kind == "i" and len(classes) > MANY_VALUES:
                 terminal.note(

@@ -22,7 +22,7 @@ from cavity.rows.arrow_tables import (
     read_stream,
 )
 from cavity.rows.batches.source import Array, Piece
-from cavity.rows.columns.cells import to_numbers, to_text
+from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
 from cavity.rows.files.stores import list_files
@@ -117,18 +117,6 @@ def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
             f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
         )
     return np.array(column.to_pylist(), dtype=object)
-
-
-def read_weights(chunk: Chunk, name: str) -> Any:
-    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
-    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        what = "missing" if lacks[row] else "negative or not finite"
-        raise BadInput(
-            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
-        )
-    return value
 
 
 def _check_named(schema: Any, target: Any, **others: Any) -> None:

@@ -12,7 +12,7 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.batches.source import Piece
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, read_weights
+from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, to_floats
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.stores import locate
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
@@ -108,7 +108,7 @@ class TableRows:
             for start in range(0, whole.table.num_rows, size):
                 chunk = Chunk(whole.table.slice(start, size), whole.first + start, whole.where)
                 (keep, kept), X = self._filter(chunk), self.prepare.encode(chunk)
-                weight = None if self.weight is None else read_weights(chunk, self.weight)[keep]
+                weight = None if self.weight is None else to_floats(kept.table.column(self.weight))
                 index = np.arange(first, first + kept.table.num_rows)
                 yield Piece(index, X[keep], self.prepare.labels(kept), weight, chunk.where)
                 first += len(index)
