@@ -1,4 +1,4 @@
-"""The prediction server, asked directly: answers, refusals, types, identity."""
+"""The prediction server, asked directly: answers, refusals, types, identity, metrics."""
 
 import asyncio
 import copy
@@ -185,7 +185,7 @@ def test_a_token_opens_everything_but_health(toy_model, monkeypatch):
     monkeypatch.setenv("CAVITY_TOKEN", "s3cret")
     client = TestClient(make_app(Model.open(toy_model), access=make_access("localhost", [])), base_url=LOCAL)
     assert client.get("/health").status_code == 200
-    for path in ("/schema", "/predict"):
+    for path in ("/schema", "/metrics", "/predict"):
         method = client.post if path == "/predict" else client.get
         for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
             got = method(path, headers=JSON | wrong)
@@ -211,6 +211,24 @@ def test_every_answer_names_the_model(birds):
     for got in (client.get("/schema"), client.get("/nowhere"), post(client, b"{"), post(client, b"", {})):
         assert got.headers["cavity-model"] == expected
         assert got.headers["cavity-version"] == cavity.__version__
+
+
+def test_metrics_count_requests_rows_and_refusals(toy_model):
+    client = TestClient(make_app(Model.open(toy_model), Limits(rows=3)), base_url=LOCAL)
+    X, _ = toy(3, 3, seed=1)
+    client.post("/predict", json={"rows": X.tolist()})
+    client.post("/predict", json={"rows": []})
+    client.get("/no/such/path")
+    found = client.get("/metrics")
+    assert found.headers["content-type"].startswith("text/plain")
+    for line in (
+        'cavity_requests_total{path="/predict",status="200"} 1.0',
+        'cavity_requests_total{path="other",status="404"} 1.0',
+        'cavity_request_seconds_count{path="/predict"} 2.0',
+        "cavity_rows_total 3.0",
+        "cavity_waiting_rows 0.0",
+    ):
+        assert line in found.text
 
 
 def test_a_full_queue_is_a_503_that_says_when_to_come_back(toy_model):

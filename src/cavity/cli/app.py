@@ -247,7 +247,7 @@ def serve(
     read_seconds: Annotated[float, _option("Seconds for a client to send a body.", "S", min=0.1)] = 30.0,
     stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health. CAVITY_TOKEN sets a token."""
+    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics. CAVITY_TOKEN sets a token."""
 
 
 @_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))

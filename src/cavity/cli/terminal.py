@@ -25,7 +25,7 @@ Text = str | None
 T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-EXTRAS = dict.fromkeys(("starlette", "pydantic_core", "uvicorn", "h11"), "serve")
+EXTRAS = dict.fromkeys(("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve")
 EXIT_CODES = (
     "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
     "143 terminated (SIGTERM)."

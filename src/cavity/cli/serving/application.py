@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -49,6 +50,9 @@ def make_app(
         yield
         service.close()
 
+    async def metrics(_: Request) -> Response:
+        return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
     async def predict(request: Request) -> Response:
         return await _answer(service, request)
 
@@ -57,12 +61,14 @@ def make_app(
         for path, (name, kind) in trial.PAGE.items()
     }
     answers |= {"/health": JSONResponse(health), "/schema": JSONResponse(trial.describe_model(model, limits))}
-    routes = [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]
+    routes = [
+        Route(path, answer, methods=["GET"]) for path, answer in (answers | {"/metrics": metrics}).items()
+    ]
     return Starlette(
         routes=[*routes, Route("/predict", predict, methods=["POST"])],
         lifespan=lifespan,
         exception_handlers={HTTPException: _format_http_error},
-        middleware=[Middleware(Observer, digest=digest, access=access)],
+        middleware=[Middleware(Observer, service=service, access=access)],
     )
 
 
@@ -103,18 +109,19 @@ async def _format_http_error(_: Request, error: Any) -> Response:
 
 
 class Observer:
-    """Middleware that checks host and token, and adds the model's identity and nosniff to every answer."""
+    """Middleware that checks host and token, counts requests, and adds to every answer the model's identity and that a browser
+    must not guess types."""
 
-    def __init__(self, app: ASGIApp, digest: str, access: Access) -> None:
-        self._app, self._access = app, access
-        version, model = __version__.encode(), digest.encode()
+    def __init__(self, app: ASGIApp, service: Service, access: Access) -> None:
+        self._app, self._metrics, self._access = app, service.metrics, access
+        version, model = __version__.encode(), service.digest.encode()
         self._headers = [(b"cavity-version", version), (b"cavity-model", model)]
         self._headers.append((b"x-content-type-options", b"nosniff"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        status, arrives = 0, True
+        begun, status, arrives = time.perf_counter(), 0, True
 
         async def receive_observed() -> Message:
             nonlocal arrives
@@ -127,6 +134,7 @@ class Observer:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
                 status = message["status"]
+                self._metrics.count(scope["path"], status, time.perf_counter() - begun)
             elif status in REFUSALS and arrives and not message.get("more_body"):
                 # a connection that closes while the body still arrives loses the answer
                 await send({**message, "more_body": True})

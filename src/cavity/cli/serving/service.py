@@ -6,11 +6,15 @@ import asyncio
 import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as Total
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowReader
 from cavity.cli.serving.settings import Limits
+from cavity.common.version import __version__
 
 Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
@@ -27,12 +32,16 @@ BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one bl
 SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
 THREADS = 2  # that predict: one computes while the other is in Python
 MOST_RETRY_SECONDS = 60
+# other paths are counted as one
+PATHS = "/ /page.js /page.css /predict /schema /health /metrics".split()
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Service:
     def __init__(self, model: Model, digest: str, limits: Limits) -> None:
         self.model, self.digest, self.limits = model, digest, limits
         self.reader = RowReader(model, limits.rows)
+        self.metrics = Metrics(lambda: self.waiting, digest, __version__)
         self.waiting = 0  # rows that are received but not yet predicted
         self._held = 0  # bytes that are received but not yet parsed
         self._rows_per_second = FIRST / BLOCK_SECONDS
@@ -48,6 +57,7 @@ class Service:
         finally:
             self._held -= sum(map(len, parts))
         found = await self._unless_left(request, self.predict(X, extras))
+        self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
         answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
         return answer
@@ -147,3 +157,27 @@ def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str
         labels = [model.labels[c] for c in found["probabilities"].argmax(1)]
         answer = {"labels": labels, "classes": model.labels} | answer
     return to_json(answer | {"notes": notes, "model": digest})
+
+
+class Metrics:
+    """Numbers for Prometheus, of one server process."""
+
+    def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
+        self._registry = registry = CollectorRegistry()
+        count, gauge = partial(Total, registry=registry), partial(Gauge, registry=registry)
+        self._requests = count("cavity_requests", "Answered requests.", ["path", "status"])
+        self._seconds = Histogram(
+            "cavity_request_seconds", "Time to answer.", ["path"], registry=registry, buckets=SECONDS
+        )
+        self.rows = count("cavity_rows", "Predicted rows.")
+        gauge("cavity_waiting_rows", "Rows in the queue.").set_function(waiting)
+        info = gauge("cavity_model", "The served model; always 1.", ["digest", "version"])
+        info.labels(digest, version).set(1)
+
+    def count(self, path: str, status: int, seconds: float) -> None:
+        path = path if path in PATHS else "other"
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def format(self) -> bytes:
+        return generate_latest(self._registry)
