@@ -60,4 +60,5 @@ def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
         assert name == "net.2.bias" or (learnt - p).abs().max() > 1e-3  # distances do not see the last bias
     assert fitted.kernel is kernel and len({id(k) for k in (kernel, fitted.kernel_, fixed.kernel_)}) == 3
     assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
+    assert f"{fitted.noise_[0]:.4g}" in str(fitted.summary())
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1

@@ -49,6 +49,14 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
         GPClassifier(**nest(**options)).fit(Unread())
 
 
+# --- partial_fit is there or not, whatever else is wrong --------------------------------------------------
+@pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
+def test_only_the_method_decides_whether_partial_fit_exists(wrong):
+    assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
+    assert hasattr(GPClassifier("sep", **nest(**wrong)), "partial_fit")
+    assert not hasattr(GPClassifier("sep", **nest(optimizer="lbfgs", **wrong)), "partial_fit")
+
+
 # --- names of methods -------------------------------------------------------------------------------------
 # --- what a fit fixes -------------------------------------------------------------------------------------
 def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():

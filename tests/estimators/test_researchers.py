@@ -8,6 +8,7 @@ from cavity import GPClassifier
 from cavity.kernels import RBF, Linear
 
 X, Y = load_iris(return_X_y=True)
+NAMES = ["a", "b", "c", "d"]
 
 
 def fitted(method="ep", classes=3, **options) -> GPClassifier:
@@ -31,8 +32,18 @@ def test_draws_of_latent_functions_have_the_posterior_moments_and_are_joint(meth
     np.testing.assert_array_equal(draws[:3], clf.sample_latent(rows, 4000, random_state=0)[:3])
 
 
-def test_a_kernel_has_its_learnt_values_by_class_and_column_and_prints_them() -> None:
-    clf = GPClassifier("ep", kernel=RBF() + Linear(), n_inducing=8, max_epochs=3, random_state=0).fit(X, Y)
-    rbf = clf.kernel_.k1
-    assert rbf.lengthscale.shape == (3, 4)
+def test_a_summary_has_the_values_of_the_kernel_by_class_and_column() -> None:
+    import pandas as pd
+
+    clf = GPClassifier("ep", kernel=RBF() + Linear(), n_inducing=8, max_epochs=3, random_state=0)
+    frame = clf.fit(pd.DataFrame(X, columns=NAMES), Y).summary().to_frame()
+    of = frame.set_index(["part", "name", "column", "function"])["value"].sort_index()
+    rbf, linear = clf.kernel_.k1, clf.kernel_.k2
+    for j, name in enumerate(NAMES):
+        np.testing.assert_array_equal(of["RBF", "lengthscale", name], rbf.lengthscale[:, j])
+    np.testing.assert_array_equal(of["Linear", "variance", ""], linear.variance)
+    np.testing.assert_array_equal(of["noise", "variance", ""], clf.noise_)
+    said = str(clf.summary())
+    for value in (clf.log_marginal_likelihood_, rbf.variance[0], clf.noise_[2]):
+        assert f"{value:.4g}" in said
     assert f"{rbf.variance[0]:.4g}" in repr(clf.kernel_)

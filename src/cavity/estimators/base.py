@@ -16,6 +16,7 @@ from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.explanations import Array, Explains, give_rows
 from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_base import BaseEstimator
+from cavity.explain.fit_summary import FitSummary, summarise_fit
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import resolve_device
 from cavity.prediction.blocks import Results, predict_blocks
@@ -245,6 +246,17 @@ class GPEstimator(Explains, BaseEstimator):
         novelty = find_novelty(self._result.novelty)
         (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return found
+
+    def summary(self) -> FitSummary:
+        """Return the learnt hyper-parameters by class and column; `print` shows them as a table.
+
+        Returns
+        -------
+        FitSummary
+            Variances, lengthscales and noise; method, number of inducing points, epochs and evidence.
+        """
+        check_is_fitted(self, "_fitted")
+        return summarise_fit(self._result, str(self.method))
 
     def sample_hyperparameters(
         self,

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.explanations import Array, give_rows
 from cavity.estimators.judgements import Judges
+from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
-from cavity.options.training import Training
+from cavity.options.training import Training, read_training
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
@@ -148,6 +150,17 @@ class GPClassifier(ClassifierMixin, Judges):
     callbacks: Sequence[Callback] = ()
     verbose: int = 0
 
+    def _partial_fit_problem(self) -> str | None:
+        """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
+        from cavity.fitting import partial_fit
+        from cavity.options.library import read_method
+
+        try:
+            method, training = read_method(self.method, "classification"), read_training(self.training)
+        except BadOption:
+            return None
+        return partial_fit.find_problem(method, training.optimizer, training.schedule)
+
     def _config(self) -> ClassifierConfig:
         from cavity.options import read_classifier
 
@@ -207,6 +220,7 @@ class GPClassifier(ClassifierMixin, Judges):
             self.fit_warnings_ = fit_classifier(request, self._store)
         return self
 
+    @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(
         self, X: Rows, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
     ) -> Self:

@@ -46,20 +46,22 @@ def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Gr
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
 
-def _check_grows(config: Config) -> None:
-    """Refuse arguments with which no rows can be added."""
-    if not config.method.grows:
-        raise BadOption(
-            f"partial_fit adds rows to tied sites, which {config.method.argument} does not have: use method='sep' (also 'auto'), "
-            "or method=REP(sites='tied')."
+def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
+    """Return why a model with these arguments has no partial_fit; None if it has."""
+    if not method.grows:
+        return (
+            f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
+            "method=REP(sites='tied')."
         )
-    if config.optimizer == "lbfgs":
-        raise BadOption("optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit.")
+    if optimizer == "lbfgs":
+        return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
+    if schedule == "inner-exact":
+        return "schedule='inner-exact' needs all rows at once: use 'inner-approx' for partial_fit."
+    return None
 
 
 def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Result | None) -> Result:
     """Add rows to the model of an earlier call, or start one; `classes` are those that the call names."""
-    _check_grows(config)
     if earlier is not None and earlier.growing is None:
         raise BadOption(
             "this model has no sums to which partial_fit could add rows: it was fitted with another method than 'sep', 'auto' and "

@@ -1,0 +1,32 @@
+"""Methods that only some estimators have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from cavity.errors import BadOption
+
+
+class NoPartialFit(BadOption, AttributeError):
+    """Raised by an object without `partial_fit`: an AttributeError for scikit-learn, advice for the reader."""
+
+
+class available_if:
+    """Make a method available only where `find_problem(owner)` returns None; otherwise raise what it returns."""
+
+    def __init__(self, find_problem: Callable[[Any], str | None]) -> None:
+        self.find_problem = find_problem
+
+    def __call__(self, method: Callable[..., Any]) -> available_if:
+        self.method, self.__doc__ = method, method.__doc__
+        return self
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self.method
+        problem = self.find_problem(owner)
+        if problem is not None:
+            raise NoPartialFit(problem)
+        return MethodType(self.method, owner)

@@ -1,0 +1,119 @@
+"""The learnt hyper-parameters of a fit, by latent function and column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.tabular import Tabular, format_cell
+from cavity.common.text_tables import name_column
+from cavity.prediction.model import as_array
+from cavity.prediction.regression import target_noise
+from cavity.prediction.result import Result
+
+Array = NDArray[np.float64]
+MOST_FUNCTIONS = 8  # latent functions that `print` shows
+
+
+class Learnt(NamedTuple):
+    """A hyper-parameter of all latent functions."""
+
+    part: str  # "RBF", or "noise"
+    name: str
+    column: str  # of a feature; empty if there is one value for all
+    values: Array  # [L]
+
+
+@dataclass(frozen=True, eq=False)
+class FitSummary(Tabular):
+    """The learnt hyper-parameters of a fit. `print` shows one column per latent function.
+
+    Attributes
+    ----------
+    facts : dict
+        Method, inducing points per latent function, epochs and evidence.
+    functions : tuple of str
+        Latent functions: one per class; a single one for two classes and for a regressor.
+    learnt : tuple of Learnt
+        Hyper-parameters with their values, in the units of the features.
+    """
+
+    facts: dict[str, Any]
+    functions: tuple[str, ...]
+    learnt: tuple[Learnt, ...]
+
+    def _columns(self) -> dict[str, Any]:
+        lines = [
+            (*values[:3], function, float(value))
+            for values in self.learnt
+            for function, value in zip(self.functions, values.values, strict=True)
+        ]
+        return dict(zip((*Learnt._fields[:3], "function", "value"), zip(*lines, strict=True), strict=True))
+
+    def _shown(self) -> dict[str, Any]:
+        of_function = [[part.values[c] for part in self.learnt] for c in range(len(self.functions))]
+        names = dict(
+            zip(Learnt._fields[:3], zip(*(part[:3] for part in self.learnt), strict=True), strict=True)
+        )
+        return names | dict(list(zip(self.functions, of_function, strict=True))[:MOST_FUNCTIONS])
+
+    def _heading(self) -> str:
+        return ", ".join(f"{name} {format_cell(value)}" for name, value in self.facts.items())
+
+
+def summarise_fit(result: Result, method: str) -> FitSummary:
+    prior, classes = result.model.prior, result.classes
+    L = prior.n_latent
+    functions = ("f",) if classes is None or L == 1 else tuple(map(str, classes))
+    points = {"inducing points": int(prior.Z.shape[-2])}
+    evidence = None if math.isnan(result.evidence) else result.evidence
+    facts = {"method": method, **points, "epochs": len(result.history), result.evidence_name: evidence}
+    noise = (
+        as_array(prior.noise) if classes is not None else target_noise(result.model) * result.units[1] ** 2
+    )
+    learnt = (
+        Learnt("noise", "variance", "", _spread(noise, L)),
+        *_walk(prior.kernel, _name_features(result), L),
+    )
+    return FitSummary(facts, functions, learnt)
+
+
+def _name_features(result: Result) -> list[str]:
+    prepare, features = result.features.preparation, result.features
+    names = features.names if prepare is None else prepare.names
+    return (
+        [f"column {j}" for j in range(features.n)] if names is None else [name_column(str(n)) for n in names]
+    )
+
+
+def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
+    """Yield the numbers of a kernel and of the kernels inside it."""
+    if not hasattr(kernel, "get_params"):  # a module of the user's own
+        numbers = ((name, value) for name, value in kernel.named_parameters() if value.numel() == 1)
+        for name, value in numbers:
+            yield Learnt(type(kernel).__name__, name, "", _spread(value.item(), L))
+        return
+    for name, value in kernel.get_params(deep=False).items():
+        if hasattr(value, "get_params"):
+            yield from _walk(value, features, L)
+        elif not isinstance(value, bool) and isinstance(value, np.ndarray | float | int):
+            values = np.asarray(value, dtype=np.float64)
+            of = features if values.ndim == 2 and values.shape[1] == len(features) else [""]
+            for j, feature in enumerate(of):
+                yield Learnt(
+                    type(kernel).__name__,
+                    name,
+                    feature,
+                    _spread(values[:, j] if values.ndim == 2 else values, L),
+                )
+
+
+def _spread(values: Any, L: int) -> Array:
+    """Return one value per latent function, [L]."""
+    found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    return np.repeat(found, L // len(found))
