@@ -39,7 +39,8 @@ Left = Callable[[], float]
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
 QUICK_RATE = 0.4  # of the first rounds, if there is a time limit
-FIRST_TREES = 2000  # at most in the first rounds, which have one of each class
+FIRST_TREES = 500  # at most in the first rounds, which have one of each class
+LEAST_ROUNDS = 3
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
 CLEAR_GAIN = 0.01  # of the log loss that is left, for which networks take twice as many steps
@@ -215,8 +216,8 @@ class Boosting:
     name: ClassVar[str] = "boosting"
 
     def _count(self, reach: float, n_classes: int) -> int:
-        """Return the rounds that make this reach, at most 2,000 trees at first."""
-        return max(1, min(round(reach / self.rate), FIRST_TREES // n_classes))
+        """Return the rounds that make this reach, at most 500 trees at first, but three rounds."""
+        return max(LEAST_ROUNDS, min(round(reach / self.rate), FIRST_TREES // n_classes))
 
     def _make(self, rows: int, rounds: int) -> Any:
         """Return an unfitted model for so many rows."""

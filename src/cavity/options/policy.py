@@ -307,7 +307,8 @@ def plan_calibration(
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
         left_out = "part" if groups and (ranks > 1 or not in_memory) else "leave-one-out"
         how = "eval_set" if eval_set else left_out if no_more_fits else "folds"
-    small = size.rows <= FOLD_ROWS[effort] or named
+    counted = size.rows * max(1.0, size.latent / MOST_BUDGETS)  # a fit of more latent functions takes longer
+    small = counted <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
     parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
@@ -342,8 +343,8 @@ def _count_trees(most: int, rows: int) -> int:
 
 def _explain_calibration(config: ClassifierConfig, how: str, in_memory: bool) -> dict[str, str]:
     rows = {
-        "folds": f"up to {FOLD_ROWS[config.effort]:,} rows",
-        "part": f"more than {FOLD_ROWS[config.effort]:,} rows, or a time limit: at most {HELD_MOST:,} of them"
+        "folds": f"up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than {MOST_BUDGETS} latent functions",
+        "part": f"more work than folds may take, or a time limit: at most {HELD_MOST:,} rows"
         if in_memory
         else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
         "leave-one-out": "rows that are not in memory",
