@@ -67,7 +67,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
     monkeypatch.setattr(members, "MOST_REACH", 0.5)  # five rounds
-    monkeypatch.setattr(policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, (20, 20)))
+    monkeypatch.setattr(policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20))
 
 
 def measure_cpu(children: bool) -> float:

@@ -99,7 +99,7 @@ def test_held_out_rows_choose_the_steps():
     taken = {}
     for name, y in {"rule": rule, "noise": rng.integers(0, 2, 600)}.items():
         rows, held = (Rows(X[part], y[part], None, 2) for part in (slice(400), slice(400, 600)))
-        recipe = Networks(2, 0, 100, 800)
+        recipe = Networks(2, 0, 800, 100)
         network, known = recipe.fit(rows, Columns.first(3), held, lambda: np.inf)
         taken[name] = known.steps
         again, same = known.fit(rows, Columns.first(3), held, lambda: np.inf)

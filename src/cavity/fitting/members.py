@@ -43,6 +43,7 @@ FIRST_TREES = 500  # at most in the first rounds, which have one of each class
 LEAST_ROUNDS = 3
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
+NETWORK_STEPS = 300  # at first
 CLEAR_GAIN = 0.01  # of the log loss that is left, for which networks take twice as many steps
 LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
 TREE_PRICE = (
@@ -181,8 +182,8 @@ class Networks:
 
     count: int
     seed: int
-    steps: int  # of the first stage
-    most: int  # steps, if held-out rows choose them
+    most: int  # steps
+    steps: int  # before held-out rows ask for more
 
     name: ClassVar[str] = "networks"
 
@@ -358,7 +359,8 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
     if plan.linear:
         found.append(Linear())
     if plan.networks:
-        found.append(Networks(plan.networks, seed, *plan.network_steps))
+        most = plan.network_steps
+        found.append(Networks(plan.networks, seed, most, min(NETWORK_STEPS, most)))
     if plan.trees:
         found.append(Forests(plan.trees, plan.leaves, seed))
     return found

@@ -59,7 +59,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 TREES = {"fast": 0, "balanced": 100}
 TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most; but some trees always
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
-NETWORKS, NETWORK_STEPS = 2, {"fast": (300, 300), "balanced": (300, 2400)}  # at first and at most
+NETWORKS, NETWORK_STEPS = 2, {"fast": 300, "balanced": 2400}
 MOST_LEAVES = 4096  # of a tree of the forest
 
 
