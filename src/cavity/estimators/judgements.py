@@ -55,7 +55,7 @@ class Judges(GPEstimator):
             loo = result.loo.without_lone_rows().sample()
             if not len(loo.y):
                 raise AttributeError(
-                    "there is no estimate_: each class has a single row, and without it nothing speaks for the class. Give more rows."
+                    "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
                 )
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
             found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
