@@ -59,11 +59,10 @@ class Plot:
         return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True))
 
     def ticks_across(self) -> Ticks:
-        """Choose as many ticks below the box as have room for their texts."""
-        room = (WIDTH - self.left - RIGHT) / LETTER
-        choices = [choose_ticks(*self.xlim, most) for most in (5, 4, 3, 2)]
-        fits = (found for found in choices if sum(len(text) + 1 for _, text in found) <= room)
-        return next(fits, choices[-1])
+        """Return the ticks below the box, as many of them as have room for their texts."""
+        found = choose_ticks(*self.xlim)
+        letters = sum(len(text) + 1 for _, text in found)
+        return found[:: math.ceil(LETTER * letters / (WIDTH - self.left - RIGHT))]
 
     def _inside(self, x: float, text: str) -> tuple[float, float, str]:
         """Return where a tick is, and where its text is centred so that the box holds it."""
