@@ -33,7 +33,7 @@ def check_groups(fit, folder):
     """Whole groups judge the model, and both are those of one process."""
     rows, clf = write_groups(folder / "rows.parquet"), make(calibration="temperature")
     alone, found = clone(clf).fit(rows, target="kind", groups="patient"), fit(clf, rows)
-    assert "groups kept together" in found.estimate_.how and found.estimate_.rows == 20
+    assert "groups kept together" in found.estimate_.how
     assert all(n % 5 == 0 for n in found.estimate_.true)
     np.testing.assert_allclose(found.estimate_.log_loss, alone.estimate_.log_loss, rtol=1e-8)
     assert_equal(found, alone, pq.read_table(rows).drop_columns(["kind", "patient"]))
