@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cavity.cli import explaining, reading
-from cavity.cli.serving import application, requests
+from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
 from cavity.estimators import fitted_view, judgements
@@ -53,6 +53,7 @@ QUOTED = {
         f"| connections at a time | | {CONNECTIONS} |",
         f"| `--read-seconds` | {limits.read_seconds:g} s |",
         f"with up to {requests.MOST_ERRORS} errors",
+        f"hangs for {probe.SILENCE:g} seconds",
     ],
     "docs/explanations.md": [f"from {judgements.N_DRAWS}\njoint draws"],
     "docs/methods.md": [
