@@ -10,7 +10,8 @@ from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
 from cavity.estimators import fitted_view, judgements
-from cavity.fitting import judging
+from cavity.explain import sampling
+from cavity.fitting import build, judging
 from cavity.likelihoods.quadrature import softmax
 from cavity.options import method, policy
 from cavity.prediction import novelty
@@ -68,6 +69,7 @@ QUOTED = {
         f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
         f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
     ],
+    "docs/sharp-bits.md": [f"with standard deviation {build.PRIOR_SD:g} around"],
     "docs/tables.md": [
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
@@ -75,6 +77,7 @@ QUOTED = {
         f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to {text_columns.WIDTHS[1]} ",
     ],
     "docs/uncertainty.md": [
+        f"R-hat is below {sampling.MOST_R_HAT} ",
         f"files hold {novelty.QUANTILES} of them",
         f"| {novelty.INSIDE} | as unusual as the most unusual",
     ],
