@@ -52,7 +52,11 @@ class Judges(GPEstimator):
             )
         if result.estimate is None:
             assert result.loo is not None and result.class_prior is not None
-            loo = result.loo.sample()
+            loo = result.loo.without_lone_rows().sample()
+            if not len(loo.y):
+                raise AttributeError(
+                    "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
+                )
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
             found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)

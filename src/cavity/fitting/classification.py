@@ -213,8 +213,9 @@ def record(
         knows_groups = (
             loo.unit is not None or not rows.table.n_groups
         )  # not those of a source, or on several ranks
-        if knows_groups:
-            judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
+        known = loo.without_lone_rows()
+        if knows_groups and len(known.y):
+            judged = judge_left_out(known, found.model, rows.class_prior, run.reduce, table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights

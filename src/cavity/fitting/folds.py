@@ -55,7 +55,7 @@ def judge_folds(
     epochs = max(1, len(begun.run.history))
     found, notes = list[Held](), list[str]()
     announce(
-        f"  judging: {len(folds)} more fits, each without 1 of {plan.parts} parts of the rows",
+        f"  judging: {len(folds)} more fit{'s' * (len(folds) != 1)}, each without 1 of {plan.parts} parts of the rows",
         request.verbose,
     )
     for i in show_progress(folds, "judging", "fit", request.verbose):

@@ -46,6 +46,15 @@ class LeaveOneOut(NamedTuple):
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
         return self._select(choose_sample(len(self.y), most_rows(self.f.mean.shape[1])))
 
+    def without_lone_rows(self) -> LeaveOneOut:
+        """Leave out rows that are the only case of their class: without them nothing speaks for it."""
+        if not self.complete:
+            return self
+        case = np.arange(len(self.y)) if self.unit is None else self.unit
+        of_case = self.y[np.unique(case, return_index=True)[1]]
+        lone = np.bincount(of_case)[self.y] == 1
+        return self._select(np.flatnonzero(~lone) if lone.any() else None)
+
     def _select(self, chosen: Numbers | None) -> LeaveOneOut:
         if chosen is None:
             return self

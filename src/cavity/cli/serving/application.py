@@ -7,7 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
 from cavity.cli.serving.answers import Health, Refusal, format_refusal
+from cavity.cli.serving.probe import answer_probes
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
 from cavity.common.version import __version__
@@ -46,7 +47,9 @@ def make_app(
     limits: Limits = Limits(),  # noqa: B008
     access: Access = Access(),  # noqa: B008
     digest: str = "unknown",
+    probe: tuple[str, int] | None = None,
 ) -> FastAPI:
+    """Make the application; `probe`: host and port where a thread answers /health, too."""
     service = Service(model, digest, limits)
     answers = "Means and intervals" if model.classes is None else "Class probabilities"
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
@@ -54,7 +57,8 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        with nullcontext() if probe is None else answer_probes(*probe, health):
+            yield
         service.close()
 
     app = FastAPI(
