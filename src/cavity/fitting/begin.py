@@ -57,7 +57,7 @@ def begin_classifier(
 
 def merge_rows(request: Request[ClassifierConfig], table: Facts) -> Facts:
     """Return the rows to train on: method="auto" takes equal ones as one, those of a table of cells, too."""
-    auto = request.config.method.recommended and request.reduce.world == 1
+    auto = request.config.method.recommended
     return table.merge(cells=True) if auto and isinstance(table, Table) and table.place is None else table
 
 

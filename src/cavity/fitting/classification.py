@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cavity.common.progress import announce
-from cavity.distributed import run_together
+from cavity.distributed import Local, run_together
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import monitoring, runs
 from cavity.fitting.begin import Begun, begin_classifier
@@ -158,8 +158,8 @@ def extend(begun: Begun, split: Split) -> None:
     table, rest, own, run = split.table, split.rest, begun.table, begun.run
     if not (isinstance(table, Table) and isinstance(rest, Table) and isinstance(own, Table)):
         return  # rows that are not in memory
-    if run.rows.n_rows != own.n_rows or begun.seen is not rest or run.engine.sites.tied:
-        return  # several ranks, rows of early stopping, or sites that belong to no row
+    if begun.seen is not rest or run.engine.sites.tied:
+        return  # rows of early stopping, or sites that belong to no row
     trained, place = table, np.full(table.n_rows, -1)
     place[np.searchsorted(table.numbers, rest.numbers)] = (
         np.arange(rest.n_rows) if own.place is None else own.place
@@ -204,17 +204,14 @@ def record(
     if whole and isinstance(split.table, Table) and split.table.place is not None:
         merged = split.table  # rows of the user were merged before the split
     loo = find_leave_one_out(run, table, merged, whole)
-    usual = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
+    usual = None if loo is None else loo.for_novelty()
     evidence = runs.label_evidence(run)
     found = common_result(run, columns, rows.features, evidence, config.warm_start, candidates, usual)
     if not members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
     elif judged is None and loo is not None and policy.calibrates(config):
-        knows_groups = (
-            loo.unit is not None or not rows.table.n_groups
-        )  # not those of a source, or on several ranks
-        if knows_groups:
-            judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
+        if loo.unit is not None or not rows.table.n_groups:  # it knows no groups of a source
+            judged = judge_left_out(loo, found.model, rows.class_prior, Local(), table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights

@@ -87,7 +87,7 @@ def record(
     units = given.units or (0.0, 1.0)
     evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
     # a source would be read once more
-    left_out = find_usual_rows(run) if isinstance(given, Table) else None
+    left_out = find_usual_rows(run, begun.table.n_rows) if isinstance(given, Table) else None
     columns, candidates = begun.start
     found = common_result(run, columns, features, evidence, config.warm_start, candidates, left_out)
     estimate = None

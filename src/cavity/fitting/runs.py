@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from cavity.common.progress import make_reporter
@@ -37,7 +38,7 @@ def make_run(
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
     reduce = reduce or Local()
-    data = rows if reduce.world == 1 else rows.shard(reduce.rank, reduce.world)
+    data = rows.shard(reduce.rank, reduce.world)
     damping = plan.damping if len(engine.hyper_prior.mean) else plan.sweep_damping
     state = build.make_first_state(engine, data, config, plan, damping, seed)
     has_q = False  # and not only a prior to start from
@@ -81,10 +82,13 @@ class Kept(NamedTuple):
 
 
 def extend_rows(run: Run, config: Config, plan: TrainingPlan, table: Facts, kept: Kept) -> Run:
-    """Return the run, of one rank, with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
-    engine, data = build.with_rows(copy_engine(run.engine), table, config, plan), table.rows(config)
-    tau, nu, clock = (t[kept.place.to(t.device)] for t in run.state.sites)
-    share = kept.share[:, None].to(tau)
+    """Return the run with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
+    engine = build.with_rows(copy_engine(run.engine), table, config, plan)
+    data = table.rows(config).shard(run.reduce.rank, run.reduce.world)
+    place, share = (column[data.keep.start : data.keep.stop] for column in kept)
+    every = (torch.cat(run.reduce.gather(t.cpu()))[place] for t in run.state.sites)  # of all ranks
+    tau, nu, clock = (t.to(run.state.sites.tau.device) for t in every)
+    share = share[:, None].to(tau)
     sites = Sites(tau * share, nu * share, clock)
     unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
     found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)

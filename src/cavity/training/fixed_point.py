@@ -27,7 +27,7 @@ def find_fixed_point(
     same weights extrapolate both. `engine` is the run's, frozen at this state, if it is needed afterwards.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
-    scale = run.site_scale()
+    scale, reduce = run.site_scale(), Local() if run.engine.sites.tied else run.reduce
     best, safe, last = math.inf, state, math.inf
     factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)
@@ -41,7 +41,7 @@ def find_fixed_point(
             continue
         reached = _unknowns(new, scale)
         move = reached - _unknowns(state, scale)
-        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, reached))
+        size = _norm(reduce, move) / (1 + _norm(reduce, reached))
         change, last = abs(float(info.objective) - last), float(info.objective)
         if enough(size, change):
             return new
@@ -51,7 +51,7 @@ def find_fixed_point(
         if size < best:
             best, safe = size, new
         known = [*known[1 - MEMORY :], (move, new)]
-        state = _extrapolate(known, run.reduce) if len(known) > 1 else new
+        state = _extrapolate(known, reduce) if len(known) > 1 else new
     return safe
 
 
