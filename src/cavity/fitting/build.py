@@ -180,13 +180,14 @@ def make_site_store(
     total = _scalar(table.class_totals.sum(), config.device)
     method, tempers = find_method(config, plan), likelihood.tempers
     kind = method.site_store
-    weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
+    weighted = not table.lightest == table.heaviest == 1
     if kind == "own":
-        return Own(total, weighted, fractional, tempers, method.on_f)
+        fractional = table.lightest < 1
+        return Own(total=total, weighted=weighted, fractional=fractional, tempers=tempers, on_f=method.on_f)
     if kind == "averaged":
         return Averaged(total)
     counts = torch.tensor(count_sites(table, likelihood), device=config.device)
-    return Tied(counts, weighted, min(1.0, table.heaviest), tempers)
+    return Tied(counts=counts, weighted=weighted, unit=min(1.0, table.heaviest), tempers=tempers)
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Array:
