@@ -133,7 +133,7 @@ def machine(method, learn=(), **options) -> Machine:
 def machine_of(estimator, points) -> Machine:
     """The engine that a GPRegressor runs with these inducing points."""
     config = read_regressor(estimator.get_params(deep=False))
-    table, _ = read_targets(GivenRows(X, Y), "GPRegressor", config.method.merges_rows, config.normalize_y)
+    table, _ = read_targets(GivenRows(X, Y), "GPRegressor", config.method.needs_all_rows, config.normalize_y)
     begin = table.start(np.random.default_rng(0))
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])

@@ -119,7 +119,7 @@ def _configure(config: Config, model: FittedModel) -> Config:
     method, kernel = config.method, config.kernel
     if kernel is None:
         kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
-    of_targets = method.linear and target_noise(model) > 0
+    of_targets = method.task == "regression" and target_noise(model) > 0
     noisy = bool((model.prior.noise > 0).all()) if method.latent_noise else of_targets
     learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(

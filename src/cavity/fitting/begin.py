@@ -89,10 +89,7 @@ def begin_run(
     state = None if request.earlier is None else request.earlier.state
     run = runs.make_run(engine, table.rows(config), config, plan, int(rng.integers(2**31 - 1)), reduce, state)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
-    facts: dict[str, Any] = {}
-    if config.checkpoint:  # an optimiser cannot read what another one remembers
-        facts = monitoring.describe_run(config, table, classes, engine.prior.size, request.seed)
-        facts["optimizer"] = plan.optimizer
+    facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import torch
 
 from cavity.common.progress import announce
 from cavity.distributed import Local, run_together
@@ -33,7 +32,6 @@ from cavity.rows.repeats import has_near_copies
 from cavity.rows.sources import find_source, read_source
 from cavity.rows.tables import Facts, Table
 from cavity.training.callbacks import EarlyStopping
-from cavity.training.loop import Run
 
 TRAINING = 0.7  # share of the seconds that are left
 NEAR_COPIES = (
@@ -63,7 +61,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     plan = complete_plan(request, split, begun, judging)
 
     judged = None
-    with keep_on_interrupt(begun, store, lambda run: record(request, split, begun, run, plan)):
+    with keep_on_interrupt(begun, store, lambda: record(request, split, begun, plan)):
         begun.train()
         if split.held is not None:
             judged = judge_held(split, judging, extract_model(begun.run.engine, begun.run.state), members)
@@ -78,7 +76,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
                 members = refit_members(request, split, split.table, recipes, judged)
             else:
                 members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
-        result = record(request, split, begun, begun.run, plan, judged, members)
+        result = record(request, split, begun, plan, judged, members)
         store(result)
     verdict = None if result.estimate is None else result.estimate.verdict
     notes = [*notes, *note_near_copies(table, judging), *([] if verdict is None else [verdict])]
@@ -168,9 +166,8 @@ def extend(begun: Begun, split: Split) -> None:
         trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])
     share = np.where(place < 0, 0.0, trained.weight / own.weight[np.maximum(place, 0)])
-    kept = runs.Kept(torch.from_numpy(place).clamp_min(0), torch.from_numpy(share))
     try:
-        begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, kept)
+        begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, np.maximum(place, 0), share)
     except NotPositiveDefinite:
         return
     begun.table, begun.seen = trained, table
@@ -190,18 +187,16 @@ def record(
     request: Request[ClassifierConfig],
     split: Split,
     begun: Begun,
-    run: Run,
     plan: Plan,
     judged: Judged | None = None,
     members: list[Member] | None = None,
 ) -> Result:
     """Return what a fit leaves: the model with its pool, its estimate and what explains it."""
-    config, rows, (columns, candidates) = request.config, split.given, begun.start
-    table, whole = rows.table, begun.seen is split.table
+    config, rows, run, (columns, candidates) = request.config, split.given, begun.run, begun.start
+    table, merged, whole = rows.table, begun.table, begun.seen is split.table
     if not whole and isinstance(begun.seen, Table):  # a part or a sample of the rows
         table = begun.seen
-    merged = begun.table
-    if whole and isinstance(split.table, Table) and split.table.place is not None:
+    elif isinstance(split.table, Table) and split.table.place is not None:
         merged = split.table  # rows of the user were merged before the split
     loo = find_leave_one_out(run, table, merged, whole)
     usual = None if loo is None else loo.for_novelty()

@@ -19,7 +19,7 @@ from cavity.training.guard import JITTER
 from cavity.training.loop import Run
 from cavity.training.threads import flush_denormals, limit_threads
 
-Record = Callable[[Run], Result]
+Record = Callable[[], Result]
 Store = Callable[[Result], None]
 Found = list[tuple[str, type[Warning]]]
 
@@ -63,7 +63,7 @@ def _record_interrupted(begun: Begun, record: Record) -> Result:
     text = (
         f"{where} was interrupted after {len(begun.run.history)} epochs: the model is what was learnt so far."
     )
-    return record(begun.run)._replace(warnings=tuple(_say([(text, UserWarning)], stacklevel=6)))
+    return record()._replace(warnings=tuple(_say([(text, UserWarning)], stacklevel=6)))
 
 
 def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: float = 1.0) -> list[str]:

@@ -16,6 +16,7 @@ from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.options import ClassifierConfig, Config, Method, policy
+from cavity.options.configuration import every_row
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
@@ -70,7 +71,8 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
         raise BadOption(
             f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
-    config.check_passing_rows(numbered=False)
+    if config.inducing is None:
+        raise every_row("inducing=None", "rows of which more may come")
     table, features, labels = _read_table(config, request, classes, earlier)
     old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)

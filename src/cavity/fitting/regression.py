@@ -35,7 +35,6 @@ from cavity.rows.tables import Array, Facts, GivenRows, Start, Table
 from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.rows.validation import Features
 from cavity.training.callbacks import EarlyStopping
-from cavity.training.loop import Run
 
 TRAINING = 0.9  # share of a time limit
 PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
@@ -57,9 +56,9 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     )
     plan = Plan(training=training, time_limit=request.clock.limit)
     plan = describe_plan(plan, None, config, request.reduce)
-    with keep_on_interrupt(begun, store, lambda run: record(config, run, begun, given, features, plan)):
+    with keep_on_interrupt(begun, store, lambda: record(config, begun, given, features, plan)):
         begun.train()
-        result = record(config, begun.run, begun, given, features, plan)
+        result = record(config, begun, given, features, plan)
         store(result)
     return warn(begun, plan, result, [])
 
@@ -71,8 +70,10 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     source = run_together(reduce, lambda: find_source(raw, reads_whole_table=whole, check=check_targets))
     given: Facts
     if source is None:
-        merge, normalize = config.method.merges_rows, config.normalize_y
-        given, features = run_together(reduce, lambda: read_targets(raw, config.owner, merge, normalize))
+        merge = config.method.needs_all_rows  # batches follow the order of the rows
+        given, features = run_together(
+            reduce, lambda: read_targets(raw, config.owner, merge, config.normalize_y)
+        )
     else:
         config.check_source()
         given, features = read_target_source(source, config.normalize_y, config.owner, request.seed, reduce)
@@ -80,11 +81,9 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     return given, features
 
 
-def record(
-    config: RegressorConfig, run: Run, begun: Begun, given: Facts, features: Features, plan: Plan
-) -> Result:
+def record(config: RegressorConfig, begun: Begun, given: Facts, features: Features, plan: Plan) -> Result:
     """Return what a fit leaves: the model, the rows that it predicts from, and its estimate."""
-    units = given.units or (0.0, 1.0)
+    units, run = given.units or (0.0, 1.0), begun.run
     evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
     # a source would be read once more
     left_out = find_usual_rows(run, begun.table.n_rows) if isinstance(given, Table) else None
@@ -106,7 +105,7 @@ def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> Trai
     """Return what predictions need of the training rows."""
     if not config.method.keeps_rows or not isinstance(given, Table):
         return None
-    X, y, weight = (torch.tensor(t, device=model.device) for t in given.sample())
+    X, y, weight = (torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight))
     return make_training_rows(model, X, y, weight, target_noise(model), config.method.solver_tol)
 
 

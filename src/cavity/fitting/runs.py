@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cavity.common.progress import make_reporter
 from cavity.distributed import Local
@@ -18,7 +18,7 @@ from cavity.options import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
 from cavity.rows.batches.stream import Data
-from cavity.rows.tables import Facts
+from cavity.rows.tables import Array, Facts
 from cavity.training.guard import make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
@@ -74,22 +74,20 @@ def train(run: Run) -> Run:
     return train_lbfgs(run) if run.learns and run.plan.optimizer == "lbfgs" else run.train()
 
 
-class Kept(NamedTuple):
-    """Rows of a run that a part of them keeps."""
+def extend_rows(
+    run: Run, config: Config, plan: TrainingPlan, table: Facts, place: NDArray[np.int64], share: Array
+) -> Run:
+    """Return the run with the sites of more rows, swept at its hyper-parameters.
 
-    place: Tensor  # [n]
-    share: Tensor  # [n], of the row's weight: merged rows lose a part of it
-
-
-def extend_rows(run: Run, config: Config, plan: TrainingPlan, table: Facts, kept: Kept) -> Run:
-    """Return the run with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
+    A row begins with this share of the sites that the row at its place had: merged rows lose a part of their weight, new ones all.
+    """
     engine = build.with_rows(copy_engine(run.engine), table, config, plan)
     data = table.rows(config).shard(run.reduce.rank, run.reduce.world)
-    place, share = (column[data.keep.start : data.keep.stop] for column in kept)
-    every = (torch.cat(run.reduce.gather(t.cpu()))[place] for t in run.state.sites)  # of all ranks
-    tau, nu, clock = (t.to(run.state.sites.tau.device) for t in every)
-    share = share[:, None].to(tau)
-    sites = Sites(tau * share, nu * share, clock)
+    own = slice(data.keep.start, data.keep.stop)
+    every = (torch.cat(run.reduce.gather(t.cpu()))[place[own]] for t in run.state.sites)  # of all ranks
+    tau, nu, clock = (t.to(run.state.theta.device) for t in every)
+    kept = torch.from_numpy(share[own])[:, None].to(tau)
+    sites = Sites(tau * kept, nu * kept, clock)
     unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
     found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)
     tol = run.plan.tol or EXTEND_TOL

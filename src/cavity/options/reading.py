@@ -46,7 +46,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     method = read_regression_method(given["method"])
     inducing = given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
-    if not method.uses_inducing and not is_free:
+    if method.inducing_from != "chosen" and not is_free:
         raise BadOption(
             f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from cavity.common import tensor_files
@@ -198,7 +196,7 @@ def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
 
 
 def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
-    """Refuse the checkpoint of another run. Older files lack some facts."""
+    """Refuse the checkpoint of another run."""
     for name, value in ours.items():
         found = theirs.get(name, value)
         if found != value:
@@ -239,12 +237,3 @@ def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path
     if wrong:
         raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
     return state
-
-
-def digest(*arrays: Any) -> str:
-    """Return a fingerprint of the rows, from a strided sample of about ten thousand."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        step = max(1, len(array) // 10_000)
-        hasher.update(np.ascontiguousarray(array[::step]).tobytes())
-    return hasher.hexdigest()
