@@ -220,7 +220,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     ):
         with pytest.raises((BadInput, BadOption), match=words):
             short(method).fit(*arguments, **named)
-    with pytest.raises(BadOption, match="a point at every row"):
+    with pytest.raises(BadOption, match="an inducing point at every row"):
         short("vi", inducing=None).fit(folder / "t.parquet", target="y")
 
 

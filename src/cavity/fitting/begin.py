@@ -38,27 +38,24 @@ class Begun:
         self.trained = True
 
 
-def begin_classifier(
-    request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts, stopping: tuple[Callback, ...] = ()
-) -> Begun:
-    """Begin the run of a classifier on the rows that it sees, some of them held out if early stopping asks for it."""
+def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts) -> Begun:
+    """Begin the run of a classifier on the rows that it sees, equal ones merged by method="auto".
+
+    Rows of eval_set stop it, or some of its own that are held out.
+    """
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
+    held, table = None if request.raw.eval_set is None else rows.held, seen
     if isinstance(seen, Table) and config.validation_fraction is not None:
         seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
-        stopping = (monitoring.make_early_stopping(held, config.patience),)
-    table = merge_rows(request, seen)
+    if isinstance(seen, Table) and seen.place is None and config.method.recommended:
+        table = seen.merge(cells=True)
+    stopping = () if held is None else (monitoring.make_early_stopping(held, config.patience),)
     start = find_start(request, table, features, rng)
     size = TableSize.of(table, features.n)
     M = policy.count_points(config, size)
     Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
     plan = policy.plan_training(config, size, Z.shape[-2])
     return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
-
-
-def merge_rows(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the rows to train on: method="auto" takes equal ones as one, those of a table of cells, too."""
-    auto = request.config.method.recommended
-    return table.merge(cells=True) if auto and isinstance(table, Table) and table.place is None else table
 
 
 def find_start(request: Request[Any], table: Facts, features: Features, rng: np.random.Generator) -> Start:

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.common.progress import announce
 from cavity.distributed import Local, run_together
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import monitoring, runs
+from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
@@ -31,7 +31,6 @@ from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_ta
 from cavity.rows.repeats import has_near_copies
 from cavity.rows.sources import find_source, read_source
 from cavity.rows.tables import Facts, Table
-from cavity.training.callbacks import EarlyStopping
 
 TRAINING = 0.7  # share of the seconds that are left
 NEAR_COPIES = (
@@ -57,7 +56,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     request = request.limit_training(TRAINING if split.held is not None else TRAINING / 2)
     seen = choose_seen(request, split.rest, rows.features.n)
     judging = replace(judging, seen=seen.n_rows if seen.n_rows < split.rest.n_rows else 0)
-    begun = begin_classifier(request, rows, seen, find_early_stopping(request, rows))
+    begun = begin_classifier(request, rows, seen)
     plan = complete_plan(request, split, begun, judging)
 
     judged = None
@@ -113,13 +112,6 @@ def fit_held_out(
         return [], recipes
     seconds = request.clock.share(MEMBERS)
     return fit_members(recipes, split.rest, split.held, split.given.blocks, seconds)
-
-
-def find_early_stopping(request: Request[ClassifierConfig], rows: LabelledTable) -> tuple[EarlyStopping, ...]:
-    """Return what stops training by the rows of eval_set, if there are any."""
-    if rows.held is None or request.raw.eval_set is None:
-        return ()
-    return (monitoring.make_early_stopping(rows.held, request.config.patience),)
 
 
 def complete_plan(

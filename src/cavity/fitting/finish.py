@@ -49,21 +49,15 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
         try:
             yield
         except KeyboardInterrupt:
-            now = begun.run.state
-            if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
-                store(_record_interrupted(begun, record))
+            run, now = begun.run, begun.run.state
+            if run.history or now.theta is not first.theta or now.sums is not first.sums:
+                if not begun.trained:
+                    monitoring.restore_best(run)
+                run.plan = replace(run.plan, max_seconds=0.0)  # no more passes that take long
+                text = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs: "
+                found: Found = [(f"{text}the model is what was learnt so far.", UserWarning)]
+                store(record()._replace(warnings=tuple(_say(found, stacklevel=5))))
             raise
-
-
-def _record_interrupted(begun: Begun, record: Record) -> Result:
-    if not begun.trained:
-        monitoring.restore_best(begun.run)
-    begun.run.plan = replace(begun.run.plan, max_seconds=0.0)  # no more passes that take long
-    where = "the calibration" if begun.trained else "training"
-    text = (
-        f"{where} was interrupted after {len(begun.run.history)} epochs: the model is what was learnt so far."
-    )
-    return record()._replace(warnings=tuple(_say([(text, UserWarning)], stacklevel=6)))
 
 
 def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: float = 1.0) -> list[str]:

@@ -20,7 +20,7 @@ from cavity.options.configuration import every_row
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
-from cavity.rows.batches.in_memory import Batch, Rows
+from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.stream import Whole
 from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, GivenRows, Table, share_lengthscales
@@ -106,7 +106,13 @@ def _read_table(
     else:
         rows, features = check_rows(request.X, earlier.features), earlier.features
     labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
-    every = _first_classes(labels, classes) if earlier is None else np.asarray(earlier.classes)
+    every = (
+        np.unique(labels if classes is None else classes) if earlier is None else np.asarray(earlier.classes)
+    )
+    if len(every) < 2:
+        raise BadInput(
+            f"only one class, {str(every[0])!r}, in the first call: pass all classes there, classes=."
+        )
     if earlier is not None and classes is not None and not np.array_equal(np.unique(classes), every):
         raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
     unknown = np.setdiff1d(labels, every)
@@ -118,15 +124,6 @@ def _read_table(
     present = weight > 0
     encoded = np.searchsorted(every, labels[present])
     return Table(rows[present], encoded, weight[present], len(every)), features, every
-
-
-def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
-    found = np.unique(labels if classes is None else np.asarray(classes))
-    if len(found) < 2:
-        raise BadInput(
-            f"only one class, {str(found[0])!r}, in the first call: pass all classes there, classes=."
-        )
-    return found
 
 
 def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
@@ -170,10 +167,11 @@ def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, config: Co
 
 
 def _absorb(run: Run, config: Config) -> None:
-    """Add the rows' sites, then take one step of the hyper-parameters."""
+    """Add the rows' sites in small batches, whose order depends on the number of the call, then step the hyper-parameters."""
+    size = GROWING_ROWS if config.batch_size == "auto" else int(config.batch_size or run.rows.n_rows)
     run.guard.repairs = sum(row["repairs"] for row in run.history)
     skipped, info = 0, None
-    for batch in _batches(run, config.batch_size):
+    for batch in run.rows.batches(size, torch.Generator().manual_seed(len(run.history))):
         info = _advance(run, batch, None)
         skipped += int(info.skipped)
     if run.learns:
@@ -201,12 +199,6 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
             f"learn has {', '.join(map(repr, sorted(more)))}, which the first call or the fit kept fixed: leave it out, or begin "
             "with a fresh estimator."
         )
-
-
-def _batches(run: Run, batch_size: int | str | None) -> list[Batch]:
-    """Return the call's rows in small batches, in a random order that depends on the number of the call."""
-    size = GROWING_ROWS if batch_size == "auto" else int(batch_size or run.rows.n_rows)
-    return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
 
 
 def _advance(run: Run, batch: Whole, optimiser: Optimiser | None) -> Info:

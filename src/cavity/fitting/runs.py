@@ -19,10 +19,10 @@ from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts
+from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.guard import make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
-from cavity.training.objective import Rest, converge_sites
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
 
@@ -91,7 +91,7 @@ def extend_rows(
     unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
     found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)
     tol = run.plan.tol or EXTEND_TOL
-    swept = converge_sites(found, state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
+    swept = find_fixed_point(found, state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
     if swept is None:
         raise make_factorisation_error(found.state, 0)
     found.state, found.plan = swept, run.plan

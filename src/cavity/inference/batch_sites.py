@@ -88,9 +88,8 @@ def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
     if len(parts) == 1:
         return parts[0]
-    usable, added = torch.cat([p.usable for p in parts]), concatenate([p.added for p in parts])
-    if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
-        return SiteUpdate(StoredSites(added, None), added, usable, added)
-    old = [p.stored.rows for p in parts if p.stored.rows is not None]
-    stored = StoredSites(concatenate([p.stored.site for p in parts]), concatenate(old) if old else None)
-    return SiteUpdate(stored, concatenate([p.site for p in parts]), usable, added)
+    added, stored = concatenate([p.added for p in parts]), [p.stored for p in parts if p.stored is not None]
+    if not stored:
+        return SiteUpdate(added, None)
+    rows = [s.rows for s in stored if s.rows is not None]
+    return SiteUpdate(added, StoredSites(concatenate([s.site for s in stored]), concatenate(rows)))

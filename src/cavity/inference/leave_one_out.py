@@ -91,7 +91,7 @@ def _look(
     t, r = marginals(q, projection.a).t, projection.r.double()
     classes = engine.factor.sites(batch.y)
     if engine.sites.tied:
-        site = engine.visit_rows(state, shared, batch, False, True).update.site
+        site = engine.visit_rows(state, shared, batch, False, True).site
     else:
         site = engine.sites.stored(state, batch, classes).site
     totals = site_totals(site, classes, t.mean, engine.sites.share(batch.weight, engine.removal))

@@ -126,16 +126,10 @@ class StoredSites(NamedTuple):
 
 
 class SiteUpdate(NamedTuple):
-    """The result of visiting a batch: its old sites, its new ones, and what it adds to the sums."""
+    """What visiting a batch adds to the sums, and what they held of its sites before; a full sweep needs only the first."""
 
-    stored: StoredSites
-    site: Site
-    usable: Tensor  # [B S] bool
     added: Site  # [B S]
-
-    def reduce_to_added(self) -> SiteUpdate:
-        """Drop everything but what a full sweep stores."""
-        return SiteUpdate(StoredSites(self.added, None), self.added, self.usable, self.added)
+    stored: StoredSites | None
 
 
 class SiteStore(ABC):
@@ -241,6 +235,7 @@ class Own(SiteStore):
             return Sites(
                 update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
+        assert update.stored is not None
         kept = (decay * old + new for old, new in zip(update.stored.site, update.added, strict=True))
         for table, values in zip(sites, (*kept, clock.expand_as(batch.index)), strict=True):
             table.index_copy_(0, batch.index, values.to(table.dtype))

@@ -40,6 +40,7 @@ class Visit(NamedTuple):
     """What a step finds on a piece of its rows."""
 
     totals: Totals
+    site: Site  # [B S], the new sites
     update: SiteUpdate
 
 
@@ -119,8 +120,7 @@ class Visits:
             (~cavity.usable).sum(),
             projection.failed,
         )
-
-        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added))
+        return Visit(totals, site, SiteUpdate(added, None if full else view.stored))
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""

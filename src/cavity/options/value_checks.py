@@ -150,18 +150,14 @@ def read_dtype(value: Any) -> torch.dtype:
 def read_ensemble(value: Any) -> Any:
     if isinstance(value, str):
         return one_of("ensemble", value, ("auto", "trees"))
-    return None if value is None else _read_members(value)
-
-
-def _read_members(value: Any) -> tuple[Any, ...]:
     single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
-    members = (value,) if single else tuple(value)
+    members = () if value is None else (value,) if single else tuple(value)
     for member in members:
         if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
             raise BadOption(
                 f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
             )
-    return members
+    return None if value is None else members
 
 
 def read_class_weight(value: Any) -> Any:
