@@ -11,9 +11,10 @@ from cavity.fitting import build
 from cavity.fitting.regression import make_gaussian
 from cavity.inference import State
 from cavity.kernels import RBF, Matern32
-from cavity.options import nest, read_regressor
+from cavity.options import nest
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
+from cavity.options.reading import read_regressor
 from cavity.rows.tables import GivenRows
 from cavity.rows.targets import read_targets
 from reference import kernels as written_out

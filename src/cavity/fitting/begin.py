@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.request import Request
-from cavity.likelihoods import Likelihood
-from cavity.options import ClassifierConfig, Config, policy
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.tables import Array, Facts, Start, Table, share_lengthscales
@@ -44,9 +44,10 @@ def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, se
     Rows of eval_set stop it, or some of its own that are held out.
     """
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
-    held, table = None if request.raw.eval_set is None else rows.held, seen
+    held = None if request.raw.eval_set is None else rows.held
     if isinstance(seen, Table) and config.validation_fraction is not None:
         seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
+    table = seen
     if isinstance(seen, Table) and seen.place is None and config.method.recommended:
         table = seen.merge(cells=True)
     stopping = () if held is None else (monitoring.make_early_stopping(held, config.patience),)
@@ -75,14 +76,13 @@ def begin_run(
     Z: Array,
     rng: np.random.Generator,
     *,
-    likelihood: Likelihood | None = None,
     classes: NDArray[Any] | None = None,
     stopping: tuple[Callback, ...] = (),
 ) -> Begun:
     """Build the engine, and start or resume a run."""
     config, reduce = request.config, request.reduce
     module = build.make_prior(config, plan, table, start, Z)
-    engine = build.make_engine(module, table, config, plan, likelihood)
+    engine = build.make_engine(module, table, config, plan)
     state = None if request.earlier is None else request.earlier.state
     run = runs.make_run(engine, table.rows(config), config, plan, int(rng.integers(2**31 - 1)), reduce, state)
     run.started = request.clock.begun  # max_seconds counts the start-up, too

@@ -22,8 +22,9 @@ from cavity.fitting.members import Recipe, fit_members, make_members
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
-from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig
+from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.prediction.model import extract_model
 from cavity.prediction.pool import Member, Pool, make_gate
 from cavity.rows.batches.source import Source
@@ -79,7 +80,7 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
         store(result)
     verdict = None if result.estimate is None else result.estimate.verdict
     notes = [*notes, *note_near_copies(table, judging), *([] if verdict is None else [verdict])]
-    return warn(begun, plan, result, notes, begun.table.lightest)
+    return warn(begun, plan, result, notes)
 
 
 def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
@@ -151,9 +152,8 @@ def extend(begun: Begun, split: Split) -> None:
     if begun.seen is not rest or run.engine.sites.tied:
         return  # rows of early stopping, or sites that belong to no row
     trained, place = table, np.full(table.n_rows, -1)
-    place[np.searchsorted(table.numbers, rest.numbers)] = (
-        np.arange(rest.n_rows) if own.place is None else own.place
-    )
+    known = np.arange(rest.n_rows) if own.place is None else own.place
+    place[np.searchsorted(table.numbers, rest.numbers)] = known
     if own.place is not None:  # a table of cells
         trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])

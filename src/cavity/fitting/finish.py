@@ -13,10 +13,10 @@ from cavity.distributed import Local
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
 from cavity.fitting.results import Result
-from cavity.options import Config, Plan
+from cavity.options.configuration import Config
+from cavity.options.plan import Plan
 from cavity.options.time_estimate import add_estimate
 from cavity.training.guard import JITTER
-from cavity.training.loop import Run
 from cavity.training.threads import flush_denormals, limit_threads
 
 Record = Callable[[], Result]
@@ -60,10 +60,10 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
             raise
 
 
-def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: float = 1.0) -> list[str]:
-    """Warn of what the user should know of a fit, and return it; `lightest`: the smallest weight of a row."""
+def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str]:
+    """Warn of what the user should know of a fit, and return it."""
     limit = "Training(max_seconds=...)" if plan.time_limit is None else "time_limit="
-    found: Found = []
+    found, lightest, repairs = Found(), begun.table.lightest, begun.run.guard.repairs
     if lightest < 1 and _matches_whole_rows(begun):
         text = (
             f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
@@ -71,23 +71,18 @@ def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: f
             "method='ep', which is right for any weight."
         )
         found.append((text, RuntimeWarning))
-    found += _find_repairs(begun.run)
+    if repairs:
+        text = (
+            f"{repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went on with "
+            f"smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
+        )
+        found.append((text, RuntimeWarning))
     found += _find_early_end(begun, limit)
     found += [(text, UserWarning) for text in notes]
     found += monitoring.find_failed_checkpoint(begun.run)
     if math.isnan(result.evidence):
         found.append(NO_EVIDENCE)
     return _say(found, stacklevel=4)
-
-
-def _find_repairs(run: Run) -> Found:
-    if not run.guard.repairs:
-        return []
-    text = (
-        f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went "
-        f"on with smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
-    )
-    return [(text, RuntimeWarning)]
 
 
 def _find_early_end(begun: Begun, limit: str) -> Found:

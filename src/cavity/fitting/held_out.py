@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.fitting.request import Request
-from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig
+from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
 from cavity.rows.batches.checksums import hash_column
 from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart

@@ -16,7 +16,7 @@ from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
-from cavity.options import Config
+from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent

@@ -15,8 +15,9 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.options import ClassifierConfig, Config, Method, policy
-from cavity.options.configuration import every_row
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig, Config, every_row
+from cavity.options.method import Method
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
@@ -106,9 +107,8 @@ def _read_table(
     else:
         rows, features = check_rows(request.X, earlier.features), earlier.features
     labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
-    every = (
-        np.unique(labels if classes is None else classes) if earlier is None else np.asarray(earlier.classes)
-    )
+    first = labels if classes is None else classes
+    every = np.unique(first) if earlier is None else np.asarray(earlier.classes)
     if len(every) < 2:
         raise BadInput(
             f"only one class, {str(every[0])!r}, in the first call: pass all classes there, classes=."

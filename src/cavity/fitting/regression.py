@@ -17,9 +17,9 @@ from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
 from cavity.inference import Engine, State
 from cavity.kernels import inducing
-from cavity.likelihoods import Gaussian
-from cavity.options import Plan, RegressorConfig, policy
-from cavity.options.plan import TableSize
+from cavity.options import policy
+from cavity.options.configuration import RegressorConfig
+from cavity.options.plan import Plan, TableSize
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import (
     TrainingRows,
@@ -50,10 +50,8 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     size = TableSize.of(table, features.n)
     Z = choose_inputs(config, start, table, size, rng)
     training = policy.plan_training(config, size, Z.shape[-2])
-    likelihood, stopping = make_gaussian(config), make_early_stopping(config, request.raw, features, given)
-    begun = begin_run(
-        request, training, table, table, start, Z, rng, likelihood=likelihood, stopping=stopping
-    )
+    stopping = make_early_stopping(config, request.raw, features, given)
+    begun = begin_run(request, training, table, table, start, Z, rng, stopping=stopping)
     plan = Plan(training=training, time_limit=request.clock.limit)
     plan = describe_plan(plan, None, config, request.reduce)
     with keep_on_interrupt(begun, store, lambda: record(config, begun, given, features, plan)):
@@ -142,12 +140,6 @@ def choose_inputs(
     if origin == "rows" or config.inducing is None:
         return inducing.choose(None, start.candidates, 0, 1, rng)
     return inducing.choose(config.inducing, start.candidates, policy.count_points(config, size), 1, rng)
-
-
-def make_gaussian(config: RegressorConfig) -> Gaussian:
-    """Make the likelihood, with its noise in the units of the targets."""
-    likelihood = config.method.make_likelihood(1, config.learn, float(config.noise[0]))
-    return likelihood.to(config.device, config.dtype)
 
 
 def make_early_stopping(

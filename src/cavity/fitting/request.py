@@ -16,7 +16,8 @@ from cavity.errors import BadOption
 from cavity.fitting import monitoring
 from cavity.fitting.clock import Clock
 from cavity.fitting.results import Continuation
-from cavity.options import Config, policy
+from cavity.options import policy
+from cavity.options.configuration import Config
 from cavity.options.plan import TableSize
 from cavity.options.value_checks import read_limit
 from cavity.rows.arrow_tables import refuse_many_columns

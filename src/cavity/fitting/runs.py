@@ -14,7 +14,7 @@ from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
-from cavity.options import Config
+from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
 from cavity.rows.batches.stream import Data

@@ -95,13 +95,9 @@ class Engine(Visits):
         parts = []
         for piece in batch.split(self.chunk):
             projection, classes = self.project(state, piece), self.factor.sites(piece.y)
-            site, share = (
-                self.sites.stored(state, piece, classes).site,
-                self.sites.share(piece.weight, self.removal),
-            )
-            parts.append(
-                self._sum_sites(site, classes, projection.a, share, self._residual(state, projection))
-            )
+            site = self.sites.stored(state, piece, classes).site
+            share, r = self.sites.share(piece.weight, self.removal), self._residual(state, projection)
+            parts.append(self._sum_sites(site, classes, projection.a, share, r))
         P, h = (torch.stack(part).sum(0) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
         return state._replace(sums=reduce.sum(Sums(P, h)))
 

@@ -138,17 +138,15 @@ class Visits:
         records = torch.is_grad_enabled()
         fixed = Latents(*(x.detach() for x in f)) if records else f
         with torch.no_grad():
-            moments = (
-                self.factor.average(fixed, y)
-                if self.removal == 0
-                else self.factor.moments(fixed, y, view.share.exponent)
-            )
+            if self.removal == 0:
+                moments = self.factor.average(fixed, y)
+            else:
+                moments = self.factor.moments(fixed, y, view.share.exponent)
         if not records:
             return moments
-        dm, dv, dr = moments.dm, moments.dv, moments.dr
-        moved = (
-            dm * (f.mean - fixed.mean) + dv * (f.var - fixed.var) + (dr - dv) * (f.residual - fixed.residual)
-        )
+        along_mean = moments.dm * (f.mean - fixed.mean)
+        along_var = moments.dv * (f.var - fixed.var)
+        moved = along_mean + along_var + (moments.dr - moments.dv) * (f.residual - fixed.residual)
         return moments._replace(value=moments.value + moved.sum(1))
 
     def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:

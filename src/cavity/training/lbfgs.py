@@ -34,9 +34,7 @@ class _Search:
         self.worst, self.tried = math.inf, 0  # the smallest value, and the points since the best one
         self.start = torch.zeros_like(run.state.theta)
         self.scale: Callable[[Tensor], Tensor] = torch.clone
-        if (
-            run.plan.loose
-        ):  # in units of the prior, the first steps move what classes and features have in common
+        if run.plan.loose:  # in units of the prior, first steps move what classes and features share
             self.start = run.state.theta
             self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 

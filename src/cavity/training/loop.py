@@ -51,9 +51,7 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     optimiser: Optimiser = field(default_factory=Adam)
-    warm_up_engine: Engine | None = (
-        None  # finds the first q if the run's own engine has poor optima near the prior
-    )
+    warm_up_engine: Engine | None = None  # finds the first q where there are poor optima near the prior
     settles: bool = True  # False: the sites of a loose plan stay as they are at the end
     replays: bool = False  # record mini-batch steps and replay them
     report: Callable[[dict[str, Any]], None] = lambda row: None  # called with each row of the history
