@@ -15,8 +15,8 @@ from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
-from cavity.inference import Sites, State
-from cavity.inference.posterior import Sums
+from cavity.inference import State
+from cavity.inference.state import map_tensors
 from cavity.training.callbacks import Callback, EarlyStopping, Running
 from cavity.training.loop import Run
 
@@ -96,7 +96,6 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
         "seconds": time.perf_counter() - run.started,
         "tally": run.tally,
         "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
-        "optimiser": len(run.state.optimiser),
         "converged": run.converged,
         "moment": [int(run.state.epoch), int(run.state.position)],
     }
@@ -177,7 +176,7 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
 def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     tensors, meta, _ = tensor_files.read(path, KIND)
     _check_facts(meta["facts"], facts, path)
-    run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
+    run.state = _state(tensors, run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
     run.started = time.perf_counter() - float(meta["seconds"])
@@ -190,7 +189,7 @@ def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
         stopping.since = int(kept["since"])
         if kept["best"] is not None:
             stopping.best = float(kept["best"])
-            stopping.state = _state(best, len(run.state.optimiser), run.state, path)
+            stopping.state = _state(best, run.state, path)
     run.converged = bool(meta["converged"])
     run.resumed = True
 
@@ -221,19 +220,12 @@ def _flat(state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path) -> State:
-    expected, device = _flat(like), like.theta.device
-    try:
-        parts: dict[str, Any] = {
-            name: tensors[name].to(t.device) for name, t in expected.items() if "." not in name
-        }
-        parts["sites"] = Sites(*(tensors[f"sites.{name}"].to(device) for name in Sites._fields))
-        parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
-        parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
-    except KeyError as error:
-        raise BadFile(f"{path} lacks {error}: it is not a complete checkpoint.") from None
-    state = State(**parts)
-    wrong = [n for n, t in _flat(state).items() if n in expected and t.shape != expected[n].shape]
+def _state(tensors: dict[str, Tensor], like: State, path: Path) -> State:
+    """Return the state of these tensors, in the shapes of another one and on its device."""
+    expected = _flat(like)
+    wrong = [n for n, t in expected.items() if n not in tensors or tensors[n].shape != t.shape]
     if wrong:
-        raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
+        raise BadFile(f"{path} does not fit this run: {', '.join(wrong)} are missing or of another shape.")
+    names = iter(expected)
+    state: State = map_tensors(lambda t: tensors[next(names)].to(t.device), like)
     return state
