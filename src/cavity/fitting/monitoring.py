@@ -91,16 +91,12 @@ def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tupl
     """Return the user's callbacks, then the checkpoint: it stores what they did."""
     found = list(config.callbacks)
     if config.checkpoint is not None:
-        _check_folder(config.checkpoint)
+        path = config.checkpoint
+        if not os.path.isdir(path.parent) or os.path.isdir(path):  # later failures only warn
+            what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
+            raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
         found.append(Checkpoint(name_rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
     return tuple(found)
-
-
-def _check_folder(path: Path) -> None:
-    """Refuse a checkpoint that could never be written. Later failures only warn."""
-    if not os.path.isdir(path.parent) or os.path.isdir(path):
-        what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
-        raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
 
 
 def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:

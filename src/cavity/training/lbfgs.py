@@ -38,10 +38,6 @@ class _Search:
             self.start = run.state.theta
             self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
-    def place(self) -> np.ndarray:
-        """Return where the run is, zero in a loose plan."""
-        return (self.run.state.theta - self.start).double().cpu().numpy()
-
     def negative(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the negative objective and its gradient."""
         run, theta = self.run, self.start + self.scale(torch.from_numpy(x).to(self.start))
@@ -87,7 +83,7 @@ def train_lbfgs(run: Run) -> Run:
             if not run.is_over():  # a resumed run may be over already
                 result = minimize(
                     search.negative,
-                    search.place(),
+                    (run.state.theta - search.start).double().cpu().numpy(),
                     jac=True,
                     method="L-BFGS-B",
                     callback=search.end_iteration,
