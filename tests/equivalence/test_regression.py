@@ -8,7 +8,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
 from cavity.fitting import build
-from cavity.fitting.regression import make_gaussian
 from cavity.inference import State
 from cavity.kernels import RBF, Matern32
 from cavity.options import nest
@@ -138,7 +137,7 @@ def machine_of(estimator, points) -> Machine:
     begin = table.start(np.random.default_rng(0))
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])
-    engine = build.make_engine(module, table, config, plan, make_gaussian(config))
+    engine = build.make_engine(module, table, config, plan)
     rows = table.rows(config)
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
