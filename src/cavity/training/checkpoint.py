@@ -95,17 +95,15 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
         "history": run.history,
         "seconds": time.perf_counter() - run.started,
         "tally": run.tally,
-        "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
+        "guard": [guard.repairs, guard.caution, guard.in_a_row],
         "converged": run.converged,
         "moment": [int(run.state.epoch), int(run.state.position)],
     }
     tensors = _flat(run.state)
     stopping = _find_early_stopping(run)
-    if stopping is not None:
-        best = None if stopping.state is None else stopping.best
-        meta["early_stopping"] = {"best": best, "since": stopping.since}
     if stopping is not None and stopping.state is not None:
-        tensors |= {f"{BEST}{name}": t.clone() for name, t in _flat(stopping.state).items()}
+        meta["early_stopping"] = [stopping.best, stopping.since]
+        tensors |= {f"{BEST}{name}": t for name, t in _flat(stopping.state).items()}
     tensor_files.write(path, KIND, tensors, meta)
 
 
@@ -180,16 +178,13 @@ def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
     run.started = time.perf_counter() - float(meta["seconds"])
-    run.guard.repairs = int(meta["guard"]["repairs"])
-    run.guard.caution = float(meta["guard"]["caution"])
-    run.guard.in_a_row = int(meta["guard"]["in_a_row"])
+    repairs, caution, in_a_row = meta["guard"]
+    run.guard.repairs, run.guard.caution, run.guard.in_a_row = int(repairs), float(caution), int(in_a_row)
     stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
     if stopping is not None and kept is not None:
         best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
-        stopping.since = int(kept["since"])
-        if kept["best"] is not None:
-            stopping.best = float(kept["best"])
-            stopping.state = _state(best, run.state, path)
+        stopping.best, stopping.since = float(kept[0]), int(kept[1])
+        stopping.state = _state(best, run.state, path)
     run.converged = bool(meta["converged"])
     run.resumed = True
 
