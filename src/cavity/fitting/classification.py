@@ -123,7 +123,7 @@ def complete_plan(
     distinct = begun.plan.distinct or split.table.n_rows
     training = replace(begun.plan, rows=given, distinct=distinct if distinct < given else None)
     plan = Plan(training=training, calibration=judging, time_limit=request.clock.limit)
-    return describe_plan(plan, plan_fast(request.config, split, plan), request.config, request.reduce)
+    return describe_plan(request, plan, plan_fast(request.config, split, plan))
 
 
 def plan_fast(config: ClassifierConfig, split: Split, plan: Plan) -> Plan | None:

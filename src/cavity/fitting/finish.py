@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from cavity.common.progress import announce
-from cavity.distributed import Local
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
+from cavity.fitting.request import Request
 from cavity.fitting.results import Result
-from cavity.options.configuration import Config
 from cavity.options.plan import Plan
 from cavity.options.time_estimate import add_estimate
 from cavity.training.guard import JITTER
@@ -30,14 +30,13 @@ NO_EVIDENCE = (
 )
 
 
-def describe_plan(plan: Plan, fast: Plan | None, config: Config, reduce: Local) -> Plan:
+def describe_plan(request: Request[Any], plan: Plan, fast: Plan | None) -> Plan:
     """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
-    if reduce.world == 1:
+    if request.reduce.world == 1:
         plan = add_estimate(plan, fast)
-    if reduce.rank == 0:
-        time_needed = plan.describe_time()
-        announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), config.verbose)
-        announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", config.verbose)
+    time_needed = plan.describe_time()
+    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), request.verbose)
+    announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", request.verbose)
     return plan
 
 

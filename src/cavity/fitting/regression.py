@@ -52,8 +52,7 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     training = policy.plan_training(config, size, Z.shape[-2])
     stopping = make_early_stopping(config, request.raw, features, given)
     begun = begin_run(request, training, table, table, start, Z, rng, stopping=stopping)
-    plan = Plan(training=training, time_limit=request.clock.limit)
-    plan = describe_plan(plan, None, config, request.reduce)
+    plan = describe_plan(request, Plan(training=training, time_limit=request.clock.limit), None)
     with keep_on_interrupt(begun, store, lambda: record(config, begun, given, features, plan)):
         begun.train()
         result = record(config, begun, given, features, plan)
