@@ -70,7 +70,7 @@ class Judges(GPEstimator):
         loo = None if not hasattr(self, "_result") else self._result.loo
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
+                "loo_log_proba_ exists after fit() of a table in memory, unless it is very large or time was up: "
                 "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:

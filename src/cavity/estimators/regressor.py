@@ -31,7 +31,7 @@ from cavity.rows.validation import check_rows
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.options import RegressorConfig
+    from cavity.options.configuration import RegressorConfig
     from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
 
@@ -115,7 +115,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
-        from cavity.options import read_regressor
+        from cavity.options.reading import read_regressor
 
         return read_regressor(self.get_params(deep=False))
 

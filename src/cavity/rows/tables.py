@@ -158,14 +158,10 @@ class Table:
         given = self.numbers[rows]
         return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, given, group=group)
 
-    def sample(self) -> tuple[Any, ...]:
-        """Return arrays that tell this table from others."""
-        return self.X, self.y, self.weight
-
     def content(self) -> str:
         """Return a digest of every row."""
         hasher = hashlib.sha256()
-        for array in (*self.sample(), *([] if self.group is None else [self.group])):
+        for array in (self.X, self.y, self.weight, *([] if self.group is None else [self.group])):
             hasher.update(np.ascontiguousarray(array).data)
         if self.units is not None:
             hasher.update(np.array(self.units).data)
@@ -241,9 +237,6 @@ class Streamed(NamedTuple):
     @property
     def heaviest(self) -> float:
         return float((self.summary.moments.heaviest * self.factor).max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""

@@ -25,7 +25,7 @@ def find_registry(kind: str) -> Registry[Any]:
     """Return the classes of a kind; loads torch."""
     from cavity.kernels import KERNELS
     from cavity.likelihoods import LIKELIHOODS
-    from cavity.options import METHODS
+    from cavity.options.library import METHODS
 
     found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
     return found[kind]
@@ -48,7 +48,7 @@ class Packing:
 
         from cavity.kernels import KernelLike
         from cavity.likelihoods import Likelihood
-        from cavity.options import Method
+        from cavity.options.method import Method
 
         if isinstance(value, np.generic):
             value = value.item()
@@ -80,7 +80,7 @@ class Packing:
 
     def _object(self, value: Parameters, name: str) -> Any:
         """Return the class name of a method or likelihood, and its arguments."""
-        from cavity.options import Method
+        from cavity.options.method import Method
 
         kind = "method" if isinstance(value, Method) else "likelihood"
         if not find_registry(kind).holds(value):
