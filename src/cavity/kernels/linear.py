@@ -61,12 +61,6 @@ class Linear(Scaled):
     def to_units(self, X: Tensor) -> Tensor:
         return self.formula(TORCH).features(X)
 
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        formula = self.formula(TORCH)
-        U, V = formula.features(Z), formula.features(X)
-        points = U * formula.log_weight().exp()[:, None]
-        return points @ U.mT, points @ V.mT
-
 
 @KERNELS.register
 class Constant(Kernel):
