@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.onnx_graph import mirrors
 from cavity.kernels.formulas import Formula
-from cavity.likelihoods.outcomes import make_outcome
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 
@@ -212,15 +212,11 @@ def record_model(
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
-    """Return what a likelihood predicts, as files say it; one of the user's own says it itself."""
-    from cavity.likelihoods import LIKELIHOODS
-
-    state = {name: value.cpu().numpy() for name, value in likelihood.state().items()}
-    n_classes = None if likelihood.linear else likelihood.n_classes
-    known = LIKELIHOODS.holds(likelihood)
-    return (
-        known and make_outcome(type(likelihood).__name__, likelihood.get_params(deep=False), state, n_classes)
-    ) or likelihood
+    """Return what a likelihood predicts: its outcome, or itself if it has none or a subclass overrides a prediction."""
+    if not hasattr(likelihood, "outcome"):
+        return likelihood
+    known = mirrors(type(likelihood), ("outcome",), ("log_probability", "uncertainty"))
+    return likelihood.outcome if known else likelihood
 
 
 def _take(xp: Any, x: Any) -> Array:

@@ -14,6 +14,7 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.predict import (
     apply_pool,
+    ask,
     log_probabilities,
     predict_latent,
     predict_moments,
@@ -67,32 +68,24 @@ def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertain
 
 def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Array]:
     """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
+    host = model.xp.host
     if isinstance(f, Joint):  # the likelihood has its own noise
         import torch
 
         from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
 
-        parts = [softmax_uncertainty(*(torch.as_tensor(model.xp.host(x)) for x in (f.mean, f.cov)))]
+        parts = [softmax_uncertainty(*(torch.as_tensor(host(x)) for x in (f.mean, f.cov)))]
     else:
-        noise, outcome = model.noises, copy.deepcopy(model.outcome)
-        outcome = outcome if not hasattr(outcome, "to") else outcome.to("cpu")
+        noise, outcome = model.noises, model.outcome
+        if hasattr(outcome, "to"):  # a likelihood of the user's own
+            outcome = copy.deepcopy(outcome).to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
             parts = [
-                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_marginals(model, f)
+                ask(outcome.uncertainty, host(m), np.maximum(host(v) - noise, 0), noise)
+                for m, v in split_marginals(model, f)
             ]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
-
-
-def _ask(outcome: Any, mean: Array, var: Array, noise: Array) -> Any:
-    """Return the entropies of a likelihood, in NumPy; one may know tensors alone."""
-    var = np.maximum(var - noise, 0)
-    try:
-        return outcome.uncertainty(mean, var, noise)
-    except (AttributeError, TypeError):
-        import torch
-
-        return outcome.uncertainty(*map(torch.tensor, (mean, var, noise)))
 
 
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:

@@ -241,17 +241,15 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     """Return whether variances have the residual, and the tolerance if predictions read the training rows, else None."""
     has_rows = any(name.startswith("rows.") for name in arrays)
     about = meta.get("predicts")
-    if about is not None and (meta["kind"] == "model" or "factor.log_noise" in arrays):
+    if about is not None:
         return bool(about["residual"]), float(about["tolerance"]) if has_rows else None
     if meta["kind"] == "model":
         return True, None
-    # a regressor without noise, or of a file that does not say
+    # a regressor of version 0.3
     from cavity.options.library import read_method
 
     _, task, default = KINDS[meta["kind"]]
     method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", default)), task)
-    if method.needs_noise and "factor.log_noise" not in arrays:
-        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None
 
 

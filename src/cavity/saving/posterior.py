@@ -220,10 +220,9 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
     if not isinstance(made, Likelihood):
         raise BadFile("the likelihood is not one.")
     if n_classes is not None:
-        if made.n_classes is None:
-            made.n_classes = n_classes
-        if made.n_classes != n_classes or made.two_classes != (n_classes == 2):
+        if made.two_classes != (n_classes == 2):
             raise BadFile(f"the likelihood {type(made).__name__} does not fit {n_classes} classes.")
+        made = made.bind(n_classes)
     made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)  # type: ignore[arg-type]
     return made
 
