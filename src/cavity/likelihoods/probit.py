@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.outcomes import LargestWins, WithOutcome
 from cavity.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
 
 
-def match_probit(mean: Array, var: Array) -> ProbitMoments:
+def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
     r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var` is b."""
-    scale = namespace(var).rsqrt(var)
+    scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
