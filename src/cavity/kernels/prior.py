@@ -61,6 +61,14 @@ class Prior(nn.Module):
             self.register_buffer("fixed_noise", noise)
 
     @property
+    def learnt(self) -> list[str]:
+        """What is learnt, of "kernel", "noise" and "inducing"."""
+        moving = self.kernel.parameters() if isinstance(self.kernel, nn.Module) else ()
+        kernel = any(parameter.requires_grad for parameter in moving)
+        each = {"kernel": kernel, "noise": self.learn_noise, "inducing": self.learn_inducing}
+        return [name for name, is_learnt in each.items() if is_learnt]
+
+    @property
     def size(self) -> int:
         """M, the number of inducing inputs per latent function."""
         return self.inducing.shape[-2]

@@ -6,6 +6,7 @@ Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. 
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -191,24 +192,44 @@ def record_model(
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
         formula = formula_of(kernel, xp)
-    learnt = prior.log_noise if prior.learn_noise else prior.fixed_noise
-    inducing, noise, center, spread = (
-        _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread)
-    )
+    arrays = {name: _take(xp, t) for name, t in entries(prior)}
+    arrays |= {"prior_lower": _take(xp, prior_lower), "mean": _take(xp, mean), "lower": _take(xp, lower)}
+    modules = Later(lambda: Modules(prior, likelihood))
+    return make_model(arrays, prior.learnt, formula, prior.n_latent, outcome_of(likelihood), modules, pool)
+
+
+def make_model(
+    arrays: dict[str, Array],
+    learnt: Collection[str],
+    formula: Formula,
+    n_latent: int,
+    outcome: Any,
+    modules: Later[Modules],
+    pool: Pool,
+) -> FittedModel:
+    """Return the record of arrays with the names of model files; learnt inducing points are in spreads from the centre."""
+    inducing, center, spread = (arrays[f"prior.{name}"] for name in ("inducing", "center", "spread"))
+    given = "prior.fixed_noise" in arrays
     return FittedModel(
         formula=formula,
-        Z=center + spread * inducing if prior.learn_inducing else inducing,
-        noise=xp.exp(noise) if prior.learn_noise else noise,
+        Z=center + spread * inducing if "inducing" in learnt else inducing,
+        noise=arrays["prior.fixed_noise"] if given else namespace(spread).exp(arrays["prior.log_noise"]),
         center=center,
         spread=spread,
-        prior_lower=_take(xp, prior_lower),
-        mean=_take(xp, mean),
-        lower=_take(xp, lower),
-        n_latent=prior.n_latent,
-        outcome=outcome_of(likelihood),
-        modules=Later(lambda: Modules(prior, likelihood)),
+        prior_lower=arrays["prior_lower"],
+        mean=arrays["mean"],
+        lower=arrays["lower"],
+        n_latent=n_latent,
+        outcome=outcome,
+        modules=modules,
         pool=pool,
     )
+
+
+def entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters and buffers of a prior by their names in model files, each once."""
+    yield from prior.named_parameters(prefix="prior")
+    yield from prior.named_buffers(prefix="prior")
 
 
 def outcome_of(likelihood: Likelihood) -> Any:

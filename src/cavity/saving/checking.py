@@ -95,7 +95,7 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
     if K not in (1, C) or isinstance(K, bool):
         raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
     prepare = meta.get("preparation")
-    columns = len(prepare["features"]) if isinstance(prepare, dict) and "features" in prepare else D
+    columns = D if prepare is None else len(prepare.get("features", prepare["columns"]))
     scales = [e.shape for name, e in declared.items() if name.endswith(".log_lengthscale")]
     grouped = [shape[1] for shape in scales if len(shape) > 1]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D

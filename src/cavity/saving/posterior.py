@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.model import FittedModel, Modules, record_model
+from cavity.prediction.model import FittedModel, Modules, entries, make_model
 from cavity.prediction.pool import Pool
 from cavity.prediction.predict import as_rows
 from cavity.prediction.regression import TrainingRows
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from cavity.kernels.prior import Prior
     from cavity.likelihoods import Likelihood
 
-PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
 SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
@@ -50,28 +50,12 @@ def restore_model(
     outcome = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
         outcome = make_outcome(str(name), arguments, _parts(arrays, "factor."), n_classes)
-    if not _is_known(contents.kernel):
-        prior, likelihood = modules.get()
-        made = record_model(prior, arrays["prior_lower"], arrays["mean"], arrays["lower"], likelihood, pool)
-        _check_factors(made)
-        return made
-    learn = meta["prior"]["learn"]
-    inducing, center, spread, lower = (arrays[name] for name in PRIOR)
-    made = FittedModel(
-        formula=_make_formula(contents.kernel, arrays),
-        Z=center + spread * inducing if "inducing" in learn else inducing,
-        noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
-        center=center,
-        spread=spread,
-        prior_lower=lower,
-        mean=arrays["mean"],
-        lower=arrays["lower"],
-        n_latent=contents.sizes["C"],
-        outcome=modules.get().likelihood if outcome is None else outcome,
-        modules=modules,
-        pool=pool,
-    )
-    _check_factors(made, lambda c: _make_formula(contents.kernel, arrays, c))
+    if outcome is None:
+        outcome = modules.get().likelihood
+    of_class = partial(_make_formula, contents.kernel, arrays) if _is_known(contents.kernel) else None
+    formula = _make_own_formula(modules) if of_class is None else of_class()
+    made = make_model(arrays, meta["prior"]["learn"], formula, contents.sizes["C"], outcome, modules, pool)
+    _check_factors(made, of_class)
     return made
 
 
@@ -126,16 +110,14 @@ def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = 
     return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
 
 
-def _check_factors(model: FittedModel, of_class: Any = None) -> None:
+def _check_factors(model: FittedModel, of_class: Callable[[int], Formula] | None) -> None:
     """Check the factor of k(Z, Z) of each latent function."""
-    Z, L = NUMPY.double(model.Z), model.prior_lower
-    found = []
-    for c in range(len(L)):
-        points = Z[min(c, len(Z) - 1)]
-        formula = model.formula if of_class is None else of_class(c)
+    Z, found = NUMPY.double(model.Z), []
+    for c in range(len(model.prior_lower)):
+        points, formula = Z[min(c, len(Z) - 1)], model.formula if of_class is None else of_class(c)
         k = formula.cross(formula.prepare(points[None]), points)
         found.append(k[min(c, len(k) - 1)])
-    check_factor(np.stack(found), L)
+    check_factor(np.stack(found), model.prior_lower)
 
 
 def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
@@ -148,6 +130,12 @@ def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
     limit = variance + SLACK[model.mean.dtype.name] * variance.max()
     if not holds or not (np.square(rows.a).sum(0) <= limit).all():
         raise BadFile("the training rows do not fit the model.")
+
+
+def _make_own_formula(modules: Later[Modules]) -> Formula:
+    from cavity.kernels.base import formula_of
+
+    return formula_of(modules.get().prior.kernel, NUMPY)
 
 
 # --- torch -------------------------------------------------------------------------------------------------
@@ -196,14 +184,14 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
 
 def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
     """Fill every parameter and buffer from the file, which must have no others: a kernel of the user's own has its own names."""
-    entries = dict(_entries(prior))
+    own = dict(entries(prior))
     found = {name for name in tensors if name.startswith("prior.")}
-    if found != set(entries):
-        odd = sorted(found ^ set(entries))[0]
+    if found != set(own):
+        odd = sorted(found ^ set(own))[0]
         raise BadFile(
             f"{odd!r:.100} is {'not known to' if odd in found else 'missing for'} this kernel: create kernel= as for the fit."
         )
-    for name, entry in entries.items():
+    for name, entry in own.items():
         if tensors[name].shape != entry.shape or tensors[name].dtype != entry.dtype:
             shape = tuple(tensors[name].shape)
             raise BadFile(
@@ -228,15 +216,7 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    from torch import nn
-
-    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
-    kernel = any(p.requires_grad for p in moving)
-    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
-    return {
-        "learn": [name for name, is_learnt in learnt.items() if is_learnt],
-        "kernels": _kernel_sets(prior.kernel),
-    }
+    return {"learn": prior.learnt, "kernels": _kernel_sets(prior.kernel)}
 
 
 def _kernel_sets(kernel: Any) -> int:
@@ -250,16 +230,10 @@ def _kernel_sets(kernel: Any) -> int:
     return max((len(p) for p in logs if p.ndim), default=1)
 
 
-def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Yield its parameters and buffers by name, each once."""
-    yield from prior.named_parameters(prefix="prior")
-    yield from prior.named_buffers(prefix="prior")
-
-
 def model_tensors(model: FittedModel) -> dict[str, Tensor]:
     import torch
 
-    found = {name: t.detach().clone() for name, t in _entries(model.prior)}
+    found = {name: t.detach().clone() for name, t in entries(model.prior)}
     found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found

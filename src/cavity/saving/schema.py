@@ -60,7 +60,7 @@ MODEL = (  # name, shape, type, range
     Tensor("factor.log_noise?",  "1",       T, r.LOG),  # Gaussian
     Tensor("factor.epsilon?",    "",        F64, r.SHARE),  # RobustMax
     Tensor("factor.log_odds?",   "1",       T, r.LOG),  # RobustMax, if it is learnt
-    Tensor("feature_relevance?", "F",       F64, r.SHARES),
+    Tensor("feature_relevance?", "columns", F64, r.SHARES),
 )
 
 LEARNT_NOISE = Tensor("prior.log_noise", "1|C", T, r.LOG)
