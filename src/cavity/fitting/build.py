@@ -152,7 +152,7 @@ def make_hyper_prior(
         weight = PRIOR_SD**-2 if is_log else 0.0
         if pooled and is_log:
             pools.append(pool(start, tuple(p.shape), POOLED.get(name.rpartition(".")[2], POOLED_ELSE)))
-            weight = pools[-1].own
+            weight = pools[-1].inverse.own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
     return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))

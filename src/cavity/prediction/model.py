@@ -227,9 +227,9 @@ def make_model(
 
 
 def entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Yield the parameters and buffers of a prior by their names in model files, each once."""
-    yield from prior.named_parameters(prefix="prior")
-    yield from prior.named_buffers(prefix="prior")
+    """Yield the parameters and buffers of a prior by their names in model files; a kernel that is used twice has two."""
+    yield from prior.named_parameters(prefix="prior", remove_duplicate=False)
+    yield from prior.named_buffers(prefix="prior", remove_duplicate=False)
 
 
 def outcome_of(likelihood: Likelihood) -> Any:

@@ -25,7 +25,7 @@ from cavity.prediction.model import FittedModel, Modules, entries, make_model
 from cavity.prediction.pool import Pool
 from cavity.prediction.predict import as_rows
 from cavity.prediction.regression import TrainingRows
-from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
+from cavity.saving.checking import ROUNDING, Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.serialize import Unpacking
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from cavity.likelihoods import Likelihood
 
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
-NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
-SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
+NUMBERS = {"lengthscale", "variance", "alpha"}  # arguments of kernels that are not pairs
 
 
 def restore_model(
@@ -65,22 +64,15 @@ def _parts(arrays: Arrays, prefix: str) -> Arrays:
 
 def _is_known(kernel: Any) -> bool:
     """Return whether all parts of a kernel are of the library, with numbers as arguments."""
-    return all(_is_plain(name, arguments) for _, name, arguments in walk(kernel))
+    return all(name is not None and _is_plain(name, arguments) for _, name, arguments in walk(kernel))
 
 
-def _is_plain(name: str | None, arguments: dict[str, Any]) -> bool:
-    if name is None or not arguments.keys() <= ({"k1", "k2"} if name in PAIRS else NUMBERS):
-        return False
-    if name in PAIRS:  # a kernel that is used twice is left to torch
-        return all(
-            isinstance(part, dict) and isinstance(part.get("kernel"), str) for part in arguments.values()
-        )
-    fades, numbers = arguments.get("fades", False), [v for key, v in arguments.items() if key != "fades"]
-    return isinstance(fades, bool) and all(v is None or _is_positive(v) for v in numbers)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
+    if name in PAIRS:
+        return arguments.keys() == {"k1", "k2"}
+    numbers = {key: value for key, value in arguments.items() if key != "fades" and value is not None}
+    plain = all(type(v) in (int, float) and 0 < v < math.inf for v in numbers.values())
+    return plain and numbers.keys() <= NUMBERS and isinstance(arguments.get("fades", False), bool)
 
 
 def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = "prior.kernel") -> Formula:
@@ -127,7 +119,7 @@ def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
     off = np.abs(rows.lower @ (rows.lower.T @ v) - expected).max()
     variance = model.formula.diag(as_rows(model, rows.X))[0]
     holds = len(rows.y) and off <= 1e-6 * (1 + np.square(rows.lower).sum()) * np.abs(v).max()
-    limit = variance + SLACK[model.mean.dtype.name] * variance.max()
+    limit = variance + ROUNDING[model.mean.dtype.name] * variance.max()
     if not holds or not (np.square(rows.a).sum(0) <= limit).all():
         raise BadFile("the training rows do not fit the model.")
 

@@ -78,7 +78,6 @@ SHARES = Range("shares that sum to one", _has_shares)
 LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_LARGEST[a.itemsize]).all())
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
-PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
 PAIR = Range("two nodes after their parent", _is_pair)
