@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array
-from cavity.likelihoods.quadrature.probabilities import log_largest
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
 STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
-MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
+MOST_RATIO = 16.0  # of standard deviations of noise: a smaller one, which moves p(y|f) only where two are near, counts as this
 LEAST = 1e-30  # of a distribution function, which is divided by
 
 
@@ -41,21 +40,15 @@ class Largest(NamedTuple):
     @property
     def terms(self) -> int:
         """Number of terms that `among` computes per value of f."""
-        ratio = math.sqrt(float(self.noise.max()) / float(self.noise.min()))
-        return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
+        ratio = math.sqrt(self.noise.max() / max(self.noise.min(), self.noise.max() / MOST_RATIO**2))
+        return 1 + math.ceil(2 * REACH * ratio / STEP)
 
     def among(self, f: Array, chosen: Array) -> Array:
         """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row.
 
         p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value.
         """
-        noise = self.noise[chosen]
-        if self.terms > MOST:
-            var = np.maximum(noise, 1e-8 * self.noise.max())[..., None] + 0 * f
-            rows, variances = (x.swapaxes(1, 2).reshape(-1, f.shape[1]) for x in (f, var))
-            p = np.exp(log_largest(rows, variances))
-            return p.reshape(len(f), -1, f.shape[1]).swapaxes(1, 2)
-
+        noise = np.maximum(self.noise, self.noise.max() / MOST_RATIO**2)[chosen]
         # latent values are measured from the largest: only differences matter, and noise must not be lost beside large values
         f, s = f - f.max(1, keepdims=True), np.sqrt(noise)[..., None]
         low, high = ((f + side * REACH * s).max(1, keepdims=True)[..., None] for side in (-1, 1))
