@@ -25,7 +25,6 @@ ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, 
 LEAST = 1 << 20  # bytes that any model may have
 CORE = ("mean", "lower", "prior_lower", "prior.inducing")
 RBF: Meta = {"kernel": "RBF", "arguments": {}}
-LINEAR: Meta = {"kernel": "Linear", "arguments": {}}
 ROUNDING = {"float64": 1e-6, "float32": 1e-2}  # of covariances, relative to the largest variance
 
 
@@ -110,7 +109,8 @@ def find_kernel(declared: Any, meta: Meta) -> Any:
         return found
     if "prior.kernel.k2.log_lengthscale" not in declared:
         return RBF
-    return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": LINEAR}}
+    linear = {"kernel": "Linear", "arguments": {"fades": "prior.kernel.k2.square_reach" in declared}}
+    return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": linear}}
 
 
 def walk(kernel: Any, at: str = "prior.kernel") -> Iterator[tuple[str, str | None, dict[str, Any]]]:

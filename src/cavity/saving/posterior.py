@@ -137,17 +137,12 @@ def _restore_modules(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any
     """Make the prior and the likelihood of a file in torch."""
     import torch
 
-    from cavity.fitting.build import make_default_kernel
     from cavity.fitting.results import settle_kernel
 
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     with torch.inference_mode(False):  # parameters that a later fit can learn
         likelihood = _restore_likelihood(tensors, meta, contents.sizes["classes"] or None)
-        given = meta["arguments"].get("kernel")
-        linear, fades = (f"prior.kernel.k2.{name}" in arrays for name in ("log_lengthscale", "square_reach"))
-        made = (
-            make_default_kernel(linear, fades) if given is None else Unpacking(arrays, kernel).unpack(given)
-        )
+        made = Unpacking(arrays, kernel).unpack(contents.kernel)
         prior = _restore_prior(tensors, meta["prior"], copy.deepcopy(made), contents)
         settle_kernel(prior, likelihood)
     return Modules(prior, likelihood)

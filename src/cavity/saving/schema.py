@@ -138,7 +138,7 @@ TARGET_SCORES = (  # of a regressor's estimate
 )  # fmt: skip
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
-SCALE, ANY = r.number(0, 1e150, above=True), r.number(finite=False)
+SCALE = r.number(0, 1e150, above=True)
 FACTS = (
     Fact("version?", r.text),
     Fact("arguments", r.mapping),
@@ -153,7 +153,7 @@ FACTS = (
     Fact("likelihood", r.mapping),
     Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
     Fact("warnings?", r.many(r.text)),
-    Fact("scalars.log_marginal_likelihood_?", ANY),
+    Fact("scalars.log_marginal_likelihood_?", r.any_number),
     Fact("units?", r.row(r.number(-1e300, 1e300), SCALE)),  # shift and scale of a regressor's targets
     Fact("classes?.type", r.text),
     Fact("classes?.values", r.many(r.scalar)),
@@ -171,17 +171,17 @@ FACTS = (
     Fact("novelty?.quantiles", r.quantiles),
     Fact("estimate?.how", r.text),
     Fact("estimate?.rows", COUNT),
-    Fact("estimate?.log_loss", ANY),
-    Fact("estimate?.standard_error", ANY),
+    Fact("estimate?.log_loss", r.any_number),
+    Fact("estimate?.standard_error", r.any_number),
     Fact("estimate?.accuracy", r.number(0, 1.001)),
-    Fact("estimate?.baseline_log_loss", ANY),  # infinite if a class has weight 0
+    Fact("estimate?.baseline_log_loss", r.any_number),  # infinite if a class has weight 0
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
     Fact("estimate?.seen?", r.flag),
     Fact("target_estimate?.how", r.text),
     Fact("target_estimate?.rows", COUNT),
-    *(Fact(f"target_estimate?.{name}", ANY) for name in TARGET_SCORES),
+    *(Fact(f"target_estimate?.{name}", r.any_number) for name in TARGET_SCORES),
     Fact("target_estimate?.scores", r.many(r.number(0), most=500)),
 )
 
@@ -195,7 +195,7 @@ SUMMARY = (  # what `cavity info` prints
     Fact("n_features", COUNT),
     Fact("dtype", r.text),
     Fact("epochs", COUNT),
-    Fact("log_marginal_likelihood?", ANY),
+    Fact("log_marginal_likelihood?", r.any_number),
     Fact("temperature", r.number(0)),
     Fact("calibration?", r.text),
     Fact("ensemble_weights", r.many(WEIGHT)),
