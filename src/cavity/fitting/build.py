@@ -126,9 +126,9 @@ def _check_precision(begin: Start, config: Config) -> None:
         )
 
 
-def make_default_kernel(linear: bool, fades: bool = True) -> Kernel:
-    """Make the kernel that `kernel=None` stands for; linear functions of files before 0.3 do not fade."""
-    return RBF() + Linear(fades=fades) if linear else RBF()
+def make_default_kernel(linear: bool) -> Kernel:
+    """Make the kernel that `kernel=None` stands for."""
+    return RBF() + Linear(fades=True) if linear else RBF()
 
 
 def make_hyper_prior(

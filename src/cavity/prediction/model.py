@@ -6,7 +6,7 @@ Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -192,7 +192,7 @@ def record_model(
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
         formula = formula_of(kernel, xp)
-    arrays = {name: _take(xp, t) for name, t in entries(prior)}
+    arrays = {name: _take(xp, t) for name, t in prior.state_dict(prefix="prior.").items()}
     arrays |= {"prior_lower": _take(xp, prior_lower), "mean": _take(xp, mean), "lower": _take(xp, lower)}
     modules = Later(lambda: Modules(prior, likelihood))
     return make_model(arrays, prior.learnt, formula, prior.n_latent, outcome_of(likelihood), modules, pool)
@@ -224,12 +224,6 @@ def make_model(
         modules=modules,
         pool=pool,
     )
-
-
-def entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Yield the parameters and buffers of a prior by their names in model files; a kernel that is used twice has two."""
-    yield from prior.named_parameters(prefix="prior", remove_duplicate=False)
-    yield from prior.named_buffers(prefix="prior", remove_duplicate=False)
 
 
 def outcome_of(likelihood: Likelihood) -> Any:

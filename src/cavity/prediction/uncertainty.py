@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
+from cavity.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
@@ -24,13 +25,7 @@ from cavity.prediction.predict import (
 Array = NDArray[np.float64]
 
 
-class _Entropies(NamedTuple):
-    total: Array
-    aleatoric: Array
-    epistemic: Array
-
-
-class Uncertainty(Tabular, _Entropies):
+class Uncertainty(Tabular, EntropyParts):
     """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits).
 
     Attributes
@@ -56,11 +51,8 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
     """Split the entropy of the predicted probabilities, temperature and pool included."""
     f = predict_latent(model, rows)
     log_p = apply_pool(model, f, log_probabilities(model, f), rows)
-    return share_entropy(log_p, *split_entropy(model, f))
-
-
-def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertainty:
-    """Split the entropy of predicted probabilities [n C] as the parts of the Gaussian process, by one factor per row."""
+    aleatoric, epistemic = split_entropy(model, f)
+    # as the parts of the Gaussian process, by one factor per row
     total, own = -(np.exp(log_p) * log_p).sum(1), aleatoric + epistemic
     scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
     return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)

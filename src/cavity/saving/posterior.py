@@ -21,7 +21,7 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.model import FittedModel, Modules, entries, make_model
+from cavity.prediction.model import FittedModel, Modules, make_model
 from cavity.prediction.pool import Pool
 from cavity.prediction.predict import as_rows
 from cavity.prediction.regression import TrainingRows
@@ -58,7 +58,7 @@ def restore_model(
     return made
 
 
-def _parts(arrays: Arrays, prefix: str) -> Arrays:
+def _parts(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
@@ -165,26 +165,13 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
     prior = Prior(kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn).to(dtype)
-    _fill(prior, tensors)
-    return prior
-
-
-def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
-    """Fill every parameter and buffer from the file, which must have no others: a kernel of the user's own has its own names."""
-    own = dict(entries(prior))
-    found = {name for name in tensors if name.startswith("prior.")}
-    if found != set(own):
-        odd = sorted(found ^ set(own))[0]
+    try:
+        prior.load_state_dict(_parts(tensors, "prior."))
+    except RuntimeError as error:  # a kernel of the user's own has its own names
         raise BadFile(
-            f"{odd!r:.100} is {'not known to' if odd in found else 'missing for'} this kernel: create kernel= as for the fit."
-        )
-    for name, entry in own.items():
-        if tensors[name].shape != entry.shape or tensors[name].dtype != entry.dtype:
-            shape = tuple(tensors[name].shape)
-            raise BadFile(
-                f"{name:.100} has shape {shape} and type {tensors[name].dtype}; expected {tuple(entry.shape)}, {entry.dtype}."
-            )
-        entry.data.copy_(tensors[name])
+            f"the file's values do not fit this kernel: {error!s:.300}. Create kernel= as for the fit."
+        ) from None
+    return prior
 
 
 def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int | None) -> Likelihood:
@@ -198,7 +185,7 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
         if made.two_classes != (n_classes == 2):
             raise BadFile(f"the likelihood {type(made).__name__} does not fit {n_classes} classes.")
         made = made.bind(n_classes)
-    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)  # type: ignore[arg-type]
+    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
     return made
 
 
@@ -220,7 +207,7 @@ def _kernel_sets(kernel: Any) -> int:
 def model_tensors(model: FittedModel) -> dict[str, Tensor]:
     import torch
 
-    found = {name: t.detach().clone() for name, t in entries(model.prior)}
+    found = model.prior.state_dict(prefix="prior.")
     found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found
