@@ -37,6 +37,7 @@ class TrainingRows(NamedTuple):
 
 
 ARRAYS = TrainingRows._fields[:-1]
+STORED = "X", "y", "weight", "alpha"  # in model files: `condition` finds the others
 
 
 def target_noise(model: FittedModel) -> float:
@@ -57,11 +58,18 @@ def make_training_rows(
     """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     xp = model.xp
     X, y, weight = (xp.double(t if namespace(t) is xp else xp.like(t, model.mean)) for t in (X, y, weight))
-    a = xp.double(model.project(as_rows(model, X))[0])[0]
-    scaled = weight / noise
-    lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * scaled) @ a.T)
-    rows = TrainingRows(X, y, scaled, 1 * a, lower, 0 * y, tol)
+    rows = condition(model, X, y, weight / noise, 0 * y, tol)
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
+
+
+def condition(
+    model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, tol: float
+) -> TrainingRows:
+    """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and the factor of I + A B Aᵀ."""
+    xp = model.xp
+    a = xp.double(model.project(as_rows(model, X))[0])[0]
+    lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * weight) @ a.T)
+    return TrainingRows(X, y, weight, 1 * a, lower, alpha, tol)
 
 
 def solve(model: FittedModel, rows: TrainingRows, V: Array) -> Array:

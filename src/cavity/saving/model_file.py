@@ -16,15 +16,14 @@ from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.regression import ARRAYS, TrainingRows
+from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
 from cavity.saving.json_checks import from_json, read_array, read_features, to_json, unpack_labels
 from cavity.saving.pools import describe_pool, list_arrays, restore_pool
-from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.saving.posterior import describe_prior, model_tensors, restore_model, restore_rows
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
@@ -98,7 +97,7 @@ def save(record: Record, path: str | Path) -> None:
     if result.relevance is not None:
         arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
-        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in ARRAYS}
+        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
     tensors = {name: torch.tensor(a) for name, a in arrays.items()}
     tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
 
@@ -200,7 +199,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         warnings=tuple(meta.get("warnings") or ()),
         classes=classes,
         units=(float(shift), float(scale)),
-        rows=None if tol is None else _read_rows(arrays, tol, model),
+        rows=None if tol is None else restore_rows(arrays, tol, model),
         predicts_residual=residual,
         calibration=meta.get("calibration"),
         class_prior=read_array(meta.get("class_prior")),
@@ -253,9 +252,3 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
 def _holds_omitted(value: Any) -> bool:
     members = value if isinstance(value, list | tuple) else (value,)
     return any(isinstance(v, Omitted) for v in members)
-
-
-def _read_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
-    rows = TrainingRows(**{name: arrays[f"rows.{name}"] for name in ARRAYS}, tol=tol)
-    check_training_rows(model, rows)
-    return rows

@@ -23,9 +23,8 @@ from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
 from cavity.prediction.model import FittedModel, Modules, make_model
 from cavity.prediction.pool import Pool
-from cavity.prediction.predict import as_rows
-from cavity.prediction.regression import TrainingRows
-from cavity.saving.checking import ROUNDING, Arrays, Contents, Meta, check_factor, walk
+from cavity.prediction.regression import STORED, TrainingRows, condition
+from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.serialize import Unpacking
 
 if TYPE_CHECKING:
@@ -112,16 +111,12 @@ def _check_factors(model: FittedModel, of_class: Callable[[int], Formula] | None
     check_factor(np.stack(found), model.prior_lower)
 
 
-def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
-    """Check that Λ = I + A B Aᵀ, and that no row's |a|² exceeds its variance."""
-    v = np.random.default_rng().standard_normal(len(rows.a))
-    expected = v + rows.a @ (rows.weight * (rows.a.T @ v))
-    off = np.abs(rows.lower @ (rows.lower.T @ v) - expected).max()
-    variance = model.formula.diag(as_rows(model, rows.X))[0]
-    holds = len(rows.y) and off <= 1e-6 * (1 + np.square(rows.lower).sum()) * np.abs(v).max()
-    limit = variance + ROUNDING[model.mean.dtype.name] * variance.max()
-    if not holds or not (np.square(rows.a).sum(0) <= limit).all():
+def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
+    """Return the training rows of a file."""
+    rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol)
+    if not len(rows.y) or not np.isfinite(rows.lower).all():
         raise BadFile("the training rows do not fit the model.")
+    return rows
 
 
 def _make_own_formula(modules: Later[Modules]) -> Formula:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadFile
+from cavity.prediction.novelty import QUANTILES
 
 Array = Any  # of NumPy
 Sizes = dict[str, int]  # numbers by symbol, such as C, M, D
@@ -22,7 +23,6 @@ LARGE = 1e15  # far beyond any whitened value, weight or factor of a fit
 LEAST_PIVOT = 1e-6  # of a posterior's factor: Λ is about I + (something positive)
 LOG_LARGEST = {8: 709.0, 4: 88.0}  # logarithm of the largest number, by bytes
 MOST_TEXT = 100_000
-QUANTILES = 101  # of variances at training rows
 
 
 class Range(NamedTuple):

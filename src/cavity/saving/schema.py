@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"
@@ -88,9 +89,9 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
     Tensor("y",      "N",   F64, r.BOUNDED),
     Tensor("X",      "N D", F64),
     Tensor("weight", "N",   F64, r.POSITIVE),
-    Tensor("a",      "M N", F64),
-    Tensor("lower",  "M M", F64, r.PRECISION_FACTOR),
     Tensor("alpha",  "N",   F64, r.WIDE),
+    Tensor("a?",     "M N", F64),  # of version 0.3, as the next
+    Tensor("lower?", "M M", F64, r.PRECISION_FACTOR),
 )
 
 TREES = (  # below pool., of each member
@@ -132,10 +133,6 @@ FREE = (
     "growing.",
 )  # arrays that a user gave, of any shape and type; sums in files of 0.3
 
-TARGET_SCORES = (  # of a regressor's estimate
-    "rmse", "rmse_error", "r2", "r2_error", "log_density", "log_density_error", "coverage_50", "coverage_50_error",
-    "coverage_95", "coverage_95_error", "baseline_rmse", "baseline_log_density",
-)  # fmt: skip
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
 SCALE = r.number(0, 1e150, above=True)
@@ -181,7 +178,7 @@ FACTS = (
     Fact("estimate?.seen?", r.flag),
     Fact("target_estimate?.how", r.text),
     Fact("target_estimate?.rows", COUNT),
-    *(Fact(f"target_estimate?.{name}", r.any_number) for name in TARGET_SCORES),
+    *(Fact(f"target_estimate?.{name}", r.any_number) for name in TargetEstimate._fields[2:-1]),
     Fact("target_estimate?.scores", r.many(r.number(0), most=500)),
 )
 
