@@ -8,7 +8,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
                       argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
-    max, sum          over the last axis, which stays; max_over another one
+    max, sum          over the last axis, which stays; max also over another one
     logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
                       (onnxruntime sums no rows over axes counted from the end wrongly)
     log_softmax       x − log Σ exp x over the last axis
@@ -251,10 +251,9 @@ NUMPY: Any = SimpleNamespace(
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
-    max=lambda x: np.maximum.reduce(x, -1, keepdims=True),  # methods take twice as long to start
+    max=lambda x, axis=-1: np.maximum.reduce(x, axis, keepdims=True),  # methods take twice as long to start
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),
     sum=lambda x: np.add.reduce(x, -1, keepdims=True),
-    max_over=lambda x, axis: np.maximum.reduce(x, axis, keepdims=True),
     swap=lambda x: x.swapaxes(-1, -2),
     like=lambda x, other: _to_numpy(x),
     double=_to_numpy,
@@ -294,8 +293,7 @@ GRAPH: Any = SimpleNamespace(
     may_exceed=lambda x, most: True,
     exp_=_node("Exp"),
     minimum_=_node("Min"),
-    max=lambda x: x.max(-1, keepdims=True),
-    max_over=lambda x, axis: x.max(axis, keepdims=True),
+    max=lambda x, axis=-1: x.max(axis, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True),
     logsumexp=lambda x, axis: x.exp().sum(axis).at_least(TINY).log(),
     log_softmax=_node("LogSoftmax", axis=-1),

@@ -16,9 +16,9 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
+from cavity.inference.state import map_tensors
 from cavity.options import ClassifierConfig, Config, Method, policy
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.rows.labels import read_labels
@@ -228,9 +228,8 @@ def _detach(
     run: Run, engine: Engine, state: State, columns: Columns, lightest: float, heaviest: float
 ) -> Growing:
     """Return copies on the CPU, without a generator, which takes 5 kB."""
-    cpu = torch.device("cpu")
-    state = to_device(state, cpu)._replace(generator=torch.empty(0, dtype=torch.uint8))
-    kept = _engine_to(copy.deepcopy(engine), cpu)
+    state = map_tensors(torch.Tensor.cpu, state)._replace(generator=torch.empty(0, dtype=torch.uint8))
+    kept = _engine_to(copy.deepcopy(engine), torch.device("cpu"))
     return Growing(kept, state, columns, lightest, heaviest, list(run.history))
 
 
@@ -250,5 +249,5 @@ def _engine_to(engine: Engine, device: torch.device) -> Engine:
 def _state_to(state: State, device: torch.device) -> State:
     """Move a state to a device; the generator and the counters stay."""
     stay = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
-    moved: State = to_device(state, device)._replace(**stay)
+    moved: State = map_tensors(lambda tensor: tensor.to(device), state)._replace(**stay)
     return moved

@@ -75,6 +75,7 @@ class Gaussian(Likelihood):
 
     @property
     def outcome(self) -> NoisyTarget:
+        """What it predicts."""
         return NoisyTarget(find_noise(self.log_noise.detach()))
 
     def _stored(self) -> dict[str, nn.Parameter]:

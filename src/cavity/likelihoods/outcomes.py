@@ -109,14 +109,17 @@ def make_outcome(
     given = arguments.keys() - {"n_classes"}
     if n_classes is None:
         known = name in ("Gaussian", "Committee") and given == {"noise", "learn", "projected"}
-        return (
-            NoisyTarget(find_noise(state["log_noise"])) if known and state.keys() == {"log_noise"} else None
-        )
-    outcome, two, needed = OUTCOMES.get(name, (None, None, None))
-    if two is not (n_classes == 2) or given != needed:
+        if not known or state.keys() != {"log_noise"} or not arguments["noise"] > 0:
+            return None
+        return NoisyTarget(find_noise(state["log_noise"]))
+    if name not in OUTCOMES:
+        return None
+    outcome, two, needed = OUTCOMES[name]
+    if two != (n_classes == 2) or given != needed:
         return None
     if needed is not ROBUST:
         return outcome(n_classes) if not state else None
-    learnt = "log_odds" in state
-    share = find_share(state["log_odds"]) if learnt else float(arguments["epsilon"])
-    return outcome(n_classes, share) if 0 <= share < 1 and learnt == bool(arguments["learn"]) else None
+    start, learnt = arguments["epsilon"], "log_odds" in state
+    if not 0 <= start < 1 or learnt != bool(arguments["learn"]) or learnt > bool(start):
+        return None
+    return outcome(n_classes, find_share(state["log_odds"]) if learnt else float(start))

@@ -66,7 +66,7 @@ class _Probit(WithOutcome, Likelihood):
         return self._spread(probit_average(mean, var - residual, residual), y)
 
     @property
-    def outcome(self) -> LargestWins:  # type: ignore[override]
+    def outcome(self) -> LargestWins:
         return LargestWins(self._classes())
 
 

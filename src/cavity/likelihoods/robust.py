@@ -47,7 +47,7 @@ class _Robust(WithOutcome, Likelihood):
         return super().get_params(deep) | {"epsilon": self._given}
 
     @property
-    def outcome(self) -> LargestWins:  # type: ignore[override]
+    def outcome(self) -> LargestWins:
         return LargestWins(self._classes(), self.epsilon)
 
     def _stored(self) -> dict[str, nn.Parameter]:
@@ -157,7 +157,17 @@ class RobustMax(_Robust):
 class RobustBinary(_Robust):
     """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in closed form. One site per row.
 
-    The parameters and attributes are those of `RobustMax`, without `n_classes`.
+    Parameters
+    ----------
+    epsilon : float
+        Share ε of the labels that are drawn at random; the start if it is learnt.
+    learn : bool
+        Whether to learn the log-odds of ε.
+
+    Attributes
+    ----------
+    log_odds : torch.nn.Parameter
+        Current log-odds of ε, [1]. They are used only if `learn` is True.
     """
 
     two_classes = True

@@ -14,7 +14,7 @@ from cavity.likelihoods.quadrature.softmax import sigmoid_average, softmax_avera
 
 class _Softened(WithOutcome, Likelihood):
     @property
-    def outcome(self) -> DrawnBySoftmax:  # type: ignore[override]
+    def outcome(self) -> DrawnBySoftmax:
         return DrawnBySoftmax(self._classes())
 
 

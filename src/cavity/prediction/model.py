@@ -267,13 +267,6 @@ def copy_engine(engine: Engine) -> Engine:
     return replace(engine, prior=prior, parameters=parameters, factor=factor)
 
 
-def to_device(state: Any, device: torch.device) -> Any:
-    """Return the same nest of tuples with its tensors on a device."""
-    from cavity.inference.state import map_tensors
-
-    return map_tensors(lambda tensor: tensor.to(device), state)
-
-
 def as_array(x: Any) -> Rows:
     """Return a copy of a tensor or an array in float64 on the CPU."""
     return np.array(namespace(x).host(x))

@@ -58,12 +58,12 @@ def make_training_rows(
     """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     xp = model.xp
     X, y, weight = (xp.double(t if namespace(t) is xp else xp.like(t, model.mean)) for t in (X, y, weight))
-    rows = condition(model, X, y, weight / noise, 0 * y, tol)
+    rows = condition(model, X, y, weight / noise, 0 * y, tol=tol)
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
 
 
 def condition(
-    model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, tol: float
+    model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, *, tol: float
 ) -> TrainingRows:
     """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and the factor of I + A B Aᵀ."""
     xp = model.xp

@@ -45,7 +45,7 @@ def restore_model(
     modules = Later(lambda: _restore_modules(arrays, meta, contents, kernel))
     about = meta["likelihood"]
     name, arguments = about.get("likelihood"), about.get("arguments")
-    outcome = None
+    outcome: Any = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
         outcome = make_outcome(str(name), arguments, _parts(arrays, "factor."), n_classes)
     if outcome is None:
@@ -113,7 +113,7 @@ def _check_factors(model: FittedModel, of_class: Callable[[int], Formula] | None
 
 def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
     """Return the training rows of a file."""
-    rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol)
+    rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol=tol)
     if not len(rows.y) or not np.isfinite(rows.lower).all():
         raise BadFile("the training rows do not fit the model.")
     return rows

@@ -177,7 +177,7 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
 def integrate_in_graph(mean: Array, var: Array) -> Array:
     """Return log p in any namespace, without a branch on values, to 1e-9 where p > 1e-30; widths may differ a thousandfold."""
     xp, sd = namespace(mean), namespace(mean).sqrt(var)
-    low, high = xp.max_over(mean - GRAPH_REACH[0] * sd, 1), xp.max_over(mean + GRAPH_REACH[1] * sd, 1)
+    low, high = xp.max(mean - GRAPH_REACH[0] * sd, 1), xp.max(mean + GRAPH_REACH[1] * sd, 1)
     inside = xp.where(mean + GRAPH_REACH[1] * sd < low, 0.0, 1.0 / var)
     span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
     d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
