@@ -128,9 +128,9 @@ def _check_precision(begin: Start, config: Config) -> None:
         )
 
 
-def make_default_kernel(linear: bool, fades: bool = True) -> Kernel:
-    """Make the kernel that `kernel=None` stands for; linear functions of files before 0.3 do not fade."""
-    return RBF() + Linear(fades=fades) if linear else RBF()
+def make_default_kernel(linear: bool) -> Kernel:
+    """Make the kernel that `kernel=None` stands for."""
+    return RBF() + Linear(fades=True) if linear else RBF()
 
 
 def make_hyper_prior(
@@ -154,7 +154,7 @@ def make_hyper_prior(
         weight = PRIOR_SD**-2 if is_log else 0.0
         if pooled and is_log:
             pools.append(pool(start, tuple(p.shape), POOLED.get(name.rpartition(".")[2], POOLED_ELSE)))
-            weight = pools[-1].own
+            weight = pools[-1].inverse.own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
     return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))

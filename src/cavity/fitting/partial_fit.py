@@ -15,11 +15,11 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
+from cavity.inference.state import map_tensors
 from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig, Config, every_row
 from cavity.options.method import Method
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.stream import Whole
@@ -85,7 +85,7 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
     _check_learn(old.engine, config.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _add_rows(_move(old.engine, config.device), table, lightest, heaviest, plan)
-    run = _make_run(engine, table.on_device(config), to_device(old.state, config.device), old, config)
+    run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, config)
     _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
     found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
@@ -213,9 +213,9 @@ def _detach(
     run: Run, engine: Engine, state: State, columns: Columns, lightest: float, heaviest: float
 ) -> Growing:
     """Return copies on the CPU, without a generator, which takes 5 kB."""
-    cpu = torch.device("cpu")
-    state = to_device(state, cpu)._replace(generator=torch.empty(0, dtype=torch.uint8))
-    return Growing(_move(copy.deepcopy(engine), cpu), state, columns, lightest, heaviest, list(run.history))
+    state = map_tensors(torch.Tensor.cpu, state)._replace(generator=torch.empty(0, dtype=torch.uint8))
+    kept = _move(copy.deepcopy(engine), torch.device("cpu"))
+    return Growing(kept, state, columns, lightest, heaviest, list(run.history))
 
 
 def _move(engine: Engine, device: torch.device) -> Engine:
@@ -228,3 +228,10 @@ def _move(engine: Engine, device: torch.device) -> Engine:
         sites=replace(_tied(engine), counts=_tied(engine).counts.to(device)),
         hyper_prior=engine.hyper_prior.to(device),
     )
+
+
+def _state_to(state: State, device: torch.device) -> State:
+    """Move a state to a device; the generator and the counters stay."""
+    stay = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
+    moved: State = map_tensors(lambda tensor: tensor.to(device), state)._replace(**stay)
+    return moved
