@@ -141,7 +141,7 @@ class _ColumnSummary:
             self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
             self.missing += column.null_count
             if kind == "date":
-                self.dates.add(column, np.asarray(column.is_null()))
+                self.dates.add(column)
         elif kind == "nothing":
             self.missing += len(column)
         elif kind in ("number", "duration") and self.wanted != "category":
@@ -168,7 +168,7 @@ class _ColumnSummary:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
             self.styles.add(text, good, lacks)
             if self.odd is not None:
-                self.dates.add(text, lacks)
+                self.dates.add(text)
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:

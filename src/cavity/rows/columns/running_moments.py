@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from cavity.common.column_statistics import merge_spread
+from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import to_flags
-from cavity.rows.columns.cells import STYLES, Flags, match_cells, match_numbers, parse_numbers
+from cavity.rows.columns.cells import STYLES, Flags, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
-from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
+from cavity.rows.columns.dates import ORDERS, find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
 
 SEASON_DAYS = 31  # shorter tables have no season
@@ -93,16 +94,14 @@ class DateMoments:
         self.weekdays: dict[str, set[float]] = {order: set() for order in ORDERS}
         self.clock = False
 
-    def add(self, column: Any, lacks: Flags) -> None:
-        if self.days and import_pyarrow().types.is_string(column.type):
-            if not (match_cells(column, DATE) | lacks).all():
-                self.days.clear()
+    def add(self, column: Any) -> None:
         for order in list(self.days):
-            found = to_days(column, order)
-            if found.row >= 0:
+            try:
+                found = to_days(column, order, "", 0)
+            except BadInput:
                 del self.days[order]
                 continue
-            value = found.value[~found.lacks]
+            value = found[~np.isnan(found)]
             self.days[order].add(value)
             self.years[order].add(find_years(value))
             self.weekdays[order].update(find_weekdays(value).tolist())
