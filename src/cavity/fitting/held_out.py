@@ -16,7 +16,7 @@ from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
 from cavity.rows.batches.checksums import hash_column
-from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
+from cavity.rows.batches.source import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ class Arrays:
     """X (N, D), which may be sparse, and y (N,); optionally one weight and one group per row."""
 
     names: Names = None
+    weight: Any
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X = SparseRows(X) if is_sparse(X) else X if isinstance(X, SparseRows) else np.asarray(X)
@@ -71,6 +73,36 @@ class Arrays:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
         return np.asarray(self.X[index[order]], np.float64)[np.argsort(order)]
+
+
+FOLDER = "cavity-rows-"  # begins the name of a copy, which has no name any more once training reads it
+
+
+class StoredRows:
+    """A temporary copy of a source: features, label (the number of a class, or a target) and weight of every row."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
+        self._n = 0
+
+    def add(self, rows: Array) -> None:
+        """Append rows: features, label and weight. Raises BadInput if the disk is full."""
+        self._n += len(rows)
+        try:
+            self._file.write(rows.data)
+        except OSError as error:
+            raise BadInput(
+                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}). It takes 8 bytes per cell: free "
+                "disk space there, or set TMPDIR."
+            ) from error
+
+    def map(self, n_columns: int) -> Arrays:
+        """Return the rows as arrays that are read from disk; the system removes the file when nobody uses them any more."""
+        with self._file as file:
+            file.flush()
+            shape = self._n, n_columns + 2
+            rows = np.memmap(file.name, np.float64, "r", shape=shape) if self._n else np.empty(shape)
+        return Arrays(rows[:, :-2], rows[:, -2], rows[:, -1])
 
 
 class Batches:
