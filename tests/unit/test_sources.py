@@ -397,7 +397,7 @@ def test_columns_from_moments_are_the_columns():
     mean = np.average(T, axis=0, weights=W)
     var = np.average((T - mean) ** 2, axis=0, weights=W)
     exact = summarize(T, W, np.random.default_rng(0))
-    ours = from_moments(T.min(0), T.max(0), mean, var, T, W, np.random.default_rng(0))
+    ours = from_moments(T.min(0), T.max(0), mean, np.sqrt(var), T, W, np.random.default_rng(0))
     for found in (ours, exact):  # constant columns have no lengthscale of their own
         np.testing.assert_array_equal(found.constant, [False] * X.shape[1] + [True, True, False])
         assert found.group.max() == X.shape[1]

@@ -245,7 +245,7 @@ class Streamed(NamedTuple):
         if self.moments is None:
             return self.sampled.start(rng)
         (X, y, weight), (total, center, square) = self.sampled.sample(), self.moments
-        columns = from_moments(self.low, self.high, center, square / total, X, weight, rng)
+        columns = from_moments(self.low, self.high, center, np.sqrt(square / total), X, weight, rng)
         found = inducing.draw_candidates(X, y, weight, self.n_classes, columns, rng, limit=len(X))
         return Start(columns, found)
 
