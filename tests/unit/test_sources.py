@@ -91,7 +91,7 @@ def read(source, reduce=None):
 
 
 def stream(source, dtype=torch.float64, reduce=None):
-    return read(source, reduce).rows(SimpleNamespace(dtype=dtype, device=torch.device("cpu")))
+    return read(source, reduce).rows(dtype, torch.device("cpu"))
 
 
 def generator(seed=0):

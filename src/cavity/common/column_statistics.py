@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -226,3 +227,17 @@ def mix_bits(x: Words) -> Words:
 def fold_bits(bits: Words) -> Words:
     """Bring the upper bits down: the lower ones of whole numbers are zero."""
     return bits ^ (bits >> np.uint64(32))
+
+
+def hash_column(values: Any) -> Words:
+    """Return one word per value: equal values have equal words, also numbers of different types."""
+    distinct, place = np.unique(values, return_inverse=True)
+    words = np.array([_hash_value(value) for value in distinct.tolist()], dtype=np.uint64)
+    return words[place.reshape(-1)]
+
+
+def _hash_value(value: Any) -> int:
+    if isinstance(value, bool | int | float) and value == int(value):
+        value = int(value)
+    text = f"{'text' if isinstance(value, str) else 'number'} {value!s}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

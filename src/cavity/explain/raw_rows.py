@@ -17,8 +17,7 @@ from cavity.rows.columns.dates import DAY, to_days
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import Features, check_rows
+from cavity.rows.validation import Features, Prepared, check_rows
 
 Array = NDArray[np.float64]
 

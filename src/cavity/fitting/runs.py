@@ -82,7 +82,10 @@ class Kept(NamedTuple):
 
 def extend_rows(run: Run, config: Config, plan: TrainingPlan, table: Facts, kept: Kept) -> Run:
     """Return the run, of one rank, with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
-    engine, data = build.with_rows(copy_engine(run.engine), table, config, plan), table.rows(config)
+    engine, data = (
+        build.with_rows(copy_engine(run.engine), table, config, plan),
+        table.rows(config.dtype, config.device),
+    )
     tau, nu, clock = (t[kept.place.to(t.device)] for t in run.state.sites)
     share = kept.share[:, None].to(tau)
     sites = Sites(tau * share, nu * share, clock)

@@ -28,7 +28,7 @@ from cavity.kernels import inducing
 from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import Apart, TensorOptions
+from cavity.rows.batches.source import Apart
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.splitting import number_units
@@ -171,17 +171,17 @@ class Table:
             hasher.update(np.array(self.units).data)
         return hasher.hexdigest()
 
-    def rows(self, config: TensorOptions) -> Data:
+    def rows(self, dtype: torch.dtype, device: torch.device) -> Data:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
-        if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
-            return self.on_device(config)
+        if self.units is not None or has_room(device, self.X.size * dtype.itemsize):
+            return self.on_device(dtype, device)
         source = Arrays(self.X, self.y, self.weight)
-        return Stream(source, self.y, self.weight, self.n_rows, config.dtype, config.device)
+        return Stream(source, self.y, self.weight, self.n_rows, dtype, device)
 
-    def on_device(self, config: TensorOptions) -> Rows:
-        X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
+    def on_device(self, dtype: torch.dtype, device: torch.device) -> Rows:
+        X = torch.tensor(self.X, dtype=dtype, device=device)
         y = self.y if self.member is None else np.column_stack([self.member, self.y])
-        return Rows(X, torch.tensor(y, device=config.device), torch.tensor(self.weight, device=config.device))
+        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
@@ -252,9 +252,9 @@ class Streamed(NamedTuple):
     def content(self) -> str:
         return self.digest
 
-    def rows(self, config: TensorOptions) -> Stream:
+    def rows(self, dtype: torch.dtype, device: torch.device) -> Stream:
         y = self.read.y if len(self.classes) > 1 else (self.read.y - self.units[0]) / self.units[1]
-        return Stream(self.read, y, self.read.weight, self.n_rows, config.dtype, config.device, self.first)
+        return Stream(self.read, y, self.read.weight, self.n_rows, dtype, device, self.first)
 
 
 # What the engine needs to know about the training rows, in memory or not

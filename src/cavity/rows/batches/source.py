@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +13,10 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.rows.labels import check_labels
 
-if TYPE_CHECKING:
-    import torch
-
 Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
 T = TypeVar("T")
 TRAINS, JUDGES, DROPPED = range(3)
-
-
-class TensorOptions(Protocol):
-    """Type and device of tensors, as a configuration has them."""
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
 
 class Piece(NamedTuple):
