@@ -59,13 +59,9 @@ def to_days(column: Any, order: str, name: str, first: int) -> Array:
 
 def _typed_days(column: Any) -> Array:
     arrow = import_pyarrow()
-    types = arrow.types
-    if types.is_time(column.type):
-        column = column.cast(arrow.time64("us"), safe=False).cast("int64")
-    else:
-        column = column.cast(arrow.timestamp("us"), safe=False).cast("int64")
-    micros = to_floats(column.cast("float64", safe=False))
-    return np.asarray(micros / (1e6 * DAY))
+    unit = arrow.time64("us") if arrow.types.is_time(column.type) else arrow.timestamp("us")
+    micros = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
+    return np.asarray(to_floats(micros) / (1e6 * DAY))
 
 
 def parse_date(text: str, order: str) -> float:
