@@ -138,7 +138,7 @@ class Counting(Arrays):
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
     monkeypatch.setattr("cavity.rows.survey.Arrays", Counting)
-    monkeypatch.setattr("cavity.rows.survey.PIECE_ROWS", 128)
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 128)
     X, y = draw(2000)
     fit(Counting(X, y), method="sep", batch_size=100, max_epochs=1)
     assert Counting.largest == 128 and Counting.total > 2 * 2000

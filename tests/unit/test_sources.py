@@ -373,7 +373,7 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 # ------------------------------------------------------------------ one pass of statistics
 @pytest.mark.parametrize("limit", [60, 1000])
 def test_the_survey_has_exact_counts_and_moments(source, limit, monkeypatch):
-    monkeypatch.setattr("cavity.rows.survey.PIECE_ROWS", 20)
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 20)
     monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
     found, _ = survey(source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0]))
     weight = W * np.where(Y == "a", 1.0, np.where(Y == "b", 0.5, 3.0))
@@ -426,7 +426,7 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
 @pytest.mark.parametrize("world", [2, 7])
 def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
     """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
-    monkeypatch.setattr("cavity.rows.survey.PIECE_ROWS", 77)
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 77)
     monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))

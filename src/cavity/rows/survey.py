@@ -14,7 +14,17 @@ from cavity.common.column_statistics import Triple, merge_spread
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput
 from cavity.rows.batches.array_sources import Arrays, StoredRows
-from cavity.rows.batches.source import JUDGES, TRAINS, Apart, Piece, check_pieces, join, prefetch, shard_range
+from cavity.rows.batches.source import (
+    JUDGES,
+    TRAINS,
+    Apart,
+    Piece,
+    check_pieces,
+    join,
+    prefetch,
+    rows_per_piece,
+    shard_range,
+)
 from cavity.rows.labels import check_labels, check_targets, sort_labels
 from cavity.rows.tables import Array, Streamed, Table
 
@@ -23,8 +33,6 @@ Numbers = NDArray[np.int64]
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
-PIECE_ROWS = 65_536
-PIECE_BYTES = 32 << 20
 MAX_CLASSES = 10_000
 
 
@@ -108,7 +116,7 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
     store = None if isinstance(source, Arrays) and apart is None else StoredRows()
     labels: dict[Any, int] = {}
     n_rows, low, high, judges, hasher = 0, np.inf, -np.inf, list[Piece](), hashlib.sha256()
-    size = _piece_rows(len(source.names) if source.names is not None else getattr(source, "n_columns", 1))
+    size = rows_per_piece(len(source.names) if source.names is not None else getattr(source, "n_columns", 1))
     pieces = source.pieces(size) if keep is None else source.section(keep, size)
     for piece in prefetch(check_pieces(pieces, source.names, check_targets if real else check_labels)):
         n_rows += len(piece.index)
@@ -126,10 +134,6 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
         if store is not None:
             store.add(rows)
     return _Copy(store, n_rows, judges, low, high, [0] if real else list(labels), hasher.hexdigest())
-
-
-def _piece_rows(n_columns: int) -> int:
-    return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * max(1, n_columns))))
 
 
 def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Numbers:
@@ -175,7 +179,7 @@ def _draw_sample(
     near = np.flatnonzero(keys < ((level + 6 * np.sqrt(level) + 10) / np.maximum(count, 1))[kind[here]])
     chosen = near[_choose(kind[here][near], keys[near], level)]
     place = chosen + here.start
-    size = _piece_rows(rows.n_columns)
+    size = rows_per_piece(rows.n_columns)
     X = np.concatenate([rows.take(place[i : i + size]) for i in range(0, max(1, len(place)), size)])
     mine = X, kind[place], rows.weight[place], keys[chosen]
     X, y, weight, keys = map(np.concatenate, zip(*among.in_turn(mine), strict=True))
@@ -204,7 +208,7 @@ def _find_level(counts: Numbers, limit: int) -> int:
 def _find_moments(rows: Arrays, here: slice, among: Local) -> Triple:
     """Return the weight of all rows, and mean and Σ weight · deviation² of each column."""
     found: Triple = 0.0, np.zeros(rows.n_columns), np.zeros(rows.n_columns)
-    for piece in rows.section(range(here.start, here.stop), _piece_rows(rows.n_columns)):
+    for piece in rows.section(range(here.start, here.stop), rows_per_piece(rows.n_columns)):
         weight: Any = piece.weight
         mean = weight @ piece.X / weight.sum()
         found = merge_spread(found, (weight.sum(), mean, weight @ (piece.X - mean) ** 2))

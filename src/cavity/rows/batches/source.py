@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
 T = TypeVar("T")
 TRAINS, JUDGES, DROPPED = range(3)
+PIECE_ROWS, PIECE_BYTES = 65_536, 32 << 20  # maximum size of a piece
 
 
 class Piece(NamedTuple):
@@ -60,6 +61,11 @@ def shard_range(n_rows: int, rank: int, world: int) -> range:
     """Return the rows of a rank: a contiguous block, so that few row groups are read by two ranks."""
     low, high = (n_rows * r // world for r in (rank, rank + 1))
     return range(low, high)
+
+
+def rows_per_piece(n_columns: int) -> int:
+    """Return the rows of a piece of a table with so many columns."""
+    return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * max(1, n_columns))))
 
 
 def check_pieces(

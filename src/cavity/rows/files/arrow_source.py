@@ -21,7 +21,7 @@ from cavity.rows.arrow_tables import (
     is_stream,
     read_stream,
 )
-from cavity.rows.batches.source import Array, Piece
+from cavity.rows.batches.source import PIECE_ROWS, Array, Piece
 from cavity.rows.columns.cells import to_numbers, to_text
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
@@ -34,7 +34,6 @@ LAKES = {  # formats whose folders also have files of deleted rows, by a part of
     ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog of pyiceberg",
 }
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
-CHUNK_ROWS = 65_536
 
 
 class Arrow:
@@ -86,7 +85,7 @@ class Arrow:
         return self.section(range(self.n_rows), size)
 
     def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        for chunk in Fragments(self._files, [self.target, self.group]).chunks(CHUNK_ROWS):
+        for chunk in Fragments(self._files, [self.target, self.group]).chunks(PIECE_ROWS):
             yield self._make_labels(chunk), read_group(chunk, self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
@@ -186,7 +185,7 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
         return None
     from cavity.rows.columns.preparation import Preparation
 
-    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(CHUNK_ROWS))
+    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(PIECE_ROWS))
     batches = ((table.select(names), to_labels(table.column(target))) for table in tables)
     prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)

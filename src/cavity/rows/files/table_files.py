@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
-from cavity.rows.batches.source import Array, Piece
+from cavity.rows.batches.source import Array, Piece, rows_per_piece
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, read_weights
 from cavity.rows.files.fragments import Fragments
@@ -21,8 +21,6 @@ from cavity.rows.files.text_files import TableFile as TableFile
 
 PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-CHUNK_BYTES = 32 << 20
-CHUNK_ROWS = 65_536
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
@@ -67,7 +65,7 @@ class Columnar(TableFile):
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with explain_errors(self.path):
             wanted = [name for name in (self.names if columns is None else columns) if name]
-            yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
+            yield from Fragments(open_dataset(self.path), wanted).chunks(rows_per_piece(len(wanted)))
 
 
 # By suffix: what opens a file. A new kind of file is a class and an entry here.
@@ -77,10 +75,6 @@ FILE_KINDS: dict[str, Callable[[str], TableFile]] = {
     ".txt": Csv,
     **dict.fromkeys(FORMATS, Columnar),
 }
-
-
-def _rows_per_chunk(n_columns: int) -> int:
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
 
 
 class LabelledRows(NamedTuple):
