@@ -47,11 +47,7 @@ def survey(
 
     `weigh` returns factors of the classes, given these and their weights. Without it, labels are real targets of one class.
     """
-    mine, among = None, Local()
-    if reduce.world > 1 and hasattr(source, "section"):
-        probe = run_together(reduce, lambda: _probe(source))
-        check_same(reduce, {"the first, middle and last rows of the source": probe})
-        mine, among = shard_range(source.n_rows, reduce.rank, reduce.world), reduce
+    mine, among = _divide(source, reduce)
     copy = run_together(among, lambda: _copy(source, mine, weigh is None, apart))
     lows, highs, labels, digests = zip(*among.gather(copy[-4:]), strict=True)
     low, high = functools.reduce(np.minimum, lows), functools.reduce(np.maximum, highs)
@@ -87,6 +83,15 @@ def survey(
     )
     judges = [piece for pieces in among.in_turn(copy.judges) for piece in pieces]
     return streamed, join(judges) if judges else None
+
+
+def _divide(source: Any, reduce: Local) -> tuple[range | None, Local]:
+    """Return the rows that this rank reads, and who shares the others; None: every rank reads all rows for itself."""
+    if reduce.world == 1 or not hasattr(source, "section"):
+        return None, Local()
+    probe = run_together(reduce, lambda: _probe(source))
+    check_same(reduce, {"the first, middle and last rows of the source": probe})
+    return shard_range(source.n_rows, reduce.rank, reduce.world), reduce
 
 
 def _probe(source: Any) -> tuple[Any, ...]:
