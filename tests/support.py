@@ -143,7 +143,7 @@ def machine(
     plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = table.rows(config)._replace(y=torch.tensor(y))
+    rows = table.rows(config.dtype, config.device)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0))
 
 

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity.cli import reading
 from cavity.cli.app import app
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
 from support import slow
 

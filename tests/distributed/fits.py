@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cavity import GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches import source_survey
+from cavity.rows import survey
 from support import toy
 
 DEFAULTS = {
@@ -62,7 +62,7 @@ class Kill(Callback):
 
 
 # A buffer and a sample for a part of the rows, so that both have something to leave out.
-SIZES = {(source_survey, "SAMPLE_ROWS"): 70}
+SIZES = {(survey, "SAMPLE_ROWS"): 70}
 
 
 def by_default():

@@ -138,7 +138,7 @@ def machine_of(estimator, points) -> Machine:
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])
     engine = build.make_engine(module, table, config, plan)
-    rows = table.rows(config)
+    rows = table.rows(config.dtype, config.device)
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 

@@ -15,7 +15,7 @@ from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
 from cavity.options import nest, policy
 from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.batches.source_survey import JUDGES, TRAINS
+from cavity.rows.batches.source import JUDGES, TRAINS
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.tables import GivenRows
 from cli.running import SINGLE, run

@@ -13,13 +13,10 @@ from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.columns.target_labels import advise_classes
-from cavity.rows.files.arrow_source import read_group
-from cavity.rows.files.table_files import TableFile, open_table
+from cavity.rows.files.table_files import LabelledRows, TableFile, TableRows, open_table
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 
@@ -83,45 +80,18 @@ def name_file_in_errors(file: TableFile) -> Iterator[None]:
         raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
-class ReadRows(NamedTuple):
-    """Labelled rows of a table."""
-
-    X: Any
-    y: Any
-    weight: Any = None
-    group: Any = None
-
-
 def read_rows(
     table: InspectedTable, terminal: Terminal, weight: str | None = None, group: str | None = None
-) -> ReadRows:
-    parts = []
-    target = table.prepare.target_
-    assert target is not None
+) -> LabelledRows:
+    rows = TableRows(table.file, table.prepare, weight, group)
     check_columns(table.prepare, table.file.names, table.file.path)
-    columns = [*table.prepare.inputs, target.name, *(name for name in (weight, group) if name)]
-    absent = next((c for c in columns if c not in table.file.names), None)
+    absent = next((name for name in rows.columns if name not in table.file.names), None)
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
-    for chunk in terminal.show_progress(table.file.chunks(columns), "rows"):
-        keep = table.prepare.find_labelled(chunk)
-        w = None if weight is None else read_weights(chunk, weight)[keep]
-        labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
-        g = None if group is None else read_group(labelled, group)
-        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w, g))
-    if not any(len(part[1]) for part in parts):
+    parts = [rows.read(chunk) for chunk in terminal.show_progress(table.file.chunks(rows.columns), "rows")]
+    if not any(len(part.y) for part in parts):
         raise BadInput(f"{table.file.path} has no rows.")
-    joined = (None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
-    return ReadRows(*joined)
-
-
-def read_weights(chunk: Chunk, name: str) -> Any:
-    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
-    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        what = "missing" if lacks[row] else "negative or not finite"
-        raise BadInput(
-            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
-        )
-    return value
+    joined: Any = (
+        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    return LabelledRows(*joined)

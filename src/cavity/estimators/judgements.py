@@ -21,7 +21,7 @@ from cavity.prediction.pool import normalised
 from cavity.prediction.predict import predict_moments
 from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 
 if TYPE_CHECKING:  # they load torch
     from cavity.rows.tables import GivenRows

@@ -26,8 +26,7 @@ from cavity.prediction.regression import draw_normal, predict_joint, predict_tar
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import check_rows
+from cavity.rows.validation import Prepared, check_rows
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch

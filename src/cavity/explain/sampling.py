@@ -110,7 +110,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
     _refuse_improper_priors(engine, model)
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config), config, plan, 0)
+    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0)
     return _with_fitted_q(run, model, config)
 
 

@@ -84,7 +84,15 @@ def begin_run(
     module = build.make_prior(config, plan, table, start, Z)
     engine = build.make_engine(module, table, config, plan)
     state = None if request.earlier is None else request.earlier.state
-    run = runs.make_run(engine, table.rows(config), config, plan, int(rng.integers(2**31 - 1)), reduce, state)
+    run = runs.make_run(
+        engine,
+        table.rows(config.dtype, config.device),
+        config,
+        plan,
+        int(rng.integers(2**31 - 1)),
+        reduce,
+        state,
+    )
     run.started = request.clock.begun  # max_seconds counts the start-up, too
     facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))

@@ -28,9 +28,9 @@ from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.prediction.model import extract_model
 from cavity.prediction.pool import Member, Pool, make_gate
 from cavity.rows.batches.source import Source
-from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_table
+from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_source, read_table
 from cavity.rows.repeats import has_near_copies
-from cavity.rows.sources import find_source, read_source
+from cavity.rows.sources import find_source
 from cavity.rows.tables import Facts, Table
 
 TRAINING = 0.7  # share of the seconds that are left
@@ -225,7 +225,7 @@ def record(
 def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:
     """Say that rows look like those of groups, which the user did not name, unless rows of the user judge the model."""
     judged = plan.how in ("folds", "part", "leave-one-out") and not plan.groups
-    rows = table if isinstance(table, Table) else table.sample_table()
+    rows = table if isinstance(table, Table) else table.sampled
     return [NEAR_COPIES] if judged and has_near_copies(rows) else []
 
 

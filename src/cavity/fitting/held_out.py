@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import hash_column
 from cavity.errors import BadInput
 from cavity.fitting.request import Request
 from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig
 from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
-from cavity.rows.batches.checksums import hash_column
-from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
+from cavity.rows.batches.source import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells

@@ -82,7 +82,7 @@ def extend_rows(
     A row begins with this share of the sites that the row at its place had: merged rows lose a part of their weight, new ones all.
     """
     engine = build.with_rows(copy_engine(run.engine), table, config, plan)
-    data = table.rows(config).shard(run.reduce.rank, run.reduce.world)
+    data = table.rows(config.dtype, config.device).shard(run.reduce.rank, run.reduce.world)
     own = slice(data.keep.start, data.keep.stop)
     every = (torch.cat(run.reduce.gather(t.cpu()))[place[own]] for t in run.state.sites)  # of all ranks
     tau, nu, clock = (t.to(run.state.theta.device) for t in every)

@@ -17,8 +17,7 @@ from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.frames import Prepared, warn_notes
-from cavity.rows.validation import Features, check_rows
+from cavity.rows.validation import Features, Prepared, check_rows, warn_notes
 
 Array = NDArray[np.float64]
 Results = TypeVar("Results", bound=tuple[Any, ...])

@@ -22,7 +22,7 @@ from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_r
 from cavity.report.findings import Findings, Scored, explain_notable, find_notable
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cavity.saving.fact_list import list_facts
 
 Content = dict[str, Any] | None
