@@ -3,11 +3,13 @@
 For each kind of body four clients send one request after another, of the largest size that the server accepts. In the case `mixed`
 120 clients ask for 1 to 5 rows on kept and on new connections, leave before the answer, send bytes that are not HTTP, send slowly,
 or send the heavy bodies. Clients run in a process of their own, while this one asks for /health on new connections, twenty times
-per second. Each client waits for two minutes before it counts silence. Resident memory comes from the operating system.
+per second, and on the port of --health-port. Each client waits for two minutes before it counts silence. Resident memory comes from
+the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
-Goal: the 99 % quantile of /health at most 500 ms, of the mixed case 1 s, memory at most twice that of the idle server.
+Goal: the 99 % quantile of /health at most 500 ms, of the mixed case 1 s, on its own port 200 ms, memory at most twice that of the
+idle server.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving import make_body, resident_mb, save_model, start_server
+from serving import find_port, make_body, resident_mb, save_model, start_server
 
 CLIENTS, MIXED = 4, 120
-GOAL_MS, MIXED_MS, GOAL_RATIO = 500.0, 1000.0, 2.0
+GOAL_MS, MIXED_MS, PROBE_MS, GOAL_RATIO = 500.0, 1000.0, 200.0, 2.0
 EVERY = 0.05  # seconds between questions for /health
 PATIENCE = 120  # seconds that a client waits for an answer
 HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%s\r\n\r\n"
@@ -146,23 +148,23 @@ def ask_health(port: int) -> float:
 
 
 def measure(
-    pid: int, port: int, seconds: float, *given: Any
-) -> tuple[list[float], Counter[str], float, float]:
-    """Return the seconds of /health, statuses and slowest answer of the other requests, and the largest resident memory."""
+    pid: int, port: int, probe: int, seconds: float, *given: Any
+) -> tuple[Any, Counter[str], float, float]:
+    """Return the seconds of /health on both ports, statuses and slowest answer of the other requests, and the largest memory."""
     until, out = time.monotonic() + seconds + 1, multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(
         target=run_clients, args=(port, *given, until, out)
     )
     process.start()
     time.sleep(1)
-    took, memory = list[float](), [0.0]
+    took, memory = list[tuple[float, float]](), [0.0]
     while time.monotonic() < until:
-        took.append(ask_health(port))
+        took.append((ask_health(port), ask_health(probe)))
         memory.append(resident_mb(pid))
         time.sleep(EVERY)
     counts, longest = out.get(timeout=2 * PATIENCE)
     process.join()
-    return took, counts, longest, max(memory)
+    return np.array(took), counts, longest, max(memory)
 
 
 def main() -> None:
@@ -179,20 +181,20 @@ def main() -> None:
         heavy = make_requests(args.bytes, X)
         bodies = [make_body(X[i : i + 1 + i % 5]) for i in range(50)]
         small = [HEAD % b"content-length: %d" % len(body) + body for body in bodies]
-        with start_server(Path(folder) / "m.cavity") as (pid, port):
+        probe = find_port()
+        with start_server(Path(folder) / "m.cavity", "--health-port", str(probe)) as (pid, port):
             ask_health(port)
             idle = resident_mb(pid)
-            print(
-                f"{'case':>14}  requests  median ms  99% ms  max ms  memory MB (idle {idle:.0f})  slowest s  statuses"
-            )
+            head = "requests  median ms  99% ms  max ms  own port: 99% ms"
+            print(f"{'case':>14}  {head}  memory MB (idle {idle:.0f})  slowest s  statuses")
             for case in args.cases or [*heavy, "mixed"]:
-                took, counts, longest, memory = measure(pid, port, args.seconds, case, heavy, small)
-                median, p99, top = 1e3 * np.percentile(took, [50, 99, 100])
-                worst = max(worst, p99 / (MIXED_MS if case == "mixed" else GOAL_MS))
+                took, counts, longest, memory = measure(pid, port, probe, args.seconds, case, heavy, small)
+                (median, p99, top), (_, own, _) = 1e3 * np.percentile(took, [50, 99, 100], axis=0).T
+                worst = max(worst, p99 / (MIXED_MS if case == "mixed" else GOAL_MS), own / PROBE_MS)
                 most = max(most, memory)
                 print(
-                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {memory:>10.0f} {longest:>10.1f}",
-                    f" {dict(counts)}",
+                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {own:>16.1f}",
+                    f"{memory:>10.0f} {longest:>20.1f}  {dict(counts)}",
                     flush=True,
                 )
     print(f"99 % of /health within {worst:.2f} of the goal, memory {most / idle:.2f} × idle")

@@ -63,18 +63,22 @@ def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
 
 
 @contextlib.contextmanager
-def start_server(path: Path) -> Iterator[tuple[int, int]]:
+def start_server(path: Path, *more: str) -> Iterator[tuple[int, int]]:
     """Run the command; yield its process id and port once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "cavity", "serve", str(path), "--port", str(port)]
+    port = find_port()
+    command = [sys.executable, "-m", "cavity", "serve", str(path), "--port", str(port), *more]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             wait_for(port, process)
             yield process.pid, port
         finally:
             process.terminate()
+
+
+def find_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def wait_for(port: int, process: Any, seconds: float = 120) -> None:

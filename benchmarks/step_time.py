@@ -31,9 +31,9 @@ from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, State
 from cavity.kernels import inducing as choosing
-from cavity.options import read_classifier
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
+from cavity.options.reading import read_classifier
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.training.guard import Guard
@@ -67,7 +67,7 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     config = read_classifier(estimator.get_params(deep=False))
     plan = plan_training(config, TableSize.of(data, D), M)
     engine = build.make_engine(build.make_prior(config, plan, data, begin, Z), data, config, plan)
-    rows = data.on_device(config)
+    rows = data.on_device(config.dtype, config.device)
     return Start(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 

@@ -53,6 +53,8 @@ def _colour(method: str) -> str:
 
 
 def _dash(method: str, many: bool) -> str:
+    if method == "sep" and not many:
+        return "-."  # EP, below it, is often the same line
     return ":" if many and method.endswith("_rate") else "--" if method.endswith("_long") else "-"
 
 

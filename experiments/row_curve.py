@@ -149,9 +149,16 @@ def draw(results: Path, path: Path) -> None:
             line = sorted((r.rows, r.fit, r.nll) for r in found if (r.table, r.method) == (table, method))
             if line:
                 for axis, values in zip(pair, zip(*[x[1:] for x in line], strict=True), strict=True):
-                    axis.plot([x[0] for x in line], values, "o-", ms=3, color=f"C{j}", label=NAMES[method])
-        pair[0].set(title=table, xscale="log", yscale="log", ylabel="CPU seconds of the fit")
-        pair[1].set(xscale="log", xlabel="training rows", ylabel="test NLL")
+                    axis.plot(
+                        [x[0] for x in line],
+                        values,
+                        "o-",
+                        ms=3,
+                        color=f"C{j}",
+                        label=NAMES[method].replace("`", ""),
+                    )
+        pair[0].set(title=table, xscale="log", yscale="log", ylabel="" if i % across else "CPU seconds")
+        pair[1].set(xscale="log", xlabel="training rows", ylabel="" if i % across else "test NLL")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(METHODS))
     figure.savefig(path, dpi=80, metadata={"Description": digest(results), "Software": None})
 

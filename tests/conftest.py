@@ -62,12 +62,12 @@ def axes(item: pytest.Item) -> set[tuple]:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting import members, networks
+    from cavity.fitting import members
     from cavity.options import policy
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
     monkeypatch.setattr(members, "MOST_REACH", 0.5)  # five rounds
-    monkeypatch.setattr(networks, "STEPS", 20)
+    monkeypatch.setattr(policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20))
 
 
 def measure_cpu(children: bool) -> float:

@@ -21,10 +21,11 @@ from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import Normal, marginals, posterior
-from cavity.options import nest, read_classifier
+from cavity.options import nest
 from cavity.options.library import method_names
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
+from cavity.options.reading import read_classifier
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Rows
 
@@ -142,7 +143,7 @@ def machine(
     plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = table.rows(config)._replace(y=torch.tensor(y))
+    rows = table.rows(config.dtype, config.device)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0))
 
 

@@ -19,19 +19,23 @@ def write_rows(folder):
     return folder
 
 
-def write_groups(folder):
-    """Write the same rows with a column of 20 groups."""
-    X, y = toy(101, 3, seed=2)
-    names = {"kind": np.array(["x", "y", "z"])[y], "patient": np.arange(101) % 20}
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]} | names), folder / "rows.parquet", row_group_size=25)
-    return folder
+def write_groups(path):
+    """Write 100 rows of 20 groups in random order: near copies with one label, which is drawn at random."""
+    rng = np.random.default_rng(0)
+    patient = rng.permutation(np.arange(20).repeat(5))
+    X = rng.normal(size=(20, 2))[patient] + 1e-3 * rng.normal(size=(100, 2))
+    names = {"kind": rng.choice(["x", "y", "z"], 20)[patient], "patient": patient}
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]} | names), path, row_group_size=25)
+    return path
 
 
 def check_groups(fit, folder):
-    """Groups by a column are those of one process."""
-    rows, clf = write_groups(folder), make(calibration="temperature")
+    """Whole groups judge the model, and both are those of one process."""
+    rows, clf = write_groups(folder / "rows.parquet"), make(calibration="temperature")
     alone, found = clone(clf).fit(rows, target="kind", groups="patient"), fit(clf, rows)
     assert "groups kept together" in found.estimate_.how
+    assert all(n % 5 == 0 for n in found.estimate_.true)
+    np.testing.assert_allclose(found.estimate_.log_loss, alone.estimate_.log_loss, rtol=1e-8)
     assert_equal(found, alone, pq.read_table(rows).drop_columns(["kind", "patient"]))
 
 

@@ -31,9 +31,9 @@ PICTURE = Path(__file__).with_name("strength.png")
 
 COLOURS = ["#2f6db3", "#e08020", "#2f9e6e"]
 LABELS = {  # and where it stands beside its mark, in points
-    "fast": ("cavity, fast", -6, -6),
-    "default": ("cavity", 6, -7),
-    "hgb": ("HistGradientBoosting", 6, 6),
+    "fast": ("cavity, fast", 7, 1),
+    "default": ("cavity", 0, -6),
+    "hgb": ("HistGradientBoosting", 0, 5),
     "lgbm": ("LightGBM", -6, 4),
     "cat": ("CatBoost", 6, 0),
     "realmlp": ("RealMLP", 0, 5),

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity.cli import reading
 from cavity.cli.app import app
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
 from support import slow
 
@@ -180,18 +180,7 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
 
 # ---------------------------------------------------------------- as a user starts them
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    [
-        "ep",
-        pytest.param(
-            "auto",
-            marks=pytest.mark.xfail(
-                strict=True, reason="with two ranks the default has other mini-batches and pool weights"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("method", ["ep", "auto"])
 def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path, method):
     small = f"--method {method} --n-inducing 5 --max-epochs 3 --batch-size 50".split()
     common = ["fit", birds / "penguins.csv", *TRAIN, *small]

@@ -88,7 +88,11 @@ def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model):
 
 @pytest.mark.slow
 def test_several_workers_serve_one_model(toy_model):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        probe = str(free.getsockname()[1])
     more = ("--workers", "2", "--allowed-host", "models.example.org", "--stop-seconds", "1")
+    more = (*more, "--health-port", probe)
     with serve(toy_model, *more) as (process, port, log):
         until = time.monotonic() + 120
         while log.read_text().count("Application startup complete") < 2 and time.monotonic() < until:
@@ -100,6 +104,10 @@ def test_several_workers_serve_one_model(toy_model):
             answer = connection.getresponse()
             answers.add((answer.status, answer.read()))
             connection.close()
+        connection = http.client.HTTPConnection("127.0.0.1", int(probe), timeout=60)
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        answers.add((answer.status, answer.read()))
         assert len(answers) == 1 and next(iter(answers))[0] == 200
         lines = [start_request(port, b"{", 100) for _ in range(4)]
         process.send_signal(signal.SIGTERM)

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -15,7 +16,7 @@ import uvicorn
 from starlette.exceptions import HTTPException
 
 from cavity.cli.models import Extras, Model
-from cavity.cli.serving import service
+from cavity.cli.serving import probe, service
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.requests import RowReader, parse_rows
 from cavity.cli.serving.server import Connection
@@ -204,3 +205,33 @@ def test_a_large_header_is_refused(toy_model):
         with socket.create_connection(address, LATE) as line:
             line.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (40 << 10) + b"\r\n\r\n")
             assert read_head(line).startswith(b"HTTP/1.1 400")
+
+
+def ask(port, first=b"GET /health HTTP/1.1"):
+    with socket.create_connection(("127.0.0.1", port), LATE) as line:
+        line.sendall(first + b"\r\nhost: x\r\n\r\n")
+        head, _, body = read_head(line).partition(b"\r\n\r\n")
+    return int(head[9:12]), body
+
+
+def test_a_probe_on_its_own_port_does_not_wait_for_the_event_loop(monkeypatch):
+    """An event loop that is busy for two seconds; then one that seems to hang."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def run():
+        with probe.answer_probes("127.0.0.1", port, b"ok"), ThreadPoolExecutor(1) as clients:
+            silent = socket.create_connection(("127.0.0.1", port))  # keeps nobody waiting
+            lines = [b"GET /health HTTP/1.1", b"HEAD /health HTTP/1.1", b"GET /predict HTTP/1.1"]
+            asked = clients.submit(
+                lambda: ([ask(port, line)[0] for line in lines], ask(port), time.monotonic())
+            )
+            time.sleep(2)
+            assert time.monotonic() - asked.result()[2] > 1
+            monkeypatch.setattr(probe, "SILENCE", 0.0)
+            hangs = clients.submit(ask, port).result()
+            silent.close()
+        return *asked.result()[:2], hangs[0]
+
+    assert asyncio.run(run()) == ([200, 200, 404], (200, b"ok"), 503)

@@ -16,12 +16,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cavity import GPClassifier, distributed
+from cavity import GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches import source_survey
+from cavity.rows import survey
 from support import toy
 
+DEFAULTS = {
+    "folds": dict(max_epochs=3),
+    "held out": dict(max_epochs=3, effort="fast"),  # and then added
+    "groups": dict(max_epochs=3, effort="fast"),
+    "left out": dict(method="ep", max_epochs=2, calibration="temperature", effort="fast"),
+}
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
 RUNS = {
     "ep": dict(method="ep", batch_size=25, max_epochs=2),
@@ -56,7 +62,37 @@ class Kill(Callback):
 
 
 # A buffer and a sample for a part of the rows, so that both have something to leave out.
-SIZES = {(source_survey, "SAMPLE_ROWS"): 70}
+SIZES = {(survey, "SAMPLE_ROWS"): 70}
+
+
+def by_default():
+    """Models that other rows judge; some rows are equal, and some weigh twice as much."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2)).round(1)
+    y = (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 > 0.5 + 0.3 * rng.normal(size=600)).astype(int)
+    for name, options in DEFAULTS.items():
+        n = 600 if name == "held out" else 120
+        given = dict(groups=np.arange(n) // 4) if name in ("groups", "left out") else {}
+        weight = 1.0 + (np.arange(n) % 5 == 0)
+        clf = GPClassifier(**nest(random_state=0, device="cpu", **options)).fit(X[:n], y[:n], weight, **given)
+        yield name, clf, rng.normal(size=(50, 2))
+    fitc = GPRegressor("fitc", n_inducing=8, max_epochs=5, random_state=0, device="cpu")
+    yield "regression", fitc.fit(X[:120], X[:120, 0] + y[:120]), None
+
+
+def judge_all():
+    """Probabilities, evidence, estimate, weights and novelty of each default model, by name."""
+    warnings.simplefilter("ignore")
+    found = {}
+    for name, clf, new in by_default():
+        if new is None:
+            found[name] = [clf.log_marginal_likelihood_, clf.estimate_.log_density]
+        else:
+            judged = [clf.log_marginal_likelihood_, clf.estimate_.log_loss, *clf.ensemble_weights_]
+            parts = [clf.predict_log_proba(new).ravel(), judged, clf.predict_novelty(new)]
+            left_out = [] if name == "held out" else [clf.loo_log_proba_.ravel()]
+            found[name] = np.concatenate(parts + left_out)
+    return found
 
 
 def from_files(folder):

@@ -83,6 +83,14 @@ def test_two_processes_give_the_posterior_of_one(alone, two):
         np.testing.assert_allclose(two[name], alone[name], rtol=1e-8, atol=1e-8, err_msg=name)
 
 
+def test_two_processes_judge_a_default_model_as_one_does():
+    """The same equal rows as one, folds, held-out rows, pool, estimate and leave-one-out, also of groups."""
+    first, second = run_ranks(fits.judge_all)
+    for name, one in fits.judge_all().items():
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        np.testing.assert_allclose(first[name], one, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
 def test_ranks_without_a_seed_agree_on_one(two):
     assert np.isfinite(two["unseeded"]).all()
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from cavity.distributed import _agree_on_prefix, _warn_alone, join, select_gpu
+from cavity.distributed import _agree_on_prefix, join, select_gpu, warn_unjoined
 from support import classifier, toy
 
 
@@ -33,7 +33,7 @@ def test_alone_there_is_nothing_to_join(monkeypatch):
 @pytest.fixture
 def fit_under_torchrun(monkeypatch):
     """Fit twice as rank 1 of some processes, and return the warnings about processes."""
-    _warn_alone.cache_clear()
+    warn_unjoined.cache_clear()
 
     def fit(world):
         monkeypatch.setenv("RANK", "1")
@@ -46,7 +46,7 @@ def fit_under_torchrun(monkeypatch):
         return [str(w.message) for w in found if "process" in str(w.message)]
 
     yield fit
-    _warn_alone.cache_clear()
+    warn_unjoined.cache_clear()
 
 
 def test_a_fit_that_joined_nobody_warns_once(fit_under_torchrun):

@@ -8,6 +8,7 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
+from cavity.distributed import Local
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
@@ -61,7 +62,7 @@ def by_matrices(run, row, site_of_row):
 def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
     weight = np.linspace(0.5, 3.0, 40) if weighted else None
     _, run, _, _ = trained(method, C, weight)
-    ((batch, f),) = list(leave_one_out(run.engine, run.state, run.whole))
+    ((batch, f),) = list(leave_one_out(run.engine, run.state, run.whole, Local()))
     classes = run.engine.factor.sites(batch.y)
     sites = run.engine.sites.stored(run.state, batch, classes).site
     share = run.engine.sites.share(batch.weight, run.engine.removal)
@@ -75,11 +76,11 @@ def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
 @pytest.mark.parametrize("method", [EP(), GFITC(), SEP()], ids=["ep", "gfitc", "sep"])
 def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
     run = trained(method, 2)[1]
-    ((_, all_rows),) = list(leave_one_out(run.engine, run.state, run.whole))
+    ((_, all_rows),) = list(leave_one_out(run.engine, run.state, run.whole, Local()))
     chosen = torch.tensor([0, 3, 4, 5, 6, 21, 39])
     for chunk, sizes in ((40, [7]), (5, [5, 2])):
         engine = replace(run.engine, chunk=chunk)
-        found = list(leave_one_out(engine, run.state, run.whole, chosen))
+        found = list(leave_one_out(engine, run.state, run.whole, Local(), chosen))
         assert [len(batch.index) for batch, _ in found] == sizes
         assert torch.cat([batch.index for batch, _ in found]).equal(chosen)
         mean, var = (torch.cat([f[i] for _, f in found]) for i in range(2))

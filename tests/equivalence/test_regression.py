@@ -8,12 +8,12 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
 from cavity.fitting import build
-from cavity.fitting.regression import make_gaussian
 from cavity.inference import State
 from cavity.kernels import RBF, Matern32
-from cavity.options import nest, read_regressor
+from cavity.options import nest
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
+from cavity.options.reading import read_regressor
 from cavity.rows.tables import GivenRows
 from cavity.rows.targets import read_targets
 from reference import kernels as written_out
@@ -133,12 +133,12 @@ def machine(method, learn=(), **options) -> Machine:
 def machine_of(estimator, points) -> Machine:
     """The engine that a GPRegressor runs with these inducing points."""
     config = read_regressor(estimator.get_params(deep=False))
-    table, _ = read_targets(GivenRows(X, Y), "GPRegressor", config.method.merges_rows, config.normalize_y)
+    table, _ = read_targets(GivenRows(X, Y), "GPRegressor", config.method.needs_all_rows, config.normalize_y)
     begin = table.start(np.random.default_rng(0))
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])
-    engine = build.make_engine(module, table, config, plan, make_gaussian(config))
-    rows = table.rows(config)
+    engine = build.make_engine(module, table, config, plan)
+    rows = table.rows(config.dtype, config.device)
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 

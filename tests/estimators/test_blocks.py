@@ -12,8 +12,7 @@ from cavity.prediction import predict as prediction
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import prepared_features
+from cavity.rows.validation import Prepared, prepared_features
 from support import without_warnings
 
 N, BLOCK = 230, 50

@@ -6,7 +6,6 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
-from cavity.fitting import begin, classification
 from cavity.rows.tables import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -40,8 +39,7 @@ def unmerged(monkeypatch):
 
     def fit_every_row(*args, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(classification, "find_cases", lambda session, table: table)
-            patch.setattr(begin, "merge_rows", lambda session, table: table)
+            patch.setattr(Table, "merge", lambda table, cells=False: table)
             return fit(*args, **options)
 
     return fit_every_row

@@ -98,6 +98,20 @@ def test_classes_with_a_single_row_are_missing_from_folds_and_the_estimate_says_
     assert with_one.rows == 150 and with_one.absent == (3, 4)
 
 
+def test_rows_that_are_alone_in_their_class_have_no_estimate_and_leave_one_out_does_not_score_them(table):
+    X, y, _, _ = table
+    for rows in ([0, 1], [0, 0, 0, 1, 1]):  # also copies: two cases
+        two = model(effort="fast").fit(X[rows], rows)
+        with pytest.raises(AttributeError, match="single row"):
+            _ = two.estimate_
+        assert two.predict_proba(X).shape == (len(X), 2)
+    X, y = np.vstack([X, [[9.0] * 5]]), np.append(y, 3)
+    for calibration in (None, "temperature"):
+        clf = GPClassifier("ep", n_inducing=10, effort="fast", calibration=calibration, random_state=0)
+        found = clf.fit(X, y).estimate_
+        assert found.rows == 150 and found.absent == (3,)
+
+
 def test_errors_of_folds_are_wider_where_tables_are_small():
     rng = np.random.default_rng(0)
     P, y = rng.dirichlet([3.0, 1.0], 40_000), np.zeros(40_000, dtype=np.int64)

@@ -12,8 +12,7 @@ from cavity.explain.contributions import compute_importance
 from cavity.explain.raw_rows import choose_rows
 from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import Features
+from cavity.rows.validation import Features, Prepared
 from support import without_warnings
 
 N = 240

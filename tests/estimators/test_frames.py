@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.options import nest
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from support import without_warnings
 
 RNG = np.random.default_rng(0)

@@ -211,7 +211,7 @@ def test_a_source_is_the_table_in_memory(files):
 def test_sources_that_cannot_be_used_say_what_to_do(files):
     folder, rows, y, _ = files
     for method, arguments, named, words in (
-        ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='svi' or 'vi'"),
+        ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='vi' or 'svi'"),
         ("svi", (folder / "t.parquet",), {}, "target= is missing.*one of"),
         ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, r"batch 0\): Input y contains NaN"),
         ("svi", (lambda: [(rows, y.astype(str))],), {}, "must contain numbers"),
@@ -220,7 +220,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     ):
         with pytest.raises((BadInput, BadOption), match=words):
             short(method).fit(*arguments, **named)
-    with pytest.raises(BadOption, match="a point at every row"):
+    with pytest.raises(BadOption, match="an inducing point at every row"):
         short("vi", inducing=None).fit(folder / "t.parquet", target="y")
 
 

@@ -6,12 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cavity import BadInput, BadOption, distributed
+from cavity import BadInput, BadOption
 from cavity.options.policy import LEAST_M
 from cavity.rows import tables
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.sources import read_source
 from support import classifier, slow, without_warnings
 
 
@@ -96,21 +95,6 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
 
 
-def test_what_one_rank_refuses_all_refuse_in_its_words():
-    """The other rank, here made up, met a missing value; this one's rows are sound."""
-
-    class Two(distributed.Local):
-        world = 2
-
-        def in_turn(self, value):
-            yield value
-            yield BadInput("column 'x1': 1 missing or NaN")
-
-    X, y = draw(100)
-    with pytest.raises(BadInput, match="column 'x1': 1 missing"):
-        read_source(Arrays(X, y), None, "GPClassifier", 0, Two())
-
-
 @pytest.mark.parametrize("method", ["sep", slow("ep")])
 def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path):
     """Sorted by class, in large and in small row groups."""
@@ -153,7 +137,8 @@ class Counting(Arrays):
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
-    monkeypatch.setattr("cavity.rows.sources.Arrays", Counting)
+    monkeypatch.setattr("cavity.rows.survey.Arrays", Counting)
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 128)
     X, y = draw(2000)
     fit(Counting(X, y), method="sep", batch_size=100, max_epochs=1)
     assert Counting.largest == 128 and Counting.total > 2 * 2000

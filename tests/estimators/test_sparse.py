@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
-from cavity.rows import arrow_tables
-from cavity.rows.batches import source_survey, stream
+from cavity.rows import arrow_tables, survey
+from cavity.rows.batches import source, stream
 from cavity.rows.batches.array_sources import Arrays
 from support import classifier, regressor
 
@@ -36,7 +36,7 @@ def few_dense_bytes(monkeypatch):
 
         monkeypatch.setattr(kind, "toarray", counted)
     monkeypatch.setattr(arrow_tables, "DENSE_BYTES", 8 * 2000)
-    monkeypatch.setattr(source_survey, "SURVEY_BYTES", 8 * 800)
+    monkeypatch.setattr(source, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
     return cells
@@ -89,7 +89,7 @@ def test_a_large_sparse_table_is_never_dense_as_a_whole(make, method, few_dense_
 
 def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(few_dense_bytes, monkeypatch):
     X, y, f = draw()
-    monkeypatch.setattr(source_survey, "SAMPLE_BYTES", 8 * 8 * 90)
+    monkeypatch.setattr(survey, "SAMPLE_BYTES", 8 * 8 * 90)
     options = {"batch_size": 50, **SHORT}
     cases = (classifier(**options), y, "predict_proba"), (regressor("svi", **options), f, "predict")
     for model, target, predict in cases:

@@ -11,7 +11,7 @@ from cavity import GPClassifier, GPRegressor, Preparation, export
 from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.rows.columns.dates import find_season, find_weekdays, find_years
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from support import without_warnings
 
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}

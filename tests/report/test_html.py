@@ -1,10 +1,12 @@
 """The report is one page that says what it should, escapes everything, needs no network, and works without a mouse."""
 
+import math
 import re
 import warnings
 from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +18,8 @@ from sklearn.datasets import load_iris
 
 from cavity import BadInput, GPClassifier, GPRegressor, export, load, methods, report
 from cavity.report.sections import describe_model
-from cavity.report.svg import WIDTH, Plot
+from cavity.report.svg import LETTER, WIDTH, Plot
+from cavity.report.templates import format_number
 from support import slow, without_warnings
 
 BAD = "<script>alert(1)</script>"
@@ -330,3 +333,24 @@ def test_the_page_names_any_method_and_its_options(method, tmp_path):
     with without_warnings():
         clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
     assert dict(describe_model(clf))["Method"].startswith(f"{method}, ")
+
+
+def test_texts_of_ticks_do_not_meet() -> None:
+    for left in (0, 130):  # 130: beside the names of levels
+        for ends in ((175_000.0, 185_000.0), (0.0, 3_000_000.0), (0.0, 1.0), (-1e6, 1e6)):
+            plot = Plot(ends, (0.0, 1.0), labels=("x", "y"), left=left)
+            found = [(plot.x(value), 0.5 * LETTER * len(text)) for value, text in plot.ticks_across()]
+            assert len(found) > 1
+            assert all(x + half < y - other for (x, half), (y, other) in pairwise(found))
+
+
+def test_numbers_have_separators_of_thousands_and_no_needless_exponents() -> None:
+    given = {
+        21_487.3: "21,490",
+        1.804e5: "180,400",
+        6.02e4: "60,200",
+        4118.2: "4118",
+        -0.00123456: "-0.001235",
+    }
+    assert {value: format_number(value, 4) for value in given} == given
+    assert format_number(76_423.1) == "76,423.1" and format_number(math.nan) == "–"

@@ -189,7 +189,7 @@ CASES = {
     "a tolerance of zero": (REGRESSOR.changed("arguments", "method", to=solver(0.0)), "tol=0.0 must be"),
     "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units: 0.0 is not a finite number"),
     "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "units is not a list of 2 values"),
-    "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), "lacks the noise"),
+    "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), r"Gaussian has the values \['log_noise'\]"),
     "fewer rows": (REGRESSOR.with_tensor("rows.X", lambda t: t[:-1]), "rows.X has shape"),
     "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "the file lacks the tensor 'rows.X'"),
     "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "rows.weight is not positive"),

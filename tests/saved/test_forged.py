@@ -19,7 +19,7 @@ from cavity.fitting.networks import train_networks
 from cavity.kernels import Linear, RationalQuadratic
 from cavity.options import nest
 from cavity.prediction.pool import Pool
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cavity.saving import schema
 from cavity.saving.model_file import describe, read_result
 from saved.make_models import FOLDER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from cavity.distributed import Local
 from cavity.kernels.prior import Prior
-from cavity.training.fixed_point import find_fixed_point
+from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.loop import Run
 from cavity.training.steps import Steps
 from support import converge, machine, move, slow, toy
@@ -72,17 +73,11 @@ def test_the_sums_are_those_of_the_sites_in_the_projection_of_theta(method, chun
 @pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])
 def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
     run = problem(method, damping=0.5)
-    sweeps = []
-
-    def enough(size, change):
-        sweeps.append(size)
-        return size < 1e-9
-
     around = Run(run.engine, run.rows, Steps(), run.state)
-    found = find_fixed_point(around, run.state, enough, 500)
-    assert found is not None and sweeps[-1] < 1e-9
+    found = find_fixed_point(around, run.state, Rest(math.inf, 1e-9, 500))
+    assert found is not None and around.sweeps < 500
     assert move(converge(run), found) < 1e-6
     state, plain = run.state, 0
     while plain < 500 and move(state, state := run.step(state)[0]) > 1e-9:
         plain += 1
-    assert len(sweeps) < plain
+    assert around.sweeps < plain

@@ -1,17 +1,25 @@
 """Networks of a pool: their gradient and steps are those of torch."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
 
 from cavity.fitting import networks
+from cavity.fitting.members import Networks, Rows
 from cavity.fitting.networks import train_networks
+from cavity.fitting.sklearn_trees import Columns
 
 
 def draw(n_classes):
     rng = np.random.default_rng(0)
     X = 5 + 3 * rng.normal(size=(90, 4))
     return X, np.arange(90) % n_classes
+
+
+def train(X, y, weight=None):
+    return next(train_networks(X, y, weight, 3, 2, 0, 300))[1]
 
 
 def score(layers, z):
@@ -27,8 +35,9 @@ def test_training_takes_the_steps_of_adamw(n_classes):
     omega = np.random.default_rng(1).uniform(0.5, 2, 90).astype(np.float32)
     rng = np.random.default_rng(2)
     layers = networks._draw_layers(2, (4, 7, 5, n_classes), rng)
-    batches = list(networks._draw_batches(90, 2, rng))[:9]
-    found = networks._train(layers, Z, labels, omega, batches)
+    batches = list(islice(networks._draw_batches(90, 10, 2, rng), 9))
+    steps, found = next(networks._train([part.copy() for part in layers], Z, labels, omega, iter(batches), 9))
+    assert steps == 9
 
     theirs = [torch.from_numpy(part.copy()).requires_grad_() for part in layers]
     optimiser = torch.optim.AdamW(
@@ -56,25 +65,55 @@ def test_training_takes_the_steps_of_adamw(n_classes):
 
 def test_the_mean_of_the_scores_counts():
     X, y = draw(3)
-    found = train_networks(X, y, None, 1 + y.max(), 2, 0)
+    _, found = next(train_networks(X, y, None, 1 + y.max(), 2, 0, 30))
     z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
     mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
     np.testing.assert_allclose(np.exp(found.log_proba(X)), mean.softmax(-1).numpy(), atol=2e-6)
 
 
 def test_every_row_of_an_epoch_is_drawn_once_by_each_network():
-    batches = list(networks._draw_batches(300, 3, np.random.default_rng(0)))
-    assert networks.STEPS <= len(batches) < networks.STEPS + 5
-    for network in np.concatenate(batches[:5], 1):
+    size = networks.choose_batch(300)
+    batches = islice(networks._draw_batches(300, size, 3, np.random.default_rng(0)), -(-300 // size))
+    for network in np.concatenate(list(batches), 1):
         assert sorted(network) == list(range(300))
+
+
+def test_more_steps_go_on_where_fewer_ended():
+    """Networks of 40 steps are those that 20 steps, or 10, lead to: held-out rows may choose the number."""
+    X, y = draw(3)
+    stages = train_networks(X, y, None, 3, 2, 0, 10)
+    grown = dict(islice(stages, 3))
+    assert list(grown) == [10, 20, 40]
+    for steps, network in grown.items():
+        taken, alone = next(train_networks(X, y, None, 3, 2, 0, steps))
+        assert taken == steps
+        for ours, theirs in zip(network, alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_held_out_rows_choose_the_steps():
+    """A rule is learnt for longer than noise, and a fit with the chosen steps makes the same networks."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    rule = (X[:, 0] * X[:, 1] > 0).astype(int)
+    taken = {}
+    for name, y in {"rule": rule, "noise": rng.integers(0, 2, 600)}.items():
+        rows, held = (Rows(X[part], y[part], None, 2) for part in (slice(400), slice(400, 600)))
+        recipe = Networks(2, 0, 800, 100)
+        network, known = recipe.fit(rows, Columns.first(3), held, lambda: np.inf)
+        taken[name] = known.steps
+        again, same = known.fit(rows, Columns.first(3), held, lambda: np.inf)
+        assert same == known
+        np.testing.assert_array_equal(again.log_proba(X), network.log_proba(X))
+    assert taken["noise"] <= 100 < taken["rule"] <= 800
 
 
 def test_rows_without_weight_teach_nothing():
     X, y = draw(3)
     weight = np.where(y == 2, 0.0, 1.0)
-    found = train_networks(X, y, weight, 3, 2, 0).log_proba(X)
+    found = train(X, y, weight).log_proba(X)
     moved = np.where((y == 2)[:, None], X - 3, X)
-    np.testing.assert_allclose(train_networks(moved, y, weight, 3, 2, 0).log_proba(X), found, atol=1e-6)
+    np.testing.assert_allclose(train(moved, y, weight).log_proba(X), found, atol=1e-6)
     assert np.exp(found[:, 2]).max() < 0.1
 
 
@@ -84,7 +123,6 @@ def test_more_columns_than_rows_are_as_few_as_the_rows_span():
     X = rng.normal(size=(40, 41))
     y = (X[:, 0] > 0).astype(np.int64)
     new = rng.normal(size=(50, 41))
-    few = train_networks(X, y, None, 2, 2, 0)
-    many = train_networks(np.tile(X, 100), y, None, 2, 2, 0)
+    few, many = (next(train_networks(part, y, None, 2, 2, 0, 300))[1] for part in (X, np.tile(X, 100)))
     np.testing.assert_allclose(many.log_proba(np.tile(new, 100)), few.log_proba(new), atol=1e-2)
     assert few.first.shape[1] == 41 and many.first.shape[1] == 4100

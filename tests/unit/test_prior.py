@@ -6,6 +6,8 @@ import torch
 
 from cavity.common.column_statistics import summarize
 from cavity.kernels import RBF
+from cavity.likelihoods import ProbitPairs
+from cavity.prediction.model import record_model
 from reference import kernels as written_out
 from support import machine, toy
 
@@ -41,14 +43,15 @@ def test_projection_by_explicit_inverses(learn):
 
 
 @pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")])
-def test_a_given_factor_gives_the_same_projection(learn):
+def test_a_model_with_that_factor_gives_the_same_projection(learn):
     prior, X, *_ = setting(learn=learn)
     jitter = torch.tensor(JITTER)
     with torch.no_grad():
-        whole = prior.project(torch.tensor(X), jitter)
-        given = prior.project_with(prior.factor(jitter).lower, torch.tensor(X))
-    torch.testing.assert_close(whole.a, given.a, rtol=1e-12, atol=1e-13)
-    torch.testing.assert_close(whole.r, given.r, rtol=1e-12, atol=1e-13)
+        whole, lower = prior.project(torch.tensor(X), jitter), prior.factor(jitter).lower
+    q = torch.zeros(lower.shape[:2]), torch.eye(lower.shape[1]).expand_as(lower)
+    a, r = record_model(prior, lower, *q, ProbitPairs(3)).project(X)
+    np.testing.assert_allclose(whole.a, a, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(whole.r, r, rtol=1e-12, atol=1e-13)
 
 
 def test_inducing_points_are_the_user_s_and_are_stepped_in_units_of_the_spread():

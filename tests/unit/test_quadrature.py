@@ -11,9 +11,9 @@ from scipy import special
 from scipy.special import log_ndtr
 
 from cavity.likelihoods.quadrature import largest
-from cavity.likelihoods.quadrature.cdf_table import CELLS, Table
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 from cavity.likelihoods.quadrature.largest import log_probabilities
+from cavity.likelihoods.quadrature.nodes import by_table
 from cavity.likelihoods.quadrature.probabilities import log_largest as log_normalised
 from reference.robust import log_largest
 from support import slow
@@ -203,13 +203,12 @@ def test_the_graph_agrees(C, decades):
 
 def test_the_table_of_log_cdf_agrees_with_scipy():
     """Inside the table, at its ends and beyond; cells of zero beyond HIGH."""
-    z = torch.cat([torch.linspace(-37, 9, 200_001).double(), torch.tensor([9.5, 40.0, 1e300]).double()])
-    expected = torch.from_numpy(special.log_ndtr(z.numpy()))
+    z = np.concatenate([np.linspace(-37, 9, 200_001), [9.5, 40.0, 1e300]])
 
     def log_cdf(z):
-        return -Table(z).minus_log_cdf(CELLS * z)
+        return -by_table(np.zeros((1, 1)), np.ones((1, 1)), np.atleast_2d(z))[1][0]
 
-    torch.testing.assert_close(log_cdf(z), expected, rtol=3e-15, atol=1e-13)
-    below = torch.tensor([-37.5, -1e300]).double()
-    assert (log_cdf(below) == log_cdf(torch.tensor([-37.0]).double())).all()
-    assert log_cdf(torch.tensor([torch.nan, 1.0]).double()).isnan().tolist() == [True, False]
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(log_cdf(z), special.log_ndtr(z), rtol=3e-15, atol=1e-13)
+        assert (log_cdf([-37.5, -1e300]) == log_cdf([-37.0])).all()
+    assert np.isnan(log_cdf([np.nan, 1.0])).tolist() == [True, False]

@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,15 +16,12 @@ import torch
 from cavity.common.column_statistics import from_moments, summarize
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.rows.batches.array_sources import Arrays, Batches
+from cavity.rows.batches.array_sources import Arrays, Batches, StoredRows
 from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.source import Piece, prefetch, shard_range
-from cavity.rows.batches.source_survey import Survey, survey
-from cavity.rows.batches.stored_rows import StoredRows
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.fragments import Fragments
-from cavity.rows.sources import survey_ranks
-from cavity.rows.tables import Streamed
+from cavity.rows.survey import survey
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -87,10 +85,13 @@ def source(request, tmp_path):
     return request.param(tmp_path)
 
 
+def read(source, reduce=None):
+    found, _ = survey(source, 0, reduce or Local(), lambda classes, total: np.ones(len(classes)))
+    return found
+
+
 def stream(source, dtype=torch.float64, reduce=None):
-    read = survey_ranks(source, (0, 1), reduce or Local())
-    options = SimpleNamespace(dtype=dtype, device=torch.device("cpu"))
-    return Streamed(*read, np.ones(len(read.summary.classes))).rows(options)
+    return read(source, reduce).rows(dtype, torch.device("cpu"))
 
 
 def generator(seed=0):
@@ -131,28 +132,35 @@ def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
 
 
 class Rank(Local):
-    """One of several ranks, which ask each other in turn."""
+    """One of several ranks, each in a thread."""
 
-    def __init__(self, rank, world, found):
-        self.rank, self.world, self.found = rank, world, found
-
-    def in_turn(self, value):
-        return iter(self.found)
+    def __init__(self, rank, meeting, told):
+        self.rank, self.world, self.meeting, self.told = rank, len(told), meeting, told
 
     def gather(self, value):
-        return [value] * self.world
+        self.told[self.rank] = value
+        self.meeting.wait(30)
+        found = list(self.told)
+        self.meeting.wait(30)
+        return found
+
+    def in_turn(self, value):
+        return iter(self.gather(value))
 
 
-@pytest.mark.parametrize("ranks, world", [([0], 1), ([0, 1], 2), ([0, 1, 2], 3), ([0, 1, 299], 300)])
-def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world):
+def on_ranks(world, work):
+    """Return what a function of a rank returns on each."""
+    meeting, told = threading.Barrier(world), [None] * world
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(lambda rank: work(Rank(rank, meeting, told)), range(world)))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 300])
+def test_the_ranks_together_have_the_batch_of_one_process(source, world):
     """Of 300 ranks some have a row, others none. A rank of a source in sections stores its own rows alone."""
     data = stream(source)
-    found = (
-        [survey(source, (0, 1), shard_range(N, r, world)) for r in range(world)]
-        if hasattr(source, "section")
-        else []
-    )
-    shards = [stream(source, reduce=Rank(rank, world, found)).shard(rank, world) for rank in ranks]
+    streams = on_ranks(world, lambda rank: stream(source, reduce=rank))
+    shards = [streams[rank].shard(rank, world) for rank in sorted({0, 1, 2, 299} & set(range(world)))]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
@@ -185,17 +193,15 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
     decoded = []
     for rank in range(2):
         counted.seen = {}
-        survey(source, 0, shard_range(N - 37, rank, 2))
+        list(source.section(shard_range(N - 37, rank, 2), 1000))
         decoded.append(counted.seen)
     assert [set(d.values()) for d in decoded] == [{25}, {25}]
     assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
 
 
 def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
-    taken = []
-    take = Arrays.take
+    taken, take, shard = [], Arrays.take, stream(Arrays(X, Y, W)).shard(1, 3)
     monkeypatch.setattr(Arrays, "take", lambda self, index: taken.extend(index) or take(self, index))
-    shard = stream(Arrays(X, Y, W)).shard(1, 3)
     list(shard.batches(20, generator()))
     assert sorted(taken) == list(shard.mine)
 
@@ -280,7 +286,7 @@ def test_a_file_that_changes_after_it_was_opened_is_named(change, word, tmp_path
     source = parquet_folder(tmp_path)
     change(tmp_path)
     with pytest.raises(BadInput, match=rf"part-1\.parquet.*{word}"):
-        survey(source, 0)
+        read(source)
 
 
 def write(folder, **columns):
@@ -303,12 +309,12 @@ def write(folder, **columns):
         (lambda d: Arrays(X[:, 0], Y), "N, D"),
         (lambda d: Arrays(X.astype(str), Y), "numeric"),
         (lambda d: Batches(chunks()), "once"),
-        (lambda d: survey(Batches([X]), 0), "batch 0.*ndarray"),
-        (lambda d: survey(Batches([(X, Y, W, W)]), 0), "batch 0.*tuple"),
-        (lambda d: survey(Batches([(X[:, 0], Y)]), 0), "target per row"),
-        (lambda d: survey(Batches([(np.full((2, 1), "red"), [0, 1])]), 0), "batch 0.*numeric"),
-        (lambda d: survey(Batches([(np.array([[np.nan]]), [0])]), 0), "batch 0.*column 0"),
-        (lambda d: survey(Fixed(), 0).summary(), "no rows"),
+        (lambda d: read(Batches([X])), "batch 0.*ndarray"),
+        (lambda d: read(Batches([(X, Y, W, W)])), "batch 0.*tuple"),
+        (lambda d: read(Batches([(X[:, 0], Y)])), "target per row"),
+        (lambda d: read(Batches([(np.full((2, 1), "red"), [0, 1])])), "batch 0.*numeric"),
+        (lambda d: read(Batches([(np.array([[np.nan]]), [0])])), "batch 0.*column 0"),
+        (lambda d: read(Fixed()), "no rows"),
     ],
 )
 def test_what_is_not_a_source_of_rows_is_refused(make, word, tmp_path):
@@ -365,22 +371,25 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 
 
 # ------------------------------------------------------------------ one pass of statistics
-def test_the_survey_has_exact_counts_and_moments(source, monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 20)
-    found = survey(source, 0).summary()
-    assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N and found.complete
-    for c, name in enumerate("abc"):
-        own, w = X[Y == name], W[Y == name]
-        mean = np.average(own, axis=0, weights=w)
-        assert found.moments.rows[c] == len(own)
-        assert (found.moments.lightest[c], found.moments.heaviest[c]) == (w.min(), w.max())
-        np.testing.assert_allclose(found.moments.weight[c], w.sum(), rtol=1e-13)
-        np.testing.assert_allclose(found.moments.mean[c], mean, rtol=1e-12)
-        np.testing.assert_allclose(
-            found.moments.square[c], (w[:, None] * (own - mean) ** 2).sum(0), rtol=1e-10
-        )
+@pytest.mark.parametrize("limit", [60, 1000])
+def test_the_survey_has_exact_counts_and_moments(source, limit, monkeypatch):
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 20)
+    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
+    found, _ = survey(source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0]))
+    weight = W * np.where(Y == "a", 1.0, np.where(Y == "b", 0.5, 3.0))
+    assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N
+    assert (found.lightest, found.heaviest) == (weight.min(), weight.max())
+    np.testing.assert_allclose(found.class_totals, [weight[Y == name].sum() for name in "abc"], rtol=1e-13)
     assert np.array_equal(found.low, X.min(0)) and np.array_equal(found.high, X.max(0))
-    assert np.array_equal(found.sample.X, X) and np.array_equal(found.sample.index, np.arange(N))
+    if limit > N:  # statistics are those of the sample, which has all rows
+        assert found.moments is None
+        assert np.array_equal(found.sampled.X, X) and np.array_equal(found.sampled.weight, weight)
+        return
+    total, mean, square = found.moments
+    known = np.average(X, axis=0, weights=weight)
+    np.testing.assert_allclose(total, weight.sum(), rtol=1e-13)
+    np.testing.assert_allclose(mean, known, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(square, weight @ (X - known) ** 2, rtol=1e-10)
 
 
 def test_columns_from_moments_are_the_columns():
@@ -388,7 +397,7 @@ def test_columns_from_moments_are_the_columns():
     mean = np.average(T, axis=0, weights=W)
     var = np.average((T - mean) ** 2, axis=0, weights=W)
     exact = summarize(T, W, np.random.default_rng(0))
-    ours = from_moments(T.min(0), T.max(0), mean, var, T, W, np.random.default_rng(0))
+    ours = from_moments(T.min(0), T.max(0), mean, np.sqrt(var), T, W, np.random.default_rng(0))
     for found in (ours, exact):  # constant columns have no lengthscale of their own
         np.testing.assert_array_equal(found.constant, [False] * X.shape[1] + [True, True, False])
         assert found.group.max() == X.shape[1]
@@ -398,41 +407,55 @@ def test_columns_from_moments_are_the_columns():
 
 
 def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 3000)
+    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", 3000)
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
-    found = survey(Arrays(numbers, y), 0).summary()
-    again = survey(Arrays(numbers, y), 0).summary()
-    assert np.array_equal(found.sample.index, again.sample.index)
-    kept = np.bincount(found.sample.y)
-    assert kept.sum() <= 3000 and not found.complete
-    rare = found.moments.rows.argsort()[:2]
-    assert np.array_equal(kept[rare], found.moments.rows[rare])  # 167 and 333 rows
+    found, again = (read(Arrays(numbers, y)).sampled for _ in range(2))
+    assert np.array_equal(found.X, again.X) and np.array_equal(found.X, np.sort(found.X, axis=0))
+    kept, rows = np.bincount(found.y), np.bincount(y)
+    assert kept.sum() <= 3000
+    rare = rows.argsort()[:2]
+    assert np.array_equal(kept[rare], rows[rare])  # 167 and 333 rows
+    np.testing.assert_allclose(found.class_totals, rows, rtol=1e-12)
     for c in range(4):  # a uniform sample of the class: its mean row number is that of the class
-        own = found.sample.X[found.sample.y == c, 0]
+        own = found.X[found.y == c, 0]
         assert abs(own.mean() - 25_000) < 4 * 50_000 / np.sqrt(12 * len(own))
-    assert np.array_equal(found.sample.index, np.sort(found.sample.index))
 
 
 @pytest.mark.parametrize("limit", [200, 1000, 5000])
 @pytest.mark.parametrize("world", [2, 7])
 def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
     """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 77)
-    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", limit)
+    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 77)
+    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]
     source = Arrays(values, y, numbers % 3 + 0.5)
-    alone, together = survey(source, 0).summary(), Survey()
-    for rank in range(world):
-        together.join(survey(source, 0, shard_range(3000, rank, world)))
-    joined = together.summary()
-    assert np.array_equal(joined.classes, alone.classes)
-    assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))
-    assert np.array_equal(joined.low, alone.low) and np.array_equal(joined.high, alone.high)
-    for a, b in zip(joined.moments, alone.moments, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    alone = read(source)
+    for joined in on_ranks(world, lambda rank: read(source, rank)):
+        assert np.array_equal(joined.classes, alone.classes)
+        for a, b in zip(joined.sampled.sample(), alone.sampled.sample(), strict=True):
+            assert np.array_equal(a, b)
+        assert np.array_equal(joined.low, alone.low) and np.array_equal(joined.high, alone.high)
+        assert (joined.lightest, joined.heaviest) == (alone.lightest, alone.heaviest)
+        np.testing.assert_allclose(joined.class_totals, alone.class_totals, rtol=1e-12)
+        assert (joined.moments is None) == (alone.moments is None) == (limit == 5000)
+        for a, b in zip(joined.moments or (), alone.moments or (), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_what_one_rank_refuses_all_refuse_in_its_words():
+    spoilt = X.copy()
+    spoilt[70, 1] = np.nan  # a row of the first rank
+
+    def refuse(rank):
+        with pytest.raises(BadInput) as caught:
+            read(Arrays(spoilt, Y), rank)
+        return str(caught.value)
+
+    mine, other = on_ranks(2, refuse)
+    assert "column 1: 1 missing" in mine and mine in other and "rank 0" in other
 
 
 class Fixed:
@@ -474,5 +497,5 @@ def spoilt(value, column=1):
 )
 def test_bad_pieces_are_named(bad, words):
     with pytest.raises(BadInput) as caught:
-        survey(Fixed(piece(), bad), 0)
+        read(Fixed(piece(), bad))
     assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -52,3 +52,12 @@ def test_every_class_keeps_a_row_even_if_it_equals_rows_of_another_class(seed):
     for rest in (fold != 0, fold != 1, ~held):
         assert set(y[rest]) == {0, 1, 2, 3}
     assert held.any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_class_keeps_a_row_of_a_table_with_fewer_rows_than_folds(seed):
+    X = np.arange(4.0)[:, None]
+    for y in ([0, 1], [0, 1, 1], [0, 0, 1, 2]):
+        fold = choose_folds(X[: len(y)], np.array(y), 5, seed)
+        for i in range(5):
+            assert set(np.array(y)[fold != i]) == set(y)

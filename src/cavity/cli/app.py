@@ -240,6 +240,9 @@ def serve(
     allowed_host: Annotated[
         Texts, _option("Further host name that requests may use; may be repeated.", "NAME")
     ] = None,
+    health_port: Annotated[
+        int | None, _option("Port where a thread answers /health, too.", "N", min=1, max=65535)
+    ] = None,
     workers: Annotated[int, _option("Processes, each with its own copy of the model.", "N", min=1)] = 1,
     most_rows: Annotated[int, _option("Maximum rows per request.", "N", min=1)] = 10_000,
     most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2 << 20,

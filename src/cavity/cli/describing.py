@@ -16,7 +16,7 @@ MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
-    meta = tensor_files.read_facts(path, *KINDS)
+    meta = tensor_files.read_arrays(path, *KINDS).meta
     try:
         found = read_summary(meta)
     except BadFile as error:

@@ -32,7 +32,7 @@ from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.table_files import TableRows, open_table
 from cavity.rows.files.text_files import explain_errors
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cavity.saving.fact_list import format_evidence
 
 REPORTED = ("rows", "seconds", "logistic_log_loss", "few_rows", "warnings", "interrupted")  # of the notes

@@ -11,7 +11,6 @@ import numpy as np
 
 from cavity.cli.models import Model
 from cavity.cli.predicting import read_chunks, report_notes
-from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
@@ -19,9 +18,9 @@ from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.target_labels import convert_labels
-from cavity.rows.files.arrow_source import read_group
+from cavity.rows.files.arrow_source import read_group, read_weights
 from cavity.rows.files.table_files import TableFile
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 
 
 class Roles(NamedTuple):

@@ -20,7 +20,7 @@ from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.rows.files.table_files import TableFile
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 
 
 class Extras(NamedTuple):

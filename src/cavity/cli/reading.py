@@ -13,13 +13,10 @@ from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.columns.target_labels import advise_classes
-from cavity.rows.files.arrow_source import read_group
-from cavity.rows.files.table_files import TableFile, open_table
+from cavity.rows.files.table_files import LabelledRows, TableFile, TableRows, open_table
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 
@@ -83,44 +80,19 @@ def name_file_in_errors(file: TableFile) -> Iterator[None]:
         raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
-class ReadRows(NamedTuple):
-    """Labelled rows of a table."""
-
-    X: Any
-    y: Any
-    weight: Any = None
-    group: Any = None
-
-
 def read_rows(
     file: TableFile, prepare: Preparation, terminal: Terminal, weight: Text = None, group: Text = None
-) -> ReadRows:
+) -> LabelledRows:
+    """Read the rows with a label."""
+    rows = TableRows(file, prepare, weight, group)
     check_columns(prepare, file.names, file.path)
-    assert prepare.target_ is not None
-    columns, parts = [*prepare.inputs, prepare.target_.name, *filter(None, (weight, group))], []
-    absent = next((c for c in columns if c not in file.names), None)
+    absent = next((name for name in rows.columns if name not in file.names), None)
     if absent is not None:
         raise BadInput(f"{file.path} has no column {absent!r}.")
-    for chunk in terminal.show_progress(file.chunks(columns), "rows"):
-        keep = prepare.find_labelled(chunk)
-        w = None if weight is None else read_weights(chunk, weight)[keep]
-        labelled = chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
-        g = None if group is None else read_group(labelled, group)
-        parts.append((prepare.encode(chunk)[keep], prepare.labels(labelled), w, g))
-    if not any(len(part[1]) for part in parts):
+    parts = [rows.read(chunk) for chunk in terminal.show_progress(file.chunks(rows.columns), "rows")]
+    if not any(len(part.y) for part in parts):
         raise BadInput(f"{file.path} has no rows.")
-    return ReadRows(
-        *(None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True))
+    joined: Any = (
+        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
     )
-
-
-def read_weights(chunk: Chunk, name: str) -> Any:
-    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
-    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        what = "missing" if lacks[row] else "negative or not finite"
-        raise BadInput(
-            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
-        )
-    return value
+    return LabelledRows(*joined)

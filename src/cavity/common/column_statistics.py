@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -66,21 +67,35 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     """Return weighted mean, spread and median distance; a row of weight w counts as w rows."""
     low, high, center = X.min(axis=0), X.max(axis=0), weight @ X / weight.sum()
     # exact for a constant column, so that it has neither distance nor gradient
-    center = np.where(low == high, X[0], center)
-    spread = _spread(X, center, weight, low, high)
-    X, weight = _sample(X, weight, rng)
-    return _without_constants(_measure(center, spread, (X - center) / spread, weight, rng), low, high)
+    center = np.where(low == high, low, center)
+    _, unit = _find_units(center, low, high)
+    square = np.zeros(len(unit))
+    for first in range(0, len(X), PIECE):  # small enough for the cache
+        piece = slice(first, first + PIECE)
+        square += weight[piece] @ ((X[piece] - center) / unit) ** 2
+    return from_moments(low, high, center, unit * np.sqrt(square / weight.sum()), X, weight, rng)
 
 
 def from_moments(
-    low: Array, high: Array, center: Array, var: Array, X: Array, weight: Array, rng: np.random.Generator
+    low: Array,
+    high: Array,
+    center: Array,
+    deviation: Array,
+    X: Array,
+    weight: Array,
+    rng: np.random.Generator,
 ) -> Columns:
     """Return the same from exact moments of all rows, with the median distance of a weighted sample X."""
     center = np.where(low == high, low, center)
     constant, unit = _find_units(center, low, high)
-    spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
+    spread = np.where(constant, unit, np.maximum(deviation, (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
-    return _without_constants(_measure(center, spread, (X - center) / spread, weight, rng), low, high)
+    found = _measure(center, spread, (X - center) / spread, weight, rng)
+    constant = low == high
+    if not constant.any() or constant.all():
+        return found
+    # constant columns share the lengthscale of another: a model is then the same with and without them
+    return found._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
 
 
 def _find_units(center: Array, low: Array, high: Array) -> tuple[NDArray[np.bool_], Array]:
@@ -91,14 +106,6 @@ def _find_units(center: Array, low: Array, high: Array) -> tuple[NDArray[np.bool
     largest = np.maximum(high - center, center - low)
     constant = largest <= 1e-12 * np.abs(center)
     return constant, np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
-
-
-def _without_constants(columns: Columns, low: Array, high: Array) -> Columns:
-    """Let constant columns share the lengthscale of another: a model is then the same with and without them."""
-    constant = low == high
-    if not constant.any() or constant.all():
-        return columns
-    return columns._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
 
 
 def _measure(
@@ -116,15 +123,6 @@ def _measure(
     reach = BEYOND * float(square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])])
     distance = median_distance(U, weight, rng)
     return Columns(center, spread, distance, group, square_reach=reach if reach > 0 else 1.0)
-
-
-def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:
-    constant, unit = _find_units(center, low, high)
-    square = np.zeros(len(unit))
-    for first in range(0, len(X), PIECE):  # small enough for the cache
-        piece = slice(first, first + PIECE)
-        square += weight[piece] @ ((X[piece] - center) / unit) ** 2
-    return np.where(constant, unit, np.maximum(unit * np.sqrt(square / weight.sum()), (high - low) / RANGE))
 
 
 def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -229,3 +227,17 @@ def mix_bits(x: Words) -> Words:
 def fold_bits(bits: Words) -> Words:
     """Bring the upper bits down: the lower ones of whole numbers are zero."""
     return bits ^ (bits >> np.uint64(32))
+
+
+def hash_column(values: Any) -> Words:
+    """Return one word per value: equal values have equal words, also numbers of different types."""
+    distinct, place = np.unique(values, return_inverse=True)
+    words = np.array([_hash_value(value) for value in distinct.tolist()], dtype=np.uint64)
+    return words[place.reshape(-1)]
+
+
+def _hash_value(value: Any) -> int:
+    if isinstance(value, bool | int | float) and value == int(value):
+        value = int(value)
+    text = f"{'text' if isinstance(value, str) else 'number'} {value!s}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

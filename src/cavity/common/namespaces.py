@@ -4,11 +4,11 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, tanh, cos, sin, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite
-                      their argument
+    exp, log, log1p, sqrt, abs, tanh, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite their
+                      argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
-    max, sum          over the last axis, which stays; max_over another one
+    max, sum          over the last axis, which stays; max also over another one
     logsumexp         over one axis, which goes; in a graph of numbers that do not overflow, and at least log TINY
                       (onnxruntime sums no rows over axes counted from the end wrongly)
     log_softmax       x − log Σ exp x over the last axis
@@ -21,14 +21,11 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     add_products_     offset + u·v; may overwrite the offset
     repeat_rows       x once for each row of X, [... 1] → [... n]
     solve_lower       lower⁻¹ B, [C M n]; solve_lower_t, lower⁻ᵀ B
-    look_up           entries of each row of a table, [d K], [d n] → [d n]
 
-NumPy and torch, whose values can be read, also have erf, erfc, erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and
-find(Booleans), the places of those that are true; swap, the last two axes; descending, the order of
-each row; single precision; like(x, other), an array of any kind as an array like another; double, in float64; host, as a NumPy
-array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis. A table of polynomials needs
-scratch(n, like), four arrays of n numbers and one of indices; multiply(a, b, out); clip_(x, low, high, out); take_(table, indices,
-out); split_whole_(x, indices), which moves the whole parts of x ≥ 0; and add_product_(into, a, b, factor), which may overwrite a.
+NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and find(Booleans), the
+places of those that are true; swap, the last two axes; like(x, other), an array of any kind as an array like another; double, in
+float64; host, as a NumPy array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis.
+NumPy has erf and erfc, too.
 
 Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
 """
@@ -98,24 +95,6 @@ def _to_numpy(x: Any) -> Array:
 def _add_products(offset: Array, points: Array, V: Array) -> Array:
     offset += (points.reshape(-1, points.shape[-1]) @ V.T).reshape(offset.shape)
     return offset
-
-
-def _clip_into(x: Array, low: float, high: float, out: Array) -> None:
-    np.minimum(np.maximum(x, low, out=out), high, out=out)
-
-
-def _split_whole(x: Array, whole: Array) -> None:
-    with np.errstate(invalid="ignore"):  # NaN becomes some integer
-        np.copyto(whole, x, casting="unsafe")
-    x -= whole
-
-
-def _add_product(into: Array, a: Array, b: Array, factor: float = 1.0) -> Array:
-    a *= b
-    if factor != 1.0:
-        a *= factor
-    into += a
-    return into
 
 
 def _repeat_rows(x: Array, X: Array) -> Array:
@@ -261,9 +240,8 @@ NUMPY: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     **{
         name: getattr(np, name)
-        for name in "exp log log1p sqrt abs tanh cos sin maximum minimum where ceil reciprocal linalg".split()
+        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()
     },
-    rsqrt=lambda x: 1 / np.sqrt(x),
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
     erfcx=_erfcx,
@@ -272,20 +250,11 @@ NUMPY: Any = SimpleNamespace(
     clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
-    multiply=np.multiply,
-    clip_=_clip_into,
-    split_whole_=_split_whole,
-    take_=lambda table, place, out: np.take(table, place, out=out, mode="clip"),
-    add_product_=_add_product,
-    scratch=lambda n, like: (np.empty((4, n)), np.empty(n, np.intp)),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
-    max=lambda x: np.maximum.reduce(x, -1, keepdims=True),  # methods take twice as long to start
+    max=lambda x, axis=-1: np.maximum.reduce(x, axis, keepdims=True),  # methods take twice as long to start
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),
     sum=lambda x: np.add.reduce(x, -1, keepdims=True),
-    max_over=lambda x, axis: np.maximum.reduce(x, axis, keepdims=True),
     swap=lambda x: x.swapaxes(-1, -2),
-    descending=lambda x: np.argsort(-x, 1, kind="stable"),
-    single=lambda x: x.astype(np.float32),
     like=lambda x, other: _to_numpy(x),
     double=_to_numpy,
     host=_to_numpy,
@@ -306,7 +275,6 @@ NUMPY: Any = SimpleNamespace(
     repeat_rows=_repeat_rows,
     solve_lower=_solve_lower,
     solve_lower_t=_solve_lower_t,
-    look_up=lambda table, index: np.take_along_axis(table, index, 1),
 )
 GRAPH: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
@@ -325,8 +293,7 @@ GRAPH: Any = SimpleNamespace(
     may_exceed=lambda x, most: True,
     exp_=_node("Exp"),
     minimum_=_node("Min"),
-    max=lambda x: x.max(-1, keepdims=True),
-    max_over=lambda x, axis: x.max(axis, keepdims=True),
+    max=lambda x, axis=-1: x.max(axis, keepdims=True),
     sum=lambda x: x.sum(-1, keepdims=True),
     logsumexp=lambda x, axis: x.exp().sum(axis).at_least(TINY).log(),
     log_softmax=_node("LogSoftmax", axis=-1),
@@ -341,5 +308,4 @@ GRAPH: Any = SimpleNamespace(
     repeat_rows=lambda x, X: X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1)),
     # a product with the inverse, which is a constant of the graph
     solve_lower=lambda lower, B: _solve_lower(lower, np.eye(lower.shape[-1])[None]) @ B,
-    look_up=_node("GatherElements", axis=1),
 )

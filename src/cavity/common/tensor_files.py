@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,6 @@ from cavity.common import files
 from cavity.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
 FORMAT = 4  # of all files that this version reads
@@ -46,19 +45,6 @@ class Stored(NamedTuple):
     tensors: dict[str, Any]  # of torch, or arrays of NumPy
     meta: dict[str, Any]
     checked: Any  # what `check` returned
-
-    def as_tensors(self) -> Stored:
-        """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
-
-        Arrays are dropped one by one, so that memory does not double.
-        """
-        import torch
-
-        tensors = {}
-        for name in list(self.tensors):
-            shared = torch.from_numpy(self.tensors.pop(name))
-            tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
-        return Stored(tensors, self.meta, self.checked)
 
 
 # what reading meaningless contents may raise
@@ -92,20 +78,26 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
 
 def digest(arrays: dict[str, Any], head: str) -> str:
     """Return SHA-256 of the JSON and of every array: its name, type, shape and bytes."""
-    return _hash(head, ((name, np.asarray(arrays[name])) for name in sorted(arrays)))
-
-
-def _hash(head: str, arrays: Iterable[tuple[str, NDArray[Any]]]) -> str:
     hasher = hashlib.sha256(head.encode())
-    for name, array in arrays:
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
         hasher.update(f"\0{name}\0torch.{array.dtype.name}\0{array.shape}\0".encode())
         hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hasher.hexdigest()
 
 
 def read(path: str | Path, *kinds: str) -> Stored:
-    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else."""
-    return read_arrays(path, *kinds).as_tensors()
+    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else.
+
+    Tensors are in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
+    """
+    import torch
+
+    stored, tensors = read_arrays(path, *kinds), {}
+    for name in list(stored.tensors):
+        shared = torch.from_numpy(stored.tensors.pop(name))  # one by one, so that memory does not double
+        tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+    return stored._replace(tensors=tensors)
 
 
 def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
@@ -120,7 +112,7 @@ def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> St
         entries = {name: Entry(part.get_dtype(), tuple(part.get_shape())) for name, part in about.items()}
         checked = None if check is None else check(entries, meta)
         arrays = {name: file.get_tensor(name) for name in entries}
-        _check_digest(path, file, arrays.items())
+        _check_digest(path, file.metadata(), arrays)
         return Stored(arrays, meta, checked)
 
 
@@ -128,14 +120,6 @@ def read_meta(path: str | Path, *kinds: str) -> dict[str, Any]:
     """Read only the JSON of a file of one of these kinds. The digest is not checked: `read` does that."""
     with _open(path) as file:
         return _read_head(path, file, kinds)
-
-
-def read_facts(path: str | Path, *kinds: str) -> dict[str, Any]:
-    """Read only the JSON of a file of one of these kinds, and check the digest. Keeps no tensor."""
-    with _open(path) as file:
-        meta = _read_head(path, file, kinds)
-        _check_digest(path, file, ((name, file.get_tensor(name)) for name in sorted(file.keys())))
-        return meta
 
 
 @contextmanager
@@ -192,9 +176,8 @@ def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str,
     return meta
 
 
-def _check_digest(path: str | Path, file: Any, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
+def _check_digest(path: str | Path, words: dict[str, str], arrays: dict[str, Any]) -> None:
     """Refuse a file whose contents changed after it was written."""
-    words = file.metadata()
-    if words.get(_DIGEST) != _hash(words[_KEY], arrays):
+    if words.get(_DIGEST) != digest(arrays, words[_KEY]):
         said = f"{path} is damaged: its contents do not match its SHA-256 digest."
         raise BadFile(f"{said} Restore the file from a copy, or fit again.")

@@ -27,11 +27,6 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
     return torch.tensor(values, dtype=dtype, device=device)
 
 
-def _split_whole(x: Tensor, whole: Tensor) -> None:
-    whole.copy_(x).clamp_(min=0)  # rounds down; NaN may become any integer
-    x.frac_()
-
-
 def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
     offset.flatten(0, 1).addmm_(points.flatten(0, 1), V.mT)
     return offset
@@ -40,10 +35,7 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{
-        name: getattr(torch, name)
-        for name in "exp log log1p abs tanh cos sin where ceil reciprocal rsqrt erf erfc linalg einsum".split()
-    },
+    **{name: getattr(torch, name) for name in "exp log log1p abs tanh where ceil linalg einsum".split()},
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,
@@ -53,20 +45,11 @@ TORCH = SimpleNamespace(
     clip=torch.clamp,
     may_exceed=lambda x, most: x.is_cuda or bool((x.detach().abs() > most).any()),
     exp_=torch.exp_,
-    multiply=torch.multiply,
-    clip_=lambda x, low, high, out: torch.clamp(x, low, high, out=out),
-    split_whole_=_split_whole,
-    take_=lambda table, place, out: torch.index_select(table, 0, place, out=out),
-    add_product_=lambda into, a, b, factor=1.0: into.addcmul_(a, b, value=factor),
-    scratch=lambda n, like: (like.new_empty(4, n), like.new_empty(n, dtype=torch.int32)),
     minimum_=lambda x, high: x.clamp_(max=high),
-    max=lambda x: x.amax(-1, keepdim=True),
+    max=lambda x, axis=-1: x.amax(axis, keepdim=True),
     min=lambda x: x.amin(-1, keepdim=True),
     sum=lambda x: x.sum(-1, keepdim=True),
-    max_over=lambda x, axis: x.amax(axis, keepdim=True),
     swap=lambda x: x.mT,
-    descending=lambda x: x.argsort(dim=1, descending=True, stable=True),
-    single=lambda x: x.float(),
     like=lambda x, other: torch.as_tensor(x).to(other),
     double=lambda x: x.double(),
     host=lambda x: x.detach().double().cpu().numpy(),
@@ -86,5 +69,4 @@ TORCH = SimpleNamespace(
     repeat_rows=lambda x, X: x.expand(*x.shape[:-1], X.shape[-2]),
     solve_lower=linalg.solve_lower,
     solve_lower_t=linalg.solve_lower_t,
-    look_up=lambda table, index: table.gather(1, index),
 )

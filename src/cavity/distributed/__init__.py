@@ -170,22 +170,18 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     return current()
 
 
+@functools.cache
 def warn_unjoined() -> None:
     """Warn, once per process, if torchrun started several processes and this one has not joined the others."""
     world = os.environ.get("WORLD_SIZE", "")
     joined = dist.is_available() and dist.is_initialized()
     if "RANK" in os.environ and world.isdecimal() and int(world) > 1 and not joined:
-        _warn_alone(int(world))
-
-
-@functools.cache
-def _warn_alone(world: int) -> None:
-    warnings.warn(
-        f"torchrun started {world} processes, but this one has not joined the others: each of the {world} processes fits a model "
-        "of its own, on the rows that it is given. Call cavity.distributed.join() before fit to fit one model together.",
-        UserWarning,
-        stacklevel=3,
-    )
+        warnings.warn(
+            f"torchrun started {world} processes, but this one has not joined the others: each of the {world} processes fits a "
+            "model of its own, on the rows that it is given. Call cavity.distributed.join() before fit to fit one model together.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def leave() -> None:

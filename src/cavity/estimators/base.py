@@ -32,7 +32,7 @@ from cavity.saving.model_file import Record
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.samples import HyperSamples
     from cavity.fitting.request import Request
-    from cavity.options import ClassifierConfig, RegressorConfig
+    from cavity.options.configuration import ClassifierConfig, RegressorConfig
     from cavity.rows.tables import GivenRows
 
 

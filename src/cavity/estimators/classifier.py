@@ -28,7 +28,7 @@ from cavity.rows.sources import find_source
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.options import ClassifierConfig
+    from cavity.options.configuration import ClassifierConfig
     from cavity.training.callbacks import Callback
 
 
@@ -162,7 +162,7 @@ class GPClassifier(ClassifierMixin, Judges):
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
-        from cavity.options import read_classifier
+        from cavity.options.reading import read_classifier
 
         return read_classifier(self.get_params(deep=False))
 

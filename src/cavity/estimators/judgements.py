@@ -21,7 +21,7 @@ from cavity.prediction.pool import normalised
 from cavity.prediction.predict import predict_moments
 from cavity.prediction.ranked_rows import RankedRows, rank
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 
 if TYPE_CHECKING:  # they load torch
     from cavity.rows.tables import GivenRows
@@ -52,7 +52,11 @@ class Judges(GPEstimator):
             )
         if result.estimate is None:
             assert result.loo is not None and result.class_prior is not None
-            loo = result.loo.sample()
+            loo = result.loo.without_lone_rows().sample()
+            if not len(loo.y):
+                raise AttributeError(
+                    "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
+                )
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
             found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
@@ -66,7 +70,7 @@ class Judges(GPEstimator):
         loo = None if not hasattr(self, "_result") else self._result.loo
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
+                "loo_log_proba_ exists after fit() of a table in memory, unless it is very large or time was up: "
                 "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:

@@ -26,12 +26,11 @@ from cavity.prediction.regression import draw_normal, predict_joint, predict_tar
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
 from cavity.rows.foreign_arrays import to_host
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import check_rows
+from cavity.rows.validation import Prepared, check_rows
 from cavity.saving import model_file
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.options import RegressorConfig
+    from cavity.options.configuration import RegressorConfig
     from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
 
@@ -115,7 +114,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
-        from cavity.options import read_regressor
+        from cavity.options.reading import read_regressor
 
         return read_regressor(self.get_params(deep=False))
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from cavity.errors import missing_extra
 from cavity.inference import State
+from cavity.training.fixed_point import Rest
 from cavity.training.loop import Run
-from cavity.training.objective import Point, Rest, evaluate, evaluate_first
+from cavity.training.objective import Point, evaluate, evaluate_first
 
 Array = NDArray[np.float64]
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
 from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
-from cavity.rows.columns.cells import EncodingContext, to_text
-from cavity.rows.columns.column_kinds import Category, Column, Date, simplify
+from cavity.rows.columns.cells import EncodingContext, to_numbers, to_text
+from cavity.rows.columns.column_kinds import Category, Column, Date
+from cavity.rows.columns.dates import DAY, to_days
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
-from cavity.rows.frames import Prepared
-from cavity.rows.validation import Features, check_rows
+from cavity.rows.validation import Features, Prepared, check_rows
 
 Array = NDArray[np.float64]
 
@@ -54,10 +54,9 @@ class RawRows(NamedTuple):
         cells = get_column(self.table, self.names[j])
         if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
-        simple = simplify(column, cells, 0)
         if isinstance(column, Date):
-            return np.asarray(simple.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
-        return np.asarray(simple.cast("float64").to_numpy(zero_copy_only=False), dtype=np.float64)
+            return (to_days(cells, column.order, column.name, 0) * DAY * 1e6).round().astype("datetime64[us]")
+        return to_numbers(cells, column.name, 0, getattr(column, "style", None))[0]
 
     def encode(self, j: int, values: NDArray[Any]) -> Array:
         """Encode values of a column as its features, [K d]."""

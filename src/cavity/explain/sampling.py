@@ -18,12 +18,12 @@ from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.fitting import build, runs
-from cavity.fitting.regression import make_gaussian
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
 from cavity.kernels import Sum
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.options import ClassifierConfig, Config, RegressorConfig, policy
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
@@ -110,7 +110,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config), config, plan, 0)
+    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0)
     if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
         lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
@@ -124,7 +124,7 @@ def _configure(config: Config, model: FittedModel) -> Config:
     method, kernel = config.method, config.kernel
     if kernel is None:
         kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
-    of_targets = method.linear and target_noise(model) > 0
+    of_targets = method.task == "regression" and target_noise(model) > 0
     noisy = bool((model.prior.noise > 0).all()) if method.latent_noise else of_targets
     learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(
@@ -135,8 +135,6 @@ def _configure(config: Config, model: FittedModel) -> Config:
 
 def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: TrainingPlan) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    if isinstance(config, RegressorConfig):
-        return make_gaussian(config)
     likelihood = build.make_likelihood(table, config, plan)
     if model.likelihood.epsilon is not None:
         likelihood.set_params(epsilon=model.likelihood.epsilon)

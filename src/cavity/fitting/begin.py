@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.request import Request
-from cavity.likelihoods import Likelihood
-from cavity.options import ClassifierConfig, Config, policy
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.plan import TableSize, TrainingPlan
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.tables import Array, Facts, Start, Table, share_lengthscales
@@ -38,27 +38,25 @@ class Begun:
         self.trained = True
 
 
-def begin_classifier(
-    request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts, stopping: tuple[Callback, ...] = ()
-) -> Begun:
-    """Begin the run of a classifier on the rows that it sees, some of them held out if early stopping asks for it."""
+def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts) -> Begun:
+    """Begin the run of a classifier on the rows that it sees, equal ones merged by method="auto".
+
+    Rows of eval_set stop it, or some of its own that are held out.
+    """
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
+    held = None if request.raw.eval_set is None else rows.held
     if isinstance(seen, Table) and config.validation_fraction is not None:
         seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
-        stopping = (monitoring.make_early_stopping(held, config.patience),)
-    table = merge_rows(request, seen)
+    table = seen
+    if isinstance(seen, Table) and seen.place is None and config.method.recommended:
+        table = seen.merge(cells=True)
+    stopping = () if held is None else (monitoring.make_early_stopping(held, config.patience),)
     start = find_start(request, table, features, rng)
     size = TableSize.of(table, features.n)
     M = policy.count_points(config, size)
     Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
     plan = policy.plan_training(config, size, Z.shape[-2])
     return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
-
-
-def merge_rows(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the rows to train on: method="auto" takes equal ones as one, those of a table of cells, too."""
-    auto = request.config.method.recommended and request.reduce.world == 1
-    return table.merge(cells=True) if auto and isinstance(table, Table) and table.place is None else table
 
 
 def find_start(request: Request[Any], table: Facts, features: Features, rng: np.random.Generator) -> Start:
@@ -78,21 +76,25 @@ def begin_run(
     Z: Array,
     rng: np.random.Generator,
     *,
-    likelihood: Likelihood | None = None,
     classes: NDArray[Any] | None = None,
     stopping: tuple[Callback, ...] = (),
 ) -> Begun:
     """Build the engine, and start or resume a run."""
     config, reduce = request.config, request.reduce
     module = build.make_prior(config, plan, table, start, Z)
-    engine = build.make_engine(module, table, config, plan, likelihood)
+    engine = build.make_engine(module, table, config, plan)
     state = None if request.earlier is None else request.earlier.state
-    run = runs.make_run(engine, table.rows(config), config, plan, int(rng.integers(2**31 - 1)), reduce, state)
+    run = runs.make_run(
+        engine,
+        table.rows(config.dtype, config.device),
+        config,
+        plan,
+        int(rng.integers(2**31 - 1)),
+        reduce,
+        state,
+    )
     run.started = request.clock.begun  # max_seconds counts the start-up, too
-    facts: dict[str, Any] = {}
-    if config.checkpoint:  # an optimiser cannot read what another one remembers
-        facts = monitoring.describe_run(config, table, classes, engine.prior.size, request.seed)
-        facts["optimizer"] = plan.optimizer
+    facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

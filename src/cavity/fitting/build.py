@@ -33,8 +33,10 @@ from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
-from cavity.options import Config, Method
+from cavity.options.configuration import Config
+from cavity.options.method import Method
 from cavity.options.plan import TrainingPlan
+from cavity.options.regression_methods import RegressionMethod
 from cavity.rows.batches.stream import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
@@ -126,9 +128,9 @@ def _check_precision(begin: Start, config: Config) -> None:
         )
 
 
-def make_default_kernel(linear: bool, fades: bool = True) -> Kernel:
-    """Make the kernel that `kernel=None` stands for; linear functions of files before 0.3 do not fade."""
-    return RBF() + Linear(fades=fades) if linear else RBF()
+def make_default_kernel(linear: bool) -> Kernel:
+    """Make the kernel that `kernel=None` stands for."""
+    return RBF() + Linear(fades=True) if linear else RBF()
 
 
 def make_hyper_prior(
@@ -152,7 +154,7 @@ def make_hyper_prior(
         weight = PRIOR_SD**-2 if is_log else 0.0
         if pooled and is_log:
             pools.append(pool(start, tuple(p.shape), POOLED.get(name.rpartition(".")[2], POOLED_ELSE)))
-            weight = pools[-1].own
+            weight = pools[-1].inverse.own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
     return HyperPrior(mean.clone(), torch.cat(weights), tuple(pools))
@@ -166,11 +168,13 @@ def _is_log(module: Prior, name: str) -> bool:
 
 
 def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelihood:
-    return (
-        find_method(config, plan)
-        .make_likelihood(table.n_classes, config.learn)
-        .to(config.device, config.dtype)
-    )
+    """Make the likelihood; that of a regression has the noise, in the units of the targets."""
+    method = find_method(config, plan)
+    if isinstance(method, RegressionMethod):
+        found: Likelihood = method.make_likelihood(1, config.learn, float(config.noise[0]))
+    else:
+        found = method.make_likelihood(table.n_classes, config.learn)
+    return found.to(config.device, config.dtype)
 
 
 def make_site_store(
@@ -180,13 +184,14 @@ def make_site_store(
     total = _scalar(table.class_totals.sum(), config.device)
     method, tempers = find_method(config, plan), likelihood.tempers
     kind = method.site_store
-    weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
+    weighted = not table.lightest == table.heaviest == 1
     if kind == "own":
-        return Own(total, weighted, fractional, tempers, method.on_f)
+        fractional = table.lightest < 1
+        return Own(total=total, weighted=weighted, fractional=fractional, tempers=tempers, on_f=method.on_f)
     if kind == "averaged":
         return Averaged(total)
     counts = torch.tensor(count_sites(table, likelihood), device=config.device)
-    return Tied(counts, weighted, min(1.0, table.heaviest), tempers)
+    return Tied(counts=counts, weighted=weighted, unit=min(1.0, table.heaviest), tempers=tempers)
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Array:

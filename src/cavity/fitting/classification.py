@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import torch
 
 from cavity.common.progress import announce
-from cavity.distributed import run_together
+from cavity.distributed import Local, run_together
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import monitoring, runs
+from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
@@ -23,17 +22,16 @@ from cavity.fitting.members import Recipe, fit_members, make_members
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
-from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig
+from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.prediction.model import extract_model
 from cavity.prediction.pool import Member, Pool, make_gate
 from cavity.rows.batches.source import Source
-from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_table
+from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_source, read_table
 from cavity.rows.repeats import has_near_copies
-from cavity.rows.sources import find_source, read_source
+from cavity.rows.sources import find_source
 from cavity.rows.tables import Facts, Table
-from cavity.training.callbacks import EarlyStopping
-from cavity.training.loop import Run
 
 TRAINING = 0.7  # share of the seconds that are left
 NEAR_COPIES = (
@@ -59,11 +57,11 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     request = request.limit_training(TRAINING if split.held is not None else TRAINING / 2)
     seen = choose_seen(request, split.rest, rows.features.n)
     judging = replace(judging, seen=seen.n_rows if seen.n_rows < split.rest.n_rows else 0)
-    begun = begin_classifier(request, rows, seen, find_early_stopping(request, rows))
+    begun = begin_classifier(request, rows, seen)
     plan = complete_plan(request, split, begun, judging)
 
     judged = None
-    with keep_on_interrupt(begun, store, lambda run: record(request, split, begun, run, plan)):
+    with keep_on_interrupt(begun, store, lambda: record(request, split, begun, plan)):
         begun.train()
         if split.held is not None:
             judged = judge_held(split, judging, extract_model(begun.run.engine, begun.run.state), members)
@@ -78,11 +76,11 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
                 members = refit_members(request, split, split.table, recipes, judged)
             else:
                 members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
-        result = record(request, split, begun, begun.run, plan, judged, members)
+        result = record(request, split, begun, plan, judged, members)
         store(result)
     verdict = None if result.estimate is None else result.estimate.verdict
     notes = [*notes, *note_near_copies(table, judging), *([] if verdict is None else [verdict])]
-    return warn(begun, plan, result, notes, begun.table.lightest)
+    return warn(begun, plan, result, notes)
 
 
 def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
@@ -117,13 +115,6 @@ def fit_held_out(
     return fit_members(recipes, split.rest, split.held, split.given.blocks, seconds)
 
 
-def find_early_stopping(request: Request[ClassifierConfig], rows: LabelledTable) -> tuple[EarlyStopping, ...]:
-    """Return what stops training by the rows of eval_set, if there are any."""
-    if rows.held is None or request.raw.eval_set is None:
-        return ()
-    return (monitoring.make_early_stopping(rows.held, request.config.patience),)
-
-
 def complete_plan(
     request: Request[ClassifierConfig], split: Split, begun: Begun, judging: CalibrationPlan
 ) -> Plan:
@@ -132,7 +123,7 @@ def complete_plan(
     distinct = begun.plan.distinct or split.table.n_rows
     training = replace(begun.plan, rows=given, distinct=distinct if distinct < given else None)
     plan = Plan(training=training, calibration=judging, time_limit=request.clock.limit)
-    return describe_plan(plan, plan_fast(request.config, split, plan), request.config, request.reduce)
+    return describe_plan(request, plan, plan_fast(request.config, split, plan))
 
 
 def plan_fast(config: ClassifierConfig, split: Split, plan: Plan) -> Plan | None:
@@ -158,19 +149,17 @@ def extend(begun: Begun, split: Split) -> None:
     table, rest, own, run = split.table, split.rest, begun.table, begun.run
     if not (isinstance(table, Table) and isinstance(rest, Table) and isinstance(own, Table)):
         return  # rows that are not in memory
-    if run.rows.n_rows != own.n_rows or begun.seen is not rest or run.engine.sites.tied:
-        return  # several ranks, rows of early stopping, or sites that belong to no row
+    if begun.seen is not rest or run.engine.sites.tied:
+        return  # rows of early stopping, or sites that belong to no row
     trained, place = table, np.full(table.n_rows, -1)
-    place[np.searchsorted(table.numbers, rest.numbers)] = (
-        np.arange(rest.n_rows) if own.place is None else own.place
-    )
+    known = np.arange(rest.n_rows) if own.place is None else own.place
+    place[np.searchsorted(table.numbers, rest.numbers)] = known
     if own.place is not None:  # a table of cells
         trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])
     share = np.where(place < 0, 0.0, trained.weight / own.weight[np.maximum(place, 0)])
-    kept = runs.Kept(torch.from_numpy(place).clamp_min(0), torch.from_numpy(share))
     try:
-        begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, kept)
+        begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, np.maximum(place, 0), share)
     except NotPositiveDefinite:
         return
     begun.table, begun.seen = trained, table
@@ -190,31 +179,29 @@ def record(
     request: Request[ClassifierConfig],
     split: Split,
     begun: Begun,
-    run: Run,
     plan: Plan,
     judged: Judged | None = None,
     members: list[Member] | None = None,
 ) -> Result:
     """Return what a fit leaves: the model with its pool, its estimate and what explains it."""
-    config, rows, (columns, candidates) = request.config, split.given, begun.start
-    table, whole = rows.table, begun.seen is split.table
+    config, rows, run, (columns, candidates) = request.config, split.given, begun.run, begun.start
+    table, merged, whole = rows.table, begun.table, begun.seen is split.table
     if not whole and isinstance(begun.seen, Table):  # a part or a sample of the rows
         table = begun.seen
-    merged = begun.table
-    if whole and isinstance(split.table, Table) and split.table.place is not None:
+    elif isinstance(split.table, Table) and split.table.place is not None:
         merged = split.table  # rows of the user were merged before the split
     loo = find_leave_one_out(run, table, merged, whole)
-    usual = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
+    usual = None if loo is None else loo.for_novelty()
     evidence = runs.label_evidence(run)
     found = common_result(run, columns, rows.features, evidence, config.warm_start, candidates, usual)
     if not members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
     elif judged is None and loo is not None and policy.calibrates(config):
-        knows_groups = (
-            loo.unit is not None or not rows.table.n_groups
-        )  # not those of a source, or on several ranks
-        if knows_groups:
-            judged = judge_left_out(loo, found.model, rows.class_prior, run.reduce, table.n_rows)
+        known = loo.without_lone_rows()
+        if (loo.unit is not None or not rows.table.n_groups) and len(
+            known.y
+        ):  # it knows no groups of a source
+            judged = judge_left_out(known, found.model, rows.class_prior, Local(), table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights
@@ -238,7 +225,7 @@ def record(
 def note_near_copies(table: Facts, plan: CalibrationPlan) -> list[str]:
     """Say that rows look like those of groups, which the user did not name, unless rows of the user judge the model."""
     judged = plan.how in ("folds", "part", "leave-one-out") and not plan.groups
-    rows = table if isinstance(table, Table) else table.sample_table()
+    rows = table if isinstance(table, Table) else table.sampled
     return [NEAR_COPIES] if judged and has_near_copies(rows) else []
 
 

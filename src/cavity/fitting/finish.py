@@ -7,19 +7,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from cavity.common.progress import announce
-from cavity.distributed import Local
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
+from cavity.fitting.request import Request
 from cavity.fitting.results import Result
-from cavity.options import Config, Plan
+from cavity.options.plan import Plan
 from cavity.options.time_estimate import add_estimate
 from cavity.training.guard import JITTER
-from cavity.training.loop import Run
 from cavity.training.threads import flush_denormals, limit_threads
 
-Record = Callable[[Run], Result]
+Record = Callable[[], Result]
 Store = Callable[[Result], None]
 Found = list[tuple[str, type[Warning]]]
 
@@ -30,14 +30,13 @@ NO_EVIDENCE = (
 )
 
 
-def describe_plan(plan: Plan, fast: Plan | None, config: Config, reduce: Local) -> Plan:
+def describe_plan(request: Request[Any], plan: Plan, fast: Plan | None) -> Plan:
     """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
-    if reduce.world == 1:
+    if request.reduce.world == 1:
         plan = add_estimate(plan, fast)
-    if reduce.rank == 0:
-        time_needed = plan.describe_time()
-        announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), config.verbose)
-        announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", config.verbose)
+    time_needed = plan.describe_time()
+    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), request.verbose)
+    announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", request.verbose)
     return plan
 
 
@@ -49,27 +48,21 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
         try:
             yield
         except KeyboardInterrupt:
-            now = begun.run.state
-            if begun.run.history or now.theta is not first.theta or now.sums is not first.sums:
-                store(_record_interrupted(begun, record))
+            run, now = begun.run, begun.run.state
+            if run.history or now.theta is not first.theta or now.sums is not first.sums:
+                if not begun.trained:
+                    monitoring.restore_best(run)
+                run.plan = replace(run.plan, max_seconds=0.0)  # no more passes that take long
+                text = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs: "
+                found: Found = [(f"{text}the model is what was learnt so far.", UserWarning)]
+                store(record()._replace(warnings=tuple(_say(found, stacklevel=5))))
             raise
 
 
-def _record_interrupted(begun: Begun, record: Record) -> Result:
-    if not begun.trained:
-        monitoring.restore_best(begun.run)
-    begun.run.plan = replace(begun.run.plan, max_seconds=0.0)  # no more passes that take long
-    where = "the calibration" if begun.trained else "training"
-    text = (
-        f"{where} was interrupted after {len(begun.run.history)} epochs: the model is what was learnt so far."
-    )
-    return record(begun.run)._replace(warnings=tuple(_say([(text, UserWarning)], stacklevel=6)))
-
-
-def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: float = 1.0) -> list[str]:
-    """Warn of what the user should know of a fit, and return it; `lightest`: the smallest weight of a row."""
+def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str]:
+    """Warn of what the user should know of a fit, and return it."""
     limit = "Training(max_seconds=...)" if plan.time_limit is None else "time_limit="
-    found: Found = []
+    found, lightest, repairs = Found(), begun.table.lightest, begun.run.guard.repairs
     if lightest < 1 and _matches_whole_rows(begun):
         text = (
             f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
@@ -77,23 +70,18 @@ def warn(begun: Begun, plan: Plan, result: Result, notes: list[str], lightest: f
             "method='ep', which is right for any weight."
         )
         found.append((text, RuntimeWarning))
-    found += _find_repairs(begun.run)
+    if repairs:
+        text = (
+            f"{repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went on with "
+            f"smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
+        )
+        found.append((text, RuntimeWarning))
     found += _find_early_end(begun, limit)
     found += [(text, UserWarning) for text in notes]
     found += monitoring.find_failed_checkpoint(begun.run)
     if math.isnan(result.evidence):
         found.append(NO_EVIDENCE)
     return _say(found, stacklevel=4)
-
-
-def _find_repairs(run: Run) -> Found:
-    if not run.guard.repairs:
-        return []
-    text = (
-        f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went "
-        f"on with smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
-    )
-    return [(text, RuntimeWarning)]
 
 
 def _find_early_end(begun: Begun, limit: str) -> Found:

@@ -14,7 +14,7 @@ from cavity.fitting.held_out import Split, number_cases, number_folds
 from cavity.fitting.judging import Held, Judged, join_folds, judge_rows, predict_rows, weigh
 from cavity.fitting.members import Recipe, fit_members
 from cavity.fitting.request import Request
-from cavity.options import ClassifierConfig
+from cavity.options.configuration import ClassifierConfig
 from cavity.options.plan import CalibrationPlan
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import FittedModel, extract_model
@@ -55,7 +55,7 @@ def judge_folds(
     epochs = max(1, len(begun.run.history))
     found, notes = list[Held](), list[str]()
     announce(
-        f"  judging: {len(folds)} more fits, each without 1 of {plan.parts} parts of the rows",
+        f"  judging: {len(folds)} more fit{'s' * (len(folds) != 1)}, each without 1 of {plan.parts} parts of the rows",
         request.verbose,
     )
     for i in show_progress(folds, "judging", "fit", request.verbose):

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import hash_column
 from cavity.errors import BadInput
 from cavity.fitting.request import Request
-from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig
+from cavity.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.options.time_estimate import count_rows_in, fits_in
-from cavity.rows.batches.checksums import hash_column
-from cavity.rows.batches.source_survey import DROPPED, JUDGES, TRAINS, Apart
+from cavity.rows.batches.source import DROPPED, JUDGES, TRAINS, Apart
 from cavity.rows.labelled_tables import LabelledTable
 from cavity.rows.labels import check_labels
 from cavity.rows.repeats import find_units, has_cells
@@ -42,8 +43,7 @@ def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
 
     If every case then weighs a multiple of g, the table is g copies of a smaller one, which is taken.
     """
-    auto = request.config.method.recommended and request.reduce.world == 1
-    if not auto or not isinstance(table, Table) or has_cells(table):
+    if not request.config.method.recommended or not isinstance(table, Table) or has_cells(table):
         return table
     merged = table.merge()
     whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
@@ -83,16 +83,15 @@ def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table:
     """Plan which rows judge the model: folds only if they fit into a time limit."""
     config, size = request.config, TableSize.of(table, rows.features.n)
     given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
-    plan_rows = partial(
-        policy.plan_calibration, config, size, groups=table.n_groups, ranks=request.reduce.world
-    )
+    plan_rows = partial(policy.plan_calibration, config, size, groups=table.n_groups)
     plan, limit = plan_rows(**given), request.clock.limit
     if isinstance(table, Streamed) and table.apart is not None:
         plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
         return plan
     training = policy.plan_training(config, size, policy.count_points(config, size))
-    if limit is not None and fits_in(Plan(training=training, calibration=plan), limit / 2):
+    whole = Plan(training=training, calibration=plan)
+    if limit is not None and request.reduce.first(lambda: fits_in(whole, limit / 2)):
         return plan
     return plan_rows(**given, short=True)
 
@@ -129,14 +128,14 @@ def number_cases(table: Table) -> Numbers:
 def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -> Facts:
     """Return the rows that the Gaussian process sees: all, or a sample that the work of the effort, or the time, allows."""
     config, clock = request.config, request.clock
-    if not isinstance(rest, Table) or request.reduce.world > 1 or not config.method.recommended:
+    if not isinstance(rest, Table) or not config.method.recommended:
         return rest
     size = TableSize.of(rest, columns)
     most = policy.count_seen(config, size)
     if clock.limit is not None and config.max_seconds is not None:
         training = policy.plan_training(config, size, policy.count_points(config, size))
         left = config.max_seconds - clock.spent()
-        most = min(most, count_rows_in(training, max(left, 0.1) / PASSES))
+        most = min(most, request.reduce.first(lambda: count_rows_in(training, max(left, 0.1) / PASSES)))
     if most >= rest.n_rows:
         return rest
     parts = max(2, math.ceil(rest.n_rows / most))

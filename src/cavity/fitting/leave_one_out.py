@@ -46,6 +46,15 @@ class LeaveOneOut(NamedTuple):
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
         return self._select(choose_sample(len(self.y), most_rows(self.f.mean.shape[1])))
 
+    def without_lone_rows(self) -> LeaveOneOut:
+        """Leave out rows that are the only case of their class: without them nothing speaks for it."""
+        if not self.complete:
+            return self
+        case = np.arange(len(self.y)) if self.unit is None else self.unit
+        of_case = self.y[np.unique(case, return_index=True)[1]]
+        lone = np.bincount(of_case)[self.y] == 1
+        return self._select(np.flatnonzero(~lone) if lone.any() else None)
+
     def _select(self, chosen: Numbers | None) -> LeaveOneOut:
         if chosen is None:
             return self
@@ -78,14 +87,13 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
     if isinstance(run.engine, Coupled):
         return None
     place = trained.place if isinstance(trained, Table) else None
-    n, C = run.rows.n_rows if place is None else len(place), table.n_classes
-    whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    in_time = max(LEAST_ROWS, run.count_rows_in_time())
-    most = max(1, int(min(SAMPLED_ROWS, KEPT // C, in_time)) // run.reduce.world)
-    chosen = None if whole else choose_sample(n, most)
-    twins = find_units(table) if isinstance(table, Table) and run.reduce.world == 1 else None
+    n, C = trained.n_rows if place is None else len(place), table.n_classes
+    whole = isinstance(table, Table) and n * C <= KEPT and run.has_time_to_sweep()
+    in_time = max(LEAST_ROWS, sum(run.reduce.gather(run.count_rows_in_time())))
+    chosen = None if whole else choose_sample(n, int(min(SAMPLED_ROWS, KEPT // C, in_time)))
+    twins = find_units(table) if isinstance(table, Table) else None
     if place is None:
-        found = _leave_out(run, chosen, twins)
+        found = _leave_out(run, n, chosen, twins)
     else:
         assert isinstance(table, Table)
         found = _leave_out_merged(run, table, place, chosen, twins)
@@ -94,11 +102,9 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
     return found._replace(rows=numbers[found.rows], complete=whole and every_row, unit=unit)
 
 
-def find_usual_rows(run: Run) -> LeaveOneOut | None:
-    """Return random rows of a regression; None on several ranks, if q couples classes, or if time is up."""
-    if isinstance(run.engine, Coupled) or run.reduce.world > 1 or not run.has_time_to_sweep():
-        return None
-    return _leave_out(run, choose_sample(run.rows.n_rows, NOVELTY_ROWS))
+def find_usual_rows(run: Run, n: int) -> LeaveOneOut | None:
+    """Return random rows of the n of a regression; None if time is up."""
+    return _leave_out(run, n, choose_sample(n, NOVELTY_ROWS)) if run.has_time_to_sweep() else None
 
 
 def _leave_out_merged(
@@ -109,24 +115,33 @@ def _leave_out_merged(
     visited, back = np.unique(place[rows], return_inverse=True)
     unit = np.arange(len(place)) if twins is None else twins
     _, first, case = np.unique(unit, return_index=True, return_inverse=True)
+    n = int(place.max()) + 1
     if (place[first][case] == place).all():  # one case of a merged row leaves
-        f = _leave_out(run, visited, share=1 / np.bincount(place[first])).f
+        f = _leave_out(run, n, visited, share=1 / np.bincount(place[first])).f
     else:
         assert twins is not None
-        f = _leave_out(run, visited, twins[np.unique(place, return_index=True)[1]]).f
+        f = _leave_out(run, n, visited, twins[np.unique(place, return_index=True)[1]]).f
     return LeaveOneOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
 
 
 def _leave_out(
-    run: Run, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
+    run: Run, n: int, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
 ) -> LeaveOneOut:
-    """Visit the chosen rows, or all; `together`: the same number for rows that leave together; `share`: that leaves of a row."""
-    given = (None if x is None else torch.from_numpy(x) for x in (chosen, together, share))
+    """Visit the chosen ones of n rows, or all: each rank its own, and every rank knows what all found.
+
+    `together`: the same number for rows that leave together; `share`: that leaves of a row.
+    """
+    rows = np.arange(n) if chosen is None else chosen
+    own = slice(run.rows.keep.start, run.rows.keep.stop)
+    places = None if chosen is None else rows[(rows >= own.start) & (rows < own.stop)] - own.start
+    parts = (places, *(None if x is None else x[own] for x in (together, share)))
+    given = (None if x is None else torch.from_numpy(x) for x in parts)
     found = []
-    for batch, f in leave_one_out(run.engine, run.state, run.whole, *given):
+    for batch, f in leave_one_out(run.engine, run.state, run.whole, run.reduce, *given):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
-    mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
-    rows = np.arange(run.rows.n_rows) if chosen is None else chosen
+    mine = [torch.cat(column) for column in zip(*found, strict=True)]
+    every = zip(*run.reduce.gather(mine), strict=True)
+    mean, var, y, weight = (torch.cat(column) for column in every)
     return LeaveOneOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
 
 

@@ -39,14 +39,20 @@ Left = Callable[[], float]
 ONE_THREAD_ROWS = 6000  # up to which threads of boosting and of a forest wait for each other
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
 QUICK_RATE = 0.4  # of the first rounds, if there is a time limit
-FIRST_TREES = 2000  # at most in the first rounds, which have one of each class
+FIRST_TREES = 500  # at most in the first rounds, which have one of each class
+LEAST_ROUNDS = 3
 ALWAYS = 2  # members that are fitted whatever the time: class frequencies, and boosting with the rounds it has time for
 ROWS_PER_ROUND = 4  # at least
+NETWORK_STEPS = 300  # at first
+CLEAR_GAIN = 0.01  # of the log loss that is left, for which networks take twice as many steps
 LEAST_GAIN = 0.005  # of the log loss of class frequencies, for which more rounds are tried
 TREE_PRICE = (
     1e-5  # of that log loss: what a tree of one class must gain to be grown and walked at each prediction
 )
-LEAF_ROWS, LEAVES = 250, (8, 31)  # training rows per leaf of a boosted tree; its leaves, at least and at most
+LEAF_ROWS, LEAVES = (
+    250,
+    (8, 127),
+)  # training rows per leaf of a boosted tree; its leaves, at least and at most
 BIN_ROWS, BINS = 40, (63, 255)  # training rows per bin of a column; bins, at least and at most
 LINEAR_ROWS = 20_000  # that logistic regression is fitted to: more say the same
 LINEAR_STRENGTH = 0.3  # C of logistic regression, in units of the rows' mean weight
@@ -172,17 +178,32 @@ class Linear:
 
 @dataclass(frozen=True)
 class Networks:
-    """Small neural networks."""
+    """Small neural networks; held-out rows choose the number of steps."""
 
     count: int
     seed: int
+    most: int  # steps
+    steps: int  # before held-out rows ask for more
 
     name: ClassVar[str] = "networks"
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Network, Networks]:
-        X = rows.X[:, columns.number]
-        found = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed)
-        return found._replace(used=columns.number.copy()), self
+        X, grows = rows.X[:, columns.number], held is not None and self.most > self.steps
+        first, before = self.steps // 2 if grows else self.steps, left()
+        stages = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed, first)
+        stages = ((steps, found._replace(used=columns.number.copy())) for steps, found in stages)
+        steps, best = next(stages)
+        if not grows or held is None:
+            return best, self
+        loss = _find_loss(best, held)
+        for taken, network in stages:
+            before_it, loss = loss, _find_loss(network, held)
+            paid = _is_clear(before_it - loss, loss, held.weight)
+            if paid or steps < self.steps:
+                steps, best = taken, network
+            if not paid or 2 * taken > self.most or before - left() > left():
+                break
+        return best, replace(self, steps=steps, most=steps)
 
 
 @dataclass(frozen=True)
@@ -196,8 +217,8 @@ class Boosting:
     name: ClassVar[str] = "boosting"
 
     def _count(self, reach: float, n_classes: int) -> int:
-        """Return the rounds that make this reach, at most 2,000 trees at first."""
-        return max(1, min(round(reach / self.rate), FIRST_TREES // n_classes))
+        """Return the rounds that make this reach, at most 500 trees at first, but three rounds."""
+        return max(LEAST_ROUNDS, min(round(reach / self.rate), FIRST_TREES // n_classes))
 
     def _make(self, rows: int, rounds: int) -> Any:
         """Return an unfitted model for so many rows."""
@@ -245,6 +266,19 @@ class Boosting:
             loss = _find_losses(model, known, price)
         best = 1 + int(np.argmin(loss))
         return rows.make_member(model, columns, best), replace(recipe, rounds=best)
+
+
+def _find_loss(member: Member, held: Rows) -> Array:
+    """Return the log loss of each held-out row."""
+    return -np.asarray(member.log_proba(held.X)[np.arange(len(held.y)), held.y], dtype=np.float64)
+
+
+def _is_clear(gain: Array, loss: Array, weight: Array | None) -> bool:
+    """Return whether the mean gain of rows is larger than its standard error, and a share of the loss that is left."""
+    share = np.full(len(gain), 1 / len(gain)) if weight is None else weight / weight.sum()
+    mean = share @ gain
+    error = math.sqrt(np.square(share) @ np.square(gain - mean))
+    return bool(mean > max(error, CLEAR_GAIN * (share @ loss)))
 
 
 def _find_entropy(rows: Rows) -> float:
@@ -325,7 +359,8 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
     if plan.linear:
         found.append(Linear())
     if plan.networks:
-        found.append(Networks(plan.networks, seed))
+        most = plan.network_steps
+        found.append(Networks(plan.networks, seed, most, min(NETWORK_STEPS, most)))
     if plan.trees:
         found.append(Forests(plan.trees, plan.leaves, seed))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,18 @@ from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
-from cavity.options import Config
+from cavity.options.configuration import Config
+from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows import splitting
 from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set
 from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, digest, find_newest_checkpoint, name_rank_file, read_seed
+from cavity.training.checkpoint import Checkpoint, find_newest_checkpoint, name_rank_file, read_seed
 from cavity.training.loop import Run
 
 # Which model a run fits; how it is trained may change.
-MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")
+MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share", "class_weight")
 ADVICE = "give one pair, eval_set=(X_val, y_val)."
 
 
@@ -57,45 +59,44 @@ def hold_out_rows(table: Table, fraction: float, rng: np.random.Generator) -> tu
 
 
 def describe_run(
-    config: Config, table: Facts, classes: NDArray[Any] | None, n_inducing: int, seed: int
+    config: Config, plan: TrainingPlan, table: Facts, classes: NDArray[Any] | None, seed: int
 ) -> dict[str, Any]:
-    """Return which run a checkpoint belongs to: its rows and its model. Older checkpoints have only some of these facts."""
+    """Return which run a checkpoint belongs to: its rows and its model."""
     given = config.arguments
     return {
         "rows": table.n_rows,
         "classes": table.n_classes,
-        "data": digest(*table.sample()),
-        "content": table.content(),
-        "labels": None if classes is None else hashlib.sha256(repr(classes.tolist()).encode()).hexdigest(),
+        "data": table.content(),
+        "labels": None if classes is None else describe(classes),
         "method": config.method.label,
-        "n_inducing": n_inducing,
+        "n_inducing": plan.n_inducing,
+        "optimizer": plan.optimizer,  # which cannot read what another one remembers
         "seed": seed,
-        **{name: _as_json(given[name]) for name in MODEL_ARGUMENTS if name in given},
+        **{name: describe(given[name]) for name in MODEL_ARGUMENTS if name in given},
     }
 
 
-def _as_json(value: Any) -> Any:
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value).tolist()
-    return sorted(value) if isinstance(value, tuple | list | set | frozenset) else repr(value)
+def describe(value: Any) -> str:
+    """Return a short text that is the same in every process if the value is."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        text = f"{array.dtype.kind} {array.shape} {array.tolist()}"
+    else:
+        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # addresses differ
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) < 200 else f"{text[:60]}... (SHA-256 {digest})"
 
 
 def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tuple[Callback, ...]:
     """Return the user's callbacks, then the checkpoint: it stores what they did."""
     found = list(config.callbacks)
     if config.checkpoint is not None:
-        _check_folder(config.checkpoint)
+        path = config.checkpoint
+        if not os.path.isdir(path.parent) or os.path.isdir(path):  # later failures only warn
+            what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
+            raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
         found.append(Checkpoint(name_rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
     return tuple(found)
-
-
-def _check_folder(path: Path) -> None:
-    """Refuse a checkpoint that could never be written. Later failures only warn."""
-    if not os.path.isdir(path.parent) or os.path.isdir(path):
-        what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
-        raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
 
 
 def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:

@@ -1,9 +1,10 @@
-"""The networks of a pool: a few hundred steps of AdamW in NumPy, a quarter of the time of autograd."""
+"""The networks of a pool: hundreds of steps of AdamW in NumPy, a quarter of the time of autograd."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import count as count_from
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from cavity.common.namespaces import NUMPY
 from cavity.prediction.networks import FARTHEST, Network
 
 UNITS = 100, 50  # of the hidden layers
-STEPS, LEAST_EPOCHS = 300, 3
+LEAST_EPOCHS = 2  # of the first steps
 USUAL_BATCH, MOST_BATCH = 64, 512  # rows
 LEAST_BATCHES, MOST_BATCHES = 4, 32  # of an epoch, if MOST_BATCH allows
 RATE, DECAY = 0.03, 0.1  # of AdamW; slopes decay, biases do not
@@ -32,8 +33,12 @@ def train_networks(
     n_classes: int,
     count: int,
     seed: int,
-) -> Network:
-    """Train networks that differ in their starting values and in the order of their rows, all at a time."""
+    steps: int,
+) -> Iterator[tuple[int, Network]]:
+    """Train networks that differ in their starting values and in the order of their rows, all at a time.
+
+    Yields the networks after so many steps, or two passes over the rows if these are more, after twice as many, and so on.
+    """
     omega = np.ones(len(y)) if weight is None else weight / weight.mean()
     shift = np.average(X, 0, omega)
     spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
@@ -44,22 +49,29 @@ def train_networks(
     labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
     signs = find_signs(X[omega > 0]).astype(np.float32)
     rng, Z = np.random.default_rng(seed), Z * signs
-    axes = (
-        _find_axes(Z) if Z.shape[1] > len(y) else None
-    )  # slopes between columns that no row tells apart need no steps
+    # slopes between columns that no row tells apart need no steps
+    axes = _find_axes(Z) if Z.shape[1] > len(y) else None
     if axes is not None:
         Z = Z @ axes
     layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
-    batches = list(_draw_batches(len(y), count, rng))
-    first, *rest, slope, bias = _train(layers, Z, labels, omega.astype(np.float32), batches)
-    back = np.argsort(order)
-    found = [
-        signs[:, None] * (first if axes is None else axes @ first),
-        *rest,
-        slope[..., back],
-        bias[..., back],
-    ]
-    return Network(np.arange(X.shape[1]), shift, scale, *found)
+    size = choose_batch(len(y))
+    first_stage = max(steps, LEAST_EPOCHS * math.ceil(len(y) / size))
+    back, used = np.argsort(order), np.arange(X.shape[1])
+    batches = _draw_batches(len(y), size, count, rng)
+    stages = _train(layers, Z, labels, omega.astype(np.float32), batches, first_stage)
+    for taken, (first, first_bias, second, second_bias, last, last_bias) in stages:
+        first = signs[:, None] * (first if axes is None else axes @ first)
+        last, last_bias = last[..., back], last_bias[..., back]
+        yield (
+            taken,
+            Network(used, shift, scale, first, first_bias, second, second_bias, last, last_bias),
+        )
+
+
+def choose_batch(n_rows: int) -> int:
+    """Return the rows of a step."""
+    size = min(max(USUAL_BATCH, n_rows // MOST_BATCHES), MOST_BATCH)
+    return max(1, min(size, n_rows // LEAST_BATCHES))
 
 
 def _find_axes(Z: Array) -> Array:
@@ -79,25 +91,28 @@ def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> li
     return drawn
 
 
-def _draw_batches(n_rows: int, K: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Return the row numbers [K b] of every step; each network has its own order."""
-    size = min(max(USUAL_BATCH, n_rows // MOST_BATCHES), MOST_BATCH)
-    size = max(1, min(size, n_rows // LEAST_BATCHES))
-    for _ in range(max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(n_rows / size)))):
+def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield the row numbers [K b] of one step after the other; each network has its own order."""
+    while True:
         order = np.stack([rng.permutation(n_rows) for _ in range(K)])
         yield from np.split(order, range(size, n_rows, size), 1)
 
 
 def _train(
-    layers: list[Array], Z: Array, labels: Array, omega: Array, batches: list[NDArray[np.int64]]
-) -> list[Array]:
-    """Minimise the log loss of rows Z with weights ω from the given layers on; return the mean layers of the last steps."""
+    layers: list[Array],
+    Z: Array,
+    labels: Array,
+    omega: Array,
+    batches: Iterator[NDArray[np.int64]],
+    stage: int,
+) -> Iterator[tuple[int, list[Array]]]:
+    """Minimise the log loss of rows Z with weights ω; yield the mean layers of the last quarter of `stage` steps, 2 `stage`, ..."""
     theta, gradient = (np.concatenate([part.ravel() for part in layers]) for _ in range(2))
     here, slope = _view(theta, layers), _view(gradient, layers)
     kept = np.concatenate([np.full(part.size, 1 - RATE * DECAY * (part.shape[1] > 1)) for part in layers])
     kept, mean, square, found = kept.astype(np.float32), 0 * theta, 0 * theta, 0 * theta
-    first = len(batches) - math.ceil(AVERAGED * len(batches))
-    for t, rows in enumerate(batches, 1):
+    first = stage - math.ceil(AVERAGED * stage)
+    for t, rows in zip(count_from(1), batches, strict=False):
         _differentiate(here, slope, Z[rows], labels[rows], omega[rows][..., None] / rows.shape[1])
         mean += (1 - MOMENTUM) * (gradient - mean)
         square += (1 - SQUARES) * (gradient * gradient - square)
@@ -105,7 +120,10 @@ def _train(
         theta -= RATE / (1 - MOMENTUM**t) * mean / (np.sqrt(square / (1 - SQUARES**t)) + 1e-8)
         if t > first:
             found += (theta - found) / (t - first)
-    return _view(found, layers)
+        if t == stage:
+            yield t, [part.copy() for part in _view(found, layers)]
+            stage, found = 2 * stage, 0 * found
+            first = stage - math.ceil(AVERAGED * stage)
 
 
 def _view(vector: Array, layers: list[Array]) -> list[Array]:

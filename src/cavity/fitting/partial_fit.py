@@ -11,20 +11,21 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
-from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.options import ClassifierConfig, Config, Method, policy
+from cavity.inference.state import map_tensors
+from cavity.options import policy
+from cavity.options.configuration import ClassifierConfig, Config, every_row
+from cavity.options.method import Method
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.prediction.model import to_device
 from cavity.rows.arrow_tables import refuse_many_columns
-from cavity.rows.batches.in_memory import Batch, Rows
+from cavity.rows.batches.in_memory import Rows
+from cavity.rows.batches.stream import Whole
 from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, GivenRows, Table, share_lengthscales
 from cavity.rows.validation import Features, check_rows, read_rows
-from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.steps import Steps
@@ -40,7 +41,7 @@ def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Gr
         if not method.grows:
             return None
         counts = torch.tensor(build.count_sites(table, engine.factor), device=engine.total.device)
-        engine = replace(engine, sites=Tied(counts, False, min(1.0, table.heaviest)))
+        engine = replace(engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest)))
         state = state._replace(sites=type(state.sites)(*(t[:0].clone() for t in state.sites)))
     state = state._replace(optimiser=())  # it may belong to another optimiser
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
@@ -71,7 +72,8 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
         raise BadOption(
             f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
-    config.check_passing_rows(numbered=False)
+    if config.inducing is None:
+        raise every_row("inducing=None", "rows of which more may come")
     table, features, labels = _read_table(config, request, classes, earlier)
     old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)
@@ -82,8 +84,10 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
         old = _start(config, table, plan, features)
     _check_learn(old.engine, config.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
-    engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, config, plan)
-    run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, config)
+    engine = _add_rows(_move(old.engine, config.device), table, lightest, heaviest, plan)
+    run = _make_run(
+        engine, table.on_device(config.dtype, config.device), _state_to(old.state, config.device), old, config
+    )
     _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
     found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
@@ -105,7 +109,12 @@ def _read_table(
     else:
         rows, features = check_rows(request.X, earlier.features), earlier.features
     labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
-    every = _first_classes(labels, classes) if earlier is None else np.asarray(earlier.classes)
+    first = labels if classes is None else classes
+    every = np.unique(first) if earlier is None else np.asarray(earlier.classes)
+    if len(every) < 2:
+        raise BadInput(
+            f"only one class, {str(every[0])!r}, in the first call: pass all classes there, classes=."
+        )
     if earlier is not None and classes is not None and not np.array_equal(np.unique(classes), every):
         raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
     unknown = np.setdiff1d(labels, every)
@@ -119,15 +128,6 @@ def _read_table(
     return Table(rows[present], encoded, weight[present], len(every)), features, every
 
 
-def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
-    found = np.unique(labels if classes is None else np.asarray(classes))
-    if len(found) < 2:
-        raise BadInput(
-            f"only one class, {str(found[0])!r}, in the first call: pass all classes there, classes=."
-        )
-    return found
-
-
 def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
     from sklearn.utils import check_random_state
@@ -137,9 +137,9 @@ def _start(config: Config, table: Table, plan: TrainingPlan, features: Features)
     Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
     seed = int(rng.integers(2**31 - 1))
-    state = build.make_first_state(engine, table.rows(config), config, plan, 1.0, seed)
-    sites = _tied(engine)
-    empty = replace(engine, total=0 * engine.total, sites=_retied(sites, 0 * sites.counts, sites.unit, False))
+    state = build.make_first_state(engine, table.rows(config.dtype, config.device), config, plan, 1.0, seed)
+    sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
+    empty = replace(engine, total=0 * engine.total, sites=sites)
     return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
 
 
@@ -148,17 +148,13 @@ def _tied(engine: Engine) -> Tied:
     return engine.sites
 
 
-def _retied(old: Tied, counts: torch.Tensor, unit: float, weighted: bool) -> Tied:
-    return Tied(counts, weighted, unit, old.tempers, grows=True)
-
-
-def _add_rows(
-    engine: Engine, table: Table, lightest: float, heaviest: float, config: Config, plan: TrainingPlan
-) -> Engine:
+def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, plan: TrainingPlan) -> Engine:
     """Return the engine with the call's rows in its counts."""
-    old, new = _tied(engine), _tied(build.make_engine(engine.prior, table, config, plan, engine.factor))
+    engine.factor.expect_exponents(min(1.0, table.lightest))
+    old = _tied(engine)
+    counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(old.counts)
     weighted = not lightest == heaviest == 1
-    sites = _retied(old, old.counts + new.counts, min(1.0, heaviest), weighted)
+    sites = replace(old, counts=counts, weighted=weighted, unit=min(1.0, heaviest), grows=True)
     total = engine.total + float(table.weight.sum())
     return replace(engine, total=total, sites=sites, chunk=plan.chunk)
 
@@ -173,18 +169,19 @@ def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, config: Co
 
 
 def _absorb(run: Run, config: Config) -> None:
-    """Add the rows' sites, then take one step of the hyper-parameters."""
+    """Add the rows' sites in small batches, whose order depends on the number of the call, then step the hyper-parameters."""
+    size = GROWING_ROWS if config.batch_size == "auto" else int(config.batch_size or run.rows.n_rows)
     run.guard.repairs = sum(row["repairs"] for row in run.history)
     skipped, info = 0, None
-    for batch in _batches(run, config.batch_size):
-        run.state, info = _advance(run, batch, None)
+    for batch in run.rows.batches(size, torch.Generator().manual_seed(len(run.history))):
+        info = _advance(run, batch, None)
         skipped += int(info.skipped)
     if run.learns:
-        stepped, info = _advance(run, run.rows.whole(), run.optimiser)
+        before, info = run.state, _advance(run, run.rows.whole(), run.optimiser)
         kinds = zip(_names_of_parameters(run.engine), run.engine.parameters.values(), strict=True)
         learn = [torch.full((p.numel(),), n in config.learn, device=p.device) for n, p in kinds]
-        theta = torch.where(torch.cat(learn), stepped.theta, run.state.theta)
-        run.state = run.state._replace(theta=theta, optimiser=stepped.optimiser)
+        theta = torch.where(torch.cat(learn), run.state.theta, before.theta)
+        run.state = run.state._replace(theta=theta, sums=before.sums)  # the rows are in them already
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))
 
@@ -206,43 +203,31 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
         )
 
 
-def _batches(run: Run, batch_size: int | str | None) -> list[Batch]:
-    """Return the call's rows in small batches, in a random order that depends on the number of the call."""
-    size = GROWING_ROWS if batch_size == "auto" else int(batch_size or run.rows.n_rows)
-    return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
-
-
-def _advance(run: Run, batch: Any, optimiser: Optimiser | None) -> tuple[State, Info]:
-    """Take one step; if it fails, repeat it from the same state with more care. Earlier rows are kept."""
-    guard = Guard(run.engine, Local())
+def _advance(run: Run, batch: Whole, optimiser: Optimiser | None) -> Info:
+    """Take one step; if it fails, repeat it with more care. Earlier rows are kept."""
     info: Info | None = None
-    state = run.state
     while info is None:
-        run.state = state
-        state, info = guard.advance(state, batch, optimiser, False)
-    run.guard.repairs += guard.repairs
-    return state, info
+        run.state, info = run.guard.advance(run.state, batch, optimiser, False)
+    return info
 
 
 def _detach(
     run: Run, engine: Engine, state: State, columns: Columns, lightest: float, heaviest: float
 ) -> Growing:
     """Return copies on the CPU, without a generator, which takes 5 kB."""
-    cpu = torch.device("cpu")
-    state = to_device(state, cpu)._replace(generator=torch.empty(0, dtype=torch.uint8))
-    kept = _engine_to(copy.deepcopy(engine), cpu)
+    state = map_tensors(torch.Tensor.cpu, state)._replace(generator=torch.empty(0, dtype=torch.uint8))
+    kept = _move(copy.deepcopy(engine), torch.device("cpu"))
     return Growing(kept, state, columns, lightest, heaviest, list(run.history))
 
 
-def _engine_to(engine: Engine, device: torch.device) -> Engine:
+def _move(engine: Engine, device: torch.device) -> Engine:
     """Move an engine to a device; its modules are moved, not copied."""
-    sites = _tied(engine)
     return replace(
         engine,
         prior=engine.prior.to(device),
         factor=engine.factor.to(device),
         total=engine.total.to(device),
-        sites=_retied(sites, sites.counts.to(device), sites.unit, sites.weighted),
+        sites=replace(_tied(engine), counts=_tied(engine).counts.to(device)),
         hyper_prior=engine.hyper_prior.to(device),
     )
 
@@ -250,5 +235,5 @@ def _engine_to(engine: Engine, device: torch.device) -> Engine:
 def _state_to(state: State, device: torch.device) -> State:
     """Move a state to a device; the generator and the counters stay."""
     stay = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
-    moved: State = to_device(state, device)._replace(**stay)
+    moved: State = map_tensors(lambda tensor: tensor.to(device), state)._replace(**stay)
     return moved

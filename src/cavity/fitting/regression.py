@@ -17,9 +17,9 @@ from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
 from cavity.inference import Engine, State
 from cavity.kernels import inducing
-from cavity.likelihoods import Gaussian
-from cavity.options import Plan, RegressorConfig, policy
-from cavity.options.plan import TableSize
+from cavity.options import policy
+from cavity.options.configuration import RegressorConfig
+from cavity.options.plan import Plan, TableSize
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import (
     TrainingRows,
@@ -35,7 +35,6 @@ from cavity.rows.tables import Array, Facts, GivenRows, Start, Table
 from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.rows.validation import Features
 from cavity.training.callbacks import EarlyStopping
-from cavity.training.loop import Run
 
 TRAINING = 0.9  # share of a time limit
 PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
@@ -51,15 +50,12 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
     size = TableSize.of(table, features.n)
     Z = choose_inputs(config, start, table, size, rng)
     training = policy.plan_training(config, size, Z.shape[-2])
-    likelihood, stopping = make_gaussian(config), make_early_stopping(config, request.raw, features, given)
-    begun = begin_run(
-        request, training, table, table, start, Z, rng, likelihood=likelihood, stopping=stopping
-    )
-    plan = Plan(training=training, time_limit=request.clock.limit)
-    plan = describe_plan(plan, None, config, request.reduce)
-    with keep_on_interrupt(begun, store, lambda run: record(config, run, begun, given, features, plan)):
+    stopping = make_early_stopping(config, request.raw, features, given)
+    begun = begin_run(request, training, table, table, start, Z, rng, stopping=stopping)
+    plan = describe_plan(request, Plan(training=training, time_limit=request.clock.limit), None)
+    with keep_on_interrupt(begun, store, lambda: record(config, begun, given, features, plan)):
         begun.train()
-        result = record(config, begun.run, begun, given, features, plan)
+        result = record(config, begun, given, features, plan)
         store(result)
     return warn(begun, plan, result, [])
 
@@ -71,8 +67,10 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     source = run_together(reduce, lambda: find_source(raw, reads_whole_table=whole, check=check_targets))
     given: Facts
     if source is None:
-        merge, normalize = config.method.merges_rows, config.normalize_y
-        given, features = run_together(reduce, lambda: read_targets(raw, config.owner, merge, normalize))
+        merge = config.method.needs_all_rows  # batches follow the order of the rows
+        given, features = run_together(
+            reduce, lambda: read_targets(raw, config.owner, merge, config.normalize_y)
+        )
     else:
         config.check_source()
         given, features = read_target_source(source, config.normalize_y, config.owner, request.seed, reduce)
@@ -80,14 +78,12 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     return given, features
 
 
-def record(
-    config: RegressorConfig, run: Run, begun: Begun, given: Facts, features: Features, plan: Plan
-) -> Result:
+def record(config: RegressorConfig, begun: Begun, given: Facts, features: Features, plan: Plan) -> Result:
     """Return what a fit leaves: the model, the rows that it predicts from, and its estimate."""
-    units = given.units or (0.0, 1.0)
+    units, run = given.units or (0.0, 1.0), begun.run
     evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
     # a source would be read once more
-    left_out = find_usual_rows(run) if isinstance(given, Table) else None
+    left_out = find_usual_rows(run, begun.table.n_rows) if isinstance(given, Table) else None
     columns, candidates = begun.start
     found = common_result(run, columns, features, evidence, config.warm_start, candidates, left_out)
     estimate = None
@@ -106,7 +102,7 @@ def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> Trai
     """Return what predictions need of the training rows."""
     if not config.method.keeps_rows or not isinstance(given, Table):
         return None
-    X, y, weight = (torch.tensor(t, device=model.device) for t in given.sample())
+    X, y, weight = (torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight))
     return make_training_rows(model, X, y, weight, target_noise(model), config.method.solver_tol)
 
 
@@ -143,12 +139,6 @@ def choose_inputs(
     if origin == "rows" or config.inducing is None:
         return inducing.choose(None, start.candidates, 0, 1, rng)
     return inducing.choose(config.inducing, start.candidates, policy.count_points(config, size), 1, rng)
-
-
-def make_gaussian(config: RegressorConfig) -> Gaussian:
-    """Make the likelihood, with its noise in the units of the targets."""
-    likelihood = config.method.make_likelihood(1, config.learn, float(config.noise[0]))
-    return likelihood.to(config.device, config.dtype)
 
 
 def make_early_stopping(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,7 +16,8 @@ from cavity.errors import BadOption
 from cavity.fitting import monitoring
 from cavity.fitting.clock import Clock
 from cavity.fitting.results import Continuation
-from cavity.options import Config, policy
+from cavity.options import policy
+from cavity.options.configuration import Config
 from cavity.options.plan import TableSize
 from cavity.options.value_checks import read_limit
 from cavity.rows.arrow_tables import refuse_many_columns
@@ -88,7 +87,7 @@ def _check_arguments(config: Config, reduce: Local) -> None:
     if reduce.world == 1:
         return
     versions = {"cavity": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    given = {n: _describe(value) for n, value in config.arguments.items() if n not in OF_A_RANK}
+    given = {n: monitoring.describe(value) for n, value in config.arguments.items() if n not in OF_A_RANK}
     facts = {f"the version of {name}": version for name, version in versions.items()}
     facts |= {f"the argument {name}": value for name, value in given.items()}
     check_same(reduce, facts | {"having a checkpoint": config.checkpoint is not None}, BadOption)
@@ -102,18 +101,7 @@ def check_ranks_agree(table: Facts, features: Features, classes: NDArray[Any] | 
         "the number of rows": table.n_rows,
         "the number of features": features.n,
         "the names of features": features.names,
-        "the classes": None if classes is None else _describe(classes),
+        "the classes": None if classes is None else monitoring.describe(classes),
         "the digest of the rows": table.content(),
     }
     check_same(reduce, facts)
-
-
-def _describe(value: Any) -> str:
-    """Return a short text that is the same on every rank if the value is."""
-    if isinstance(value, np.ndarray | torch.Tensor):
-        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
-        text = f"{array.dtype.kind} {array.shape} {array.tolist()}"
-    else:
-        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # addresses differ
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return text if len(text) < 200 else f"{text[:60]}... (SHA-256 {digest})"

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
 from cavity.fitting.leave_one_out import NOVELTY_ROWS, LeaveOneOut, measure_novelty
+from cavity.inference.state import map_tensors
 from cavity.kernels import Kernel
 from cavity.kernels.inducing import Candidates
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options.method import BOUND, EVIDENCE
-from cavity.prediction.model import extract_model, to_device
+from cavity.prediction.model import extract_model
 from cavity.prediction.result import Continuation as Continuation
 from cavity.prediction.result import Growing as Growing
 from cavity.prediction.result import Result as Result
@@ -37,7 +38,7 @@ def common_result(
     left_out: LeaveOneOut | None = None,
 ) -> Result:
     """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
-    state = to_device(run.state, torch.device("cpu")) if warm_start else None
+    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model.prior, model.likelihood)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows
 from cavity.kernels import RBF, Kernel
-from cavity.options import RegressorConfig
+from cavity.options.configuration import RegressorConfig
 from cavity.options.value_checks import inducing_count
 from cavity.rows.tables import Array, Start, Table
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
-from torch import Tensor
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from cavity.common.progress import make_reporter
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
-from cavity.options import Config
+from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import copy_engine
 from cavity.rows.batches.stream import Data
-from cavity.rows.tables import Facts
+from cavity.rows.tables import Array, Facts
+from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.guard import make_factorisation_error
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run
-from cavity.training.objective import Rest, converge_sites
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
 
@@ -37,7 +38,7 @@ def make_run(
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
     reduce = reduce or Local()
-    data = rows if reduce.world == 1 else rows.shard(reduce.rank, reduce.world)
+    data = rows.shard(reduce.rank, reduce.world)
     damping = plan.damping if len(engine.hyper_prior.mean) else plan.sweep_damping
     state = build.make_first_state(engine, data, config, plan, damping, seed)
     has_q = False  # and not only a prior to start from
@@ -73,23 +74,24 @@ def train(run: Run) -> Run:
     return train_lbfgs(run) if run.learns and run.plan.optimizer == "lbfgs" else run.train()
 
 
-class Kept(NamedTuple):
-    """Rows of a run that a part of them keeps."""
+def extend_rows(
+    run: Run, config: Config, plan: TrainingPlan, table: Facts, place: NDArray[np.int64], share: Array
+) -> Run:
+    """Return the run with the sites of more rows, swept at its hyper-parameters.
 
-    place: Tensor  # [n]
-    share: Tensor  # [n], of the row's weight: merged rows lose a part of it
-
-
-def extend_rows(run: Run, config: Config, plan: TrainingPlan, table: Facts, kept: Kept) -> Run:
-    """Return the run, of one rank, with the sites of more rows, swept at its hyper-parameters; those not `kept` begin anew."""
-    engine, data = build.with_rows(copy_engine(run.engine), table, config, plan), table.rows(config)
-    tau, nu, clock = (t[kept.place.to(t.device)] for t in run.state.sites)
-    share = kept.share[:, None].to(tau)
-    sites = Sites(tau * share, nu * share, clock)
+    A row begins with this share of the sites that the row at its place had: merged rows lose a part of their weight, new ones all.
+    """
+    engine = build.with_rows(copy_engine(run.engine), table, config, plan)
+    data = table.rows(config.dtype, config.device).shard(run.reduce.rank, run.reduce.world)
+    own = slice(data.keep.start, data.keep.stop)
+    every = (torch.cat(run.reduce.gather(t.cpu()))[place[own]] for t in run.state.sites)  # of all ranks
+    tau, nu, clock = (t.to(run.state.theta.device) for t in every)
+    kept = torch.from_numpy(share[own])[:, None].to(tau)
+    sites = Sites(tau * kept, nu * kept, clock)
     unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
     found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)
     tol = run.plan.tol or EXTEND_TOL
-    swept = converge_sites(found, state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
+    swept = find_fixed_point(found, state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
     if swept is None:
         raise make_factorisation_error(found.state, 0)
     found.state, found.plan = swept, run.plan

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,38 +58,21 @@ def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor
 
 
 def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector."""
-    pairs = [pair for pair in pairs if pair[0].requires_grad]
-    if not pairs:
-        return torch.cat([torch.zeros_like(p).flatten() for p in parameters])
-    with torch.enable_grad():
-        end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
-    return differentiate(end, parameters)
+    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector.
 
-
-class _End(torch.autograd.Function):
-    """A scalar whose derivatives in the outputs are given: (output, cotangent), ... as arguments.
-
-    `torch.autograd.grad` takes cotangents itself, but then the first call imports sympy: half a second, more than a small fit.
+    By a scalar product: `grad_outputs` of torch imports sympy in its first call, half a second, more than a small fit.
     """
-
-    @staticmethod
-    def forward(ctx: Any, *pairs: Tensor) -> Tensor:
-        ctx.save_for_backward(*pairs[1::2])
-        return pairs[0].new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> Any:
-        return tuple(x for cotangent in ctx.saved_tensors for x in (cotangent, None))
+    with torch.enable_grad():
+        end = torch.stack([(output * cotangent).sum() for output, cotangent in pairs]).sum()
+        return differentiate(end, parameters)
 
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
     if len(parts) == 1:
         return parts[0]
-    usable, added = torch.cat([p.usable for p in parts]), concatenate([p.added for p in parts])
-    if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
-        return SiteUpdate(StoredSites(added, None), added, usable, added)
-    old = [p.stored.rows for p in parts if p.stored.rows is not None]
-    stored = StoredSites(concatenate([p.stored.site for p in parts]), concatenate(old) if old else None)
-    return SiteUpdate(stored, concatenate([p.site for p in parts]), usable, added)
+    added, stored = concatenate([p.added for p in parts]), [p.stored for p in parts if p.stored is not None]
+    if not stored:
+        return SiteUpdate(added, None)
+    rows = [s.rows for s in stored if s.rows is not None]
+    return SiteUpdate(added, StoredSites(concatenate([s.site for s in stored]), concatenate(rows)))

@@ -124,7 +124,7 @@ class Coupled(Engine):
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
         totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed)
-        return Visit(totals, SiteUpdate(stored, site, usable, added))
+        return Visit(totals, site, SiteUpdate(added, None if full else stored))
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

@@ -95,13 +95,9 @@ class Engine(Visits):
         parts = []
         for piece in batch.split(self.chunk):
             projection, classes = self.project(state, piece), self.factor.sites(piece.y)
-            site, share = (
-                self.sites.stored(state, piece, classes).site,
-                self.sites.share(piece.weight, self.removal),
-            )
-            parts.append(
-                self._sum_sites(site, classes, projection.a, share, self._residual(state, projection))
-            )
+            site = self.sites.stored(state, piece, classes).site
+            share, r = self.sites.share(piece.weight, self.removal), self._residual(state, projection)
+            parts.append(self._sum_sites(site, classes, projection.a, share, r))
         P, h = (torch.stack(part).sum(0) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
         return state._replace(sums=reduce.sum(Sums(P, h)))
 
@@ -136,10 +132,8 @@ class Engine(Visits):
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
         for piece in batch.split(self.chunk):
-            part, update = self.visit_rows(state, q, piece, learn and not self.exact, full)
-            updates = (
-                [update] if self.sites.tied else [*updates, update.reduce_to_added() if full else update]
-            )
+            part, _, update = self.visit_rows(state, q, piece, learn and not self.exact, full)
+            updates = [update] if self.sites.tied else [*updates, update]
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
         if self.exact and optimiser is not None:
@@ -150,7 +144,7 @@ class Engine(Visits):
             return state, info._replace(factored=Factored(state.sums.P, factor))
         update = join(updates)
         sites = self.sites.write(state.sites, batch, update, decay, moved.clock, full)
-        return self._choose(state, moved._replace(sites=sites), info, factor, batch, update, full)
+        return self._choose(state, moved._replace(sites=sites), info, factor, batch, update)
 
     def _move(
         self,
@@ -190,13 +184,13 @@ class Engine(Visits):
         return state._replace(theta=theta, sums=sums, optimiser=memory, clock=clock), info, decay
 
     def _choose(
-        self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate, full: bool
+        self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate
     ) -> tuple[State, Info]:
         """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
         if is_readable(info.failed):
             return new, info
-        rows = update.stored.rows
-        moved = choose_state(info.failed, old, new, None if full or rows is None else (batch.index, rows))
+        rows = None if update.stored is None else update.stored.rows
+        moved = choose_state(info.failed, old, new, None if rows is None else (batch.index, rows))
         pairs = zip(factor, info.factored.factor, strict=True)
         chosen = Factor(*(torch.where(info.failed, a, b) for a, b in pairs))
         return moved, info._replace(factored=Factored(moved.sums.P, chosen))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import concatenate
+from cavity.distributed import Local
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.engine import Engine
 from cavity.inference.posterior import Normal, Posterior, marginals, posterior
@@ -22,6 +23,7 @@ def leave_one_out(
     engine: Engine,
     state: State,
     rows: Whole,
+    reduce: Local,
     chosen: Tensor | None = None,
     twins: Tensor | None = None,
     share: Tensor | None = None,
@@ -33,15 +35,14 @@ def leave_one_out(
     A row leaves as a whole, whatever its weight, and takes its twins with it: rows with the same number in `twins` [N]. If it
     stands for equal rows, one of them leaves: the share `share` [N] of its sites. The sites of the other rows and the
     hyper-parameters stay as they are. Rows without sites of their own (SEP, VI) get those that an update would give them.
-    `chosen`: places of the rows to visit, ascending; None for all rows.        [METHOD 17]
+    `chosen`: places of the rows to visit, ascending; None for all rows. Twins may be on other ranks.        [METHOD 17]
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
     sums = None
     if twins is not None:
-        sums = _sum_twins(
-            engine, twins, (_look(engine, state, q, shared, b)[2] for b in rows.split(engine.chunk))
-        )
+        each = (_look(engine, state, q, shared, b)[2] for b in rows.split(engine.chunk))
+        sums = _sum_twins(engine, twins, each, reduce)
     start = 0
     for batch in rows.split(engine.chunk) if chosen is None else _select(rows, engine.chunk, chosen):
         t, r, fed = _look(engine, state, q, shared, batch)
@@ -49,23 +50,22 @@ def leave_one_out(
         place = slice(start, stop) if chosen is None else chosen[start:stop]
         if sums is not None:
             assert twins is not None
-            fed = Site(*sums[:, :, twins[place].to(sums.device)])
+            fed = Site(*(kept[:, twins[place].to(kept.device)] for kept in sums))
         t = remove(t, fed, Share(1.0 if share is None else share[place].to(t.var), None, 1.0)).t
         start = stop
         yield batch, Normal(t.mean.mT, (t.var + r).mT)
 
 
-def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[Site]) -> Tensor:
-    """Return what the sums hold of each group of twins, [2 C G]."""
-    sums = torch.zeros(
-        2, engine.shape[0], int(twins.max()) + 1, dtype=torch.float64, device=engine.total.device
-    )
+def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[Site], reduce: Local) -> Site:
+    """Return what the sums hold of each group of twins, [C G]."""
+    groups = max(reduce.gather(int(twins.max()) + 1 if len(twins) else 0))
+    sums = torch.zeros(2, engine.shape[0], groups, dtype=torch.float64, device=engine.total.device)
     start = 0
     for fed in pieces:
         stop = start + fed.tau.shape[1]
         sums.index_add_(2, twins[start:stop].to(sums.device), torch.stack(fed).double())
         start = stop
-    return sums
+    return reduce.sum(Site(*sums))
 
 
 def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
@@ -91,7 +91,7 @@ def _look(
     t, r = marginals(q, projection.a).t, projection.r.double()
     classes = engine.factor.sites(batch.y)
     if engine.sites.tied:
-        site = engine.visit_rows(state, shared, batch, False, True).update.site
+        site = engine.visit_rows(state, shared, batch, False, True).site
     else:
         site = engine.sites.stored(state, batch, classes).site
     totals = site_totals(site, classes, t.mean, engine.sites.share(batch.weight, engine.removal))

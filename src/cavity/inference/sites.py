@@ -7,7 +7,8 @@ sums, O(CM²); every row sees the same cavity. Both give out a Gaussian and take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,16 +126,10 @@ class StoredSites(NamedTuple):
 
 
 class SiteUpdate(NamedTuple):
-    """The result of visiting a batch: its old sites, its new ones, and what it adds to the sums."""
+    """What visiting a batch adds to the sums, and what they held of its sites before; a full sweep needs only the first."""
 
-    stored: StoredSites
-    site: Site
-    usable: Tensor  # [B S] bool
     added: Site  # [B S]
-
-    def reduce_to_added(self) -> SiteUpdate:
-        """Drop everything but what a full sweep stores."""
-        return SiteUpdate(StoredSites(self.added, None), self.added, self.usable, self.added)
+    stored: StoredSites | None
 
 
 class SiteStore(ABC):
@@ -144,9 +139,8 @@ class SiteStore(ABC):
     are those of stores that keep only the sums.
     """
 
-    tied = True  # whether rows have no sites of their own
-    weighted: bool = False  # whether the weight of some row is not 1
-    on_f: bool = False  # whether sites sit on f, where a row of weight below 1 is placed as a whole row is
+    tied: ClassVar[bool] = True  # whether rows have no sites of their own
+    weighted = False  # whether the weight of some row is not 1
 
     def factorise(self, sums: Sums) -> Factor:
         """Factorise what `gaussian` needs."""
@@ -189,19 +183,17 @@ class SiteStore(ABC):
         return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Own(SiteStore):
     """One pair (τ, ν) for every site of every row: standard EP."""
 
-    tied = False
+    tied: ClassVar[bool] = False
 
-    def __init__(
-        self, total: Tensor, weighted: bool, fractional: bool, tempers: bool = True, on_f: bool = False
-    ) -> None:
-        self.total = total  # Σ weights
-        self.weighted = weighted  # some weight is not 1
-        self.fractional = fractional  # some weight is below 1
-        self.tempers = tempers  # the factor takes exponents
-        self.on_f = on_f  # sites sit on f: a row of weight below 1 is placed as a whole row is
+    total: Tensor  # Σ weights
+    weighted: bool = False
+    fractional: bool  # some weight is below 1
+    tempers: bool  # the factor takes exponents
+    on_f: bool  # sites sit on f, where a row of weight below 1 is placed as a whole row is
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         rows = Sites(*(x.index_select(0, batch.index) for x in state.sites))
@@ -243,12 +235,14 @@ class Own(SiteStore):
             return Sites(
                 update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
+        assert update.stored is not None
         kept = (decay * old + new for old, new in zip(update.stored.site, update.added, strict=True))
         for table, values in zip(sites, (*kept, clock.expand_as(batch.index)), strict=True):
             table.index_copy_(0, batch.index, values.to(table.dtype))
         return sites
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Tied(SiteStore):
     """Only the sums are kept; every factor of class c holds the share 1/n_c of them (SEP).
 
@@ -256,14 +250,11 @@ class Tied(SiteStore):
     weigh less than 1. So it never removes more than there is.
     """
 
-    def __init__(
-        self, counts: Tensor, weighted: bool, unit: float, tempers: bool = True, grows: bool = False
-    ) -> None:
-        self.counts = counts  # [C], weighted number of factors that touch each class
-        self.weighted = weighted  # some weight is not 1
-        self.unit = unit
-        self.tempers = tempers  # the factor takes exponents
-        self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
+    counts: Tensor  # [C], weighted number of factors that touch each class
+    weighted: bool = False
+    unit: float
+    tempers: bool = True  # the factor takes exponents
+    grows: bool = False  # every batch brings new rows, already in the counts: the old sums do not decay
 
     def factorise(self, sums: Sums) -> Factor:
         left = 1 - self.unit / self.counts

@@ -5,6 +5,8 @@ They are averaged in the sums, which is a natural-gradient step of q.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from cavity.common.linalg import inverse_lower, log_det
@@ -12,14 +14,14 @@ from cavity.inference.posterior import Posterior, Sums
 from cavity.inference.sites import Share, SiteStore
 
 
+@dataclass(frozen=True, eq=False)
 class Averaged(SiteStore):
     r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and cavities remove nothing. [METHOD 9]
 
     P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, and likewise h; the evidence is −KL(q‖p).
     """
 
-    def __init__(self, total: Tensor) -> None:
-        self.total = total  # Σ weights
+    total: Tensor  # Σ weights
 
     def share(self, weight: Tensor, removal: float) -> Share:
         return Share(1.0, None, weight[:, None])

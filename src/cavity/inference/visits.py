@@ -40,6 +40,7 @@ class Visit(NamedTuple):
     """What a step finds on a piece of its rows."""
 
     totals: Totals
+    site: Site  # [B S], the new sites
     update: SiteUpdate
 
 
@@ -119,8 +120,7 @@ class Visits:
             (~cavity.usable).sum(),
             projection.failed,
         )
-
-        return Visit(totals, SiteUpdate(view.stored, site, cavity.usable, added))
+        return Visit(totals, site, SiteUpdate(added, None if full else view.stored))
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
@@ -138,17 +138,15 @@ class Visits:
         records = torch.is_grad_enabled()
         fixed = Latents(*(x.detach() for x in f)) if records else f
         with torch.no_grad():
-            moments = (
-                self.factor.average(fixed, y)
-                if self.removal == 0
-                else self.factor.moments(fixed, y, view.share.exponent)
-            )
+            if self.removal == 0:
+                moments = self.factor.average(fixed, y)
+            else:
+                moments = self.factor.moments(fixed, y, view.share.exponent)
         if not records:
             return moments
-        dm, dv, dr = moments.dm, moments.dv, moments.dr
-        moved = (
-            dm * (f.mean - fixed.mean) + dv * (f.var - fixed.var) + (dr - dv) * (f.residual - fixed.residual)
-        )
+        along_mean = moments.dm * (f.mean - fixed.mean)
+        along_var = moments.dv * (f.var - fixed.var)
+        moved = along_mean + along_var + (moments.dr - moments.dv) * (f.residual - fixed.residual)
         return moments._replace(value=moments.value + moved.sum(1))
 
     def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:

@@ -112,10 +112,6 @@ class Kernel(Parameters, nn.Module):
         """Return k(x, x) of rows [N D], [C N]."""
         return self.formula(TORCH).diag(X)
 
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
-        return self.full(Z), self.cross(Z, X)
-
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
         return None
@@ -165,10 +161,6 @@ class _Pair(Kernel):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.combine(self.k1.diag(X), self.k2.diag(X))
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
-        return self.combine(full, full2), self.combine(cross, cross2)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
         known = [part for _, part in self._relevances(columns)]
@@ -237,11 +229,6 @@ class Product(_Pair):
         return np.prod(np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0)
 
 
-def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Return k(Z, Z) and k(Z, X) of any kernel, also of a torch module of your own."""
-    return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
-
-
 class CalledFormula(NamedTuple):
     """A torch module of your own as a formula of tensors, or of arrays in its precision."""
 
@@ -272,7 +259,7 @@ class CalledFormula(NamedTuple):
 def formula_of(kernel: Any, xp: Any) -> Formula:
     """Return the formula of any kernel; one that has none of its own is called, with tensors."""
     kind = type(kernel)
-    if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), (*CALLS, "pair")):
+    if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), CALLS):
         try:
             return kernel.formula(xp)
         except BadOption:  # it knows tensors alone

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import column_sum, times_transpose
-from cavity.kernels.formulas import Points, prepare_points, to_units
+from cavity.kernels.formulas import Points, prepare_points
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -24,15 +24,13 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tens
     return _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-untyped-call]
 
 
-def gaussian_pair(
-    Z: Tensor, X: Tensor, center: Tensor, unit: Tensor, log_scale: Tensor, log_variance: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return σ² exp(−½ d²) within Z, [C M M], and between Z and X, [C M N]: all that a step needs, as one operation."""
-    return _GaussianPair.apply(Z, X, center, unit, log_scale, log_variance)  # type: ignore[no-untyped-call]
-
-
 class _HalfSquareDistance(torch.autograd.Function):
-    """S = −½ d² within U, or between U and V."""
+    """S = −½ d² within U, or between U and V. With the cotangent E of S and its sums s over pairs:
+
+        ℓ² ∂u = E v − s u        ℓ² ∂v = Eᵀu − s v        ∂log ℓ = −Σ u ∂u − Σ v ∂v
+
+    The last holds because a distance depends on u/ℓ and v/ℓ alone. ∂v is summed over classes, which share the rows.
+    """
 
     @staticmethod
     def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -43,36 +41,21 @@ class _HalfSquareDistance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
         U, V, inverse = ctx.saved_tensors
+        V_bar = None
         if V is None:
-            return _scaled(_pull_within(E, U), None, U, None, inverse)
-        T, R, columns = _pull_between(E, U, V)
-        V_bar = _rows_bar(E, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return _scaled(T, R, U, V_bar, inverse)
-
-
-class _GaussianPair(torch.autograd.Function):
-    """σ² exp(S) within Z and between Z and X: the cotangent of S is the cotangent of K times K."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, Z: Tensor, X: Tensor, center: Tensor, unit: Tensor, log_scale: Tensor, log_variance: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        U, V = (to_units(points, center, unit) for points in (Z, X))
-        points, offset = prepare_points(U, log_scale), log_variance[:, None, None]
-        within = _within(U, points).add_(offset).exp_()
-        between = points.half_square_distance(V).add_(offset).exp_()
-        ctx.save_for_backward(U, V, unit, points.inverse, within, between)
-        return within, between
-
-    @staticmethod
-    def backward(ctx: Any, within_bar: Tensor, between_bar: Tensor) -> tuple[Tensor | None, ...]:
-        U, V, unit, inverse, within, between = ctx.saved_tensors
-        E, F = within_bar * within, between_bar * between
-        variance_bar = E.sum((-2, -1)) + F.sum((-2, -1))
-        T, R, columns = _pull_between(F, U, V)
-        X_bar = _rows_bar(F, U, V, inverse, columns) / unit if ctx.needs_input_grad[1] else None
-        U_bar, X_bar, scale_bar = _scaled(T.add_(_pull_within(E, U)), R, U, X_bar, inverse)
-        return U_bar / unit, X_bar, None, None, scale_bar, variance_bar
+            E = E + E.mT
+            E.diagonal(dim1=-2, dim2=-1).zero_()
+            EV = torch.bmm(E, U.expand(E.shape[0], -1, -1))
+            of_rows: Any = 0.0
+        else:
+            EV = (E.flatten(0, 1) @ V).view(E.shape[0], *U.shape[1:])
+            columns = column_sum(E)
+            of_rows = columns @ V.square() - (U * EV).sum(-2)  # −ℓ² Σ v ∂v
+            if ctx.needs_input_grad[1]:
+                V_bar = ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
+        T = EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0)
+        scale_bar = (of_rows - (U * T).sum(-2)) * inverse[:, 0]
+        return _sum_shared(T * inverse, U), V_bar, _sum_shared(scale_bar, inverse)
 
 
 def _within(U: Tensor, points: Points) -> Tensor:
@@ -83,35 +66,6 @@ def _within(U: Tensor, points: Points) -> Tensor:
     return S
 
 
-def _pull_within(E: Tensor, U: Tensor) -> Tensor:
-    """ℓ² ∂u = A u − s u [C M D]: A = E + Eᵀ without its diagonal, s its row sums. E is the cotangent of S."""
-    A = E + E.mT
-    A.diagonal(dim1=-2, dim2=-1).zero_()
-    return torch.bmm(A, U.expand(A.shape[0], -1, -1)).addcmul_(A.sum(-1)[..., None], U, value=-1.0)
-
-
-def _pull_between(E: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """T = ℓ² ∂u = E v − s u [C M D];  R = −ℓ² Σ v ∂v = Σ s v² − Σ u·E v [C D];  E's column sums [C N]."""
-    EV = (E.flatten(0, 1) @ V).view(E.shape[0], *U.shape[1:])
-    columns = column_sum(E)
-    R = columns @ V.square() - (U * EV).sum(-2)
-    return EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0), R, columns
-
-
-def _rows_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor) -> Tensor:
-    """∂v = (Eᵀu − s v)/ℓ², [N D], summed over classes, which share the rows."""
-    return ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
-
-
-def _scaled(
-    T: Tensor, R: Tensor | None, U: Tensor, V_bar: Tensor | None, inverse: Tensor
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v."""
-    radial = (U * T).sum(-2)
-    scale = -radial if R is None else R - radial
-    return sum_shared(T * inverse, U), V_bar, sum_shared(scale * inverse[:, 0], inverse)
-
-
-def sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
+def _sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
     """Sum a gradient over classes if they share the argument."""
     return gradient.sum(0, keepdim=True) if argument.shape[0] < gradient.shape[0] else gradient

@@ -31,19 +31,17 @@ class PooledBlock(NamedTuple):
     start: int
     rows: int
     columns: int
-    all: float
-    each_class: float
-    column: float
-    own: float
+    inverse: Spread
 
     def add(self, gap: Tensor, found: Tensor) -> None:
         """Complete the product of inverse covariance and gap in `found`, which holds `own` times the gap."""
+        of = self.inverse
         end = self.start + self.rows * self.columns
         x, into = (t[self.start : end].view(self.rows, self.columns) for t in (gap, found))
         of_class, of_column = x.mean(1, keepdim=True), x.mean(0, keepdim=True)
-        into.add_(of_class, alpha=self.each_class - self.own)
-        into.add_(of_column, alpha=self.column - self.own)
-        into.add_(of_class.mean(), alpha=self.all - self.each_class - self.column + self.own)
+        into.add_(of_class, alpha=of.each_class - of.own)
+        into.add_(of_column, alpha=of.column - of.own)
+        into.add_(of_class.mean(), alpha=of.all - of.each_class - of.column + of.own)
 
 
 def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
@@ -54,7 +52,7 @@ def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
     of_class = D * spread.each_class**2 + own
     of_column = C * spread.column**2 + own
     of_all = C * D * spread.all**2 + D * spread.each_class**2 + of_column
-    return PooledBlock(start, C, D, 1 / of_all, 1 / of_class, 1 / of_column, 1 / own)
+    return PooledBlock(start, C, D, Spread(1 / of_all, 1 / of_class, 1 / of_column, 1 / own))
 
 
 class HyperPrior(NamedTuple):
@@ -77,10 +75,7 @@ class HyperPrior(NamedTuple):
     def root_covariance(self, without: float) -> HyperPrior:
         """Return the symmetric root of the covariance in place of its inverse; entries without a prior have sd `without`."""
         sd = torch.where(self.precision > 0, self.precision.clamp_min(1e-300).rsqrt(), without)
-        pools = (
-            each._replace(**{name: getattr(each, name) ** -0.5 for name in Spread._fields})
-            for each in self.pools
-        )
+        pools = (each._replace(inverse=Spread(*(x**-0.5 for x in each.inverse))) for each in self.pools)
         return HyperPrior(self.mean, sd, tuple(pools))
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cavity.common.column_statistics import Columns
-from cavity.common.torch_namespace import TORCH
 from cavity.kernels.base import KERNELS, Kernel
 from cavity.kernels.formulas import ConstantFormula, LinearFormula
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled
@@ -57,15 +56,6 @@ class Linear(Scaled):
     def formula(self, xp: Any) -> LinearFormula:
         fade = xp.array((1 / self.square_reach).expand(len(self.unit), 1)) if self.fades else None
         return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
-
-    def to_units(self, X: Tensor) -> Tensor:
-        return self.formula(TORCH).features(X)
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        formula = self.formula(TORCH)
-        U, V = formula.features(Z), formula.features(X)
-        points = U * formula.log_weight().exp()[:, None]
-        return points @ U.mT, points @ V.mT
 
 
 @KERNELS.register

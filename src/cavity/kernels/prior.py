@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cavity.common.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
-from cavity.kernels.base import full_and_cross
+from cavity.common.linalg import Factor, column_sum, jittered_cholesky, whiten
 
 
 class Projection(NamedTuple):
@@ -62,6 +61,14 @@ class Prior(nn.Module):
             self.register_buffer("fixed_noise", noise)
 
     @property
+    def learnt(self) -> list[str]:
+        """What is learnt, of "kernel", "noise" and "inducing"."""
+        moving = self.kernel.parameters() if isinstance(self.kernel, nn.Module) else ()
+        kernel = any(parameter.requires_grad for parameter in moving)
+        each = {"kernel": kernel, "noise": self.learn_noise, "inducing": self.learn_inducing}
+        return [name for name, is_learnt in each.items() if is_learnt]
+
+    @property
     def size(self) -> int:
         """M, the number of inducing inputs per latent function."""
         return self.inducing.shape[-2]
@@ -86,21 +93,8 @@ class Prior(nn.Module):
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
-        a, failed = whiten(*full_and_cross(self.kernel, self.Z, X), jitter)
-        return self._projection(a, X, failed)
-
-    def project_with(self, lower: Tensor, X: Tensor) -> Projection:
-        """Project rows, given the Cholesky factor of k(Z, Z)."""
-        a = solve_lower(lower, self.kernel.cross(self.Z, X))
-        return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
-
-    def among(self, X: Tensor) -> Tensor:
-        """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
-        k: Tensor = self.kernel.full(X[None])
-        noise = self.kernel.diag(X) - k.diagonal(dim1=1, dim2=2)
-        return k + torch.diag_embed(noise.clamp_min(0))
-
-    def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
+        Z = self.Z
+        a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
         variance = self.kernel.diag(X) + self.noise[:, None]
         if a.shape[0] < self.n_latent:
             a = a.expand(self.n_latent, -1, -1)

@@ -10,7 +10,7 @@ from cavity.common.column_statistics import Columns
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
-from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.distance import half_square_distance
 from cavity.kernels.formulas import StationaryFormula
 from cavity.kernels.scaled import Given, Scaled
 
@@ -53,13 +53,6 @@ class Stationary(Scaled):
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._value(half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale))
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        if self.shape is formulas.rbf:
-            return gaussian_pair(Z, X, *self._scale(TORCH))
-        U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
-        full, cross = (half_square_distance(U, other, log_scale) for other in (None, V))
-        return self._value(full), self._value(cross)
 
     def _value(self, S: Tensor) -> Tensor:
         return self.formula(TORCH).value(S)

@@ -184,22 +184,36 @@ class Likelihood(Parameters):
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
         """Move the parameters in place, and return the likelihood itself; `dtype` None keeps their type."""
-        for parameter in self.parameters:
+        for parameter in self._stored().values():
             parameter.data = parameter.data.to(device, dtype)
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Return the learnt values for a model file: copies of `parameters` by number, unless a subclass names them."""
-        return {str(i): parameter.detach().clone() for i, parameter in enumerate(self.parameters)}
+        """Return the learnt values for a model file: copies of `parameters`, by number unless a subclass names them."""
+        return {name: parameter.detach().clone() for name, parameter in self._stored().items()}
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
         """Take over values that `state` returned, as read from a file. Learnt values must have this type; None: any float.
 
-        Raises BadFile if a value is missing, unknown, or has the wrong shape, type or range.
+        Raises BadFile if a value is missing, unknown, or has the wrong shape or type.
         """
-        self._expect(state, {str(i): (tuple(p.shape), dtype) for i, p in enumerate(self.parameters)})
-        for i, parameter in enumerate(self.parameters):
-            parameter.data = state[str(i)].clone()
+        own = self._stored()
+        if set(state) != set(own):
+            raise BadFile(
+                f"the likelihood {type(self).__name__} has the values {sorted(own)}, and the file has {sorted(state)!s:.200}."
+            )
+        for name, parameter in own.items():
+            value, shape = state[name], tuple(parameter.shape)
+            if value.shape != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
+                raise BadFile(
+                    f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
+                    f"{dtype or 'a floating-point type'}."
+                )
+            parameter.data = value.clone()
+
+    def _stored(self) -> dict[str, nn.Parameter]:
+        """Return what model files hold, by name."""
+        return {str(i): parameter for i, parameter in enumerate(self.parameters)}
 
     def _check_classes(self, n_classes: int) -> None:
         kind = type(self).__name__
@@ -226,22 +240,6 @@ class Likelihood(Parameters):
                 f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."
             )
         return self.n_classes
-
-    def _expect(
-        self, state: dict[str, Tensor], names: dict[str, tuple[tuple[int, ...], torch.dtype | None]]
-    ) -> None:
-        """Raise BadFile unless the state has values of these names, shapes and types."""
-        if set(state) != set(names):
-            raise BadFile(
-                f"the likelihood {type(self).__name__} has the values {sorted(names)}, and the file has {sorted(state)!s:.200}."
-            )
-        for name, (shape, dtype) in names.items():
-            value = state[name]
-            if value.shape != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
-                raise BadFile(
-                    f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
-                    f"{dtype or 'a floating-point type'}."
-                )
 
 
 LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cavity.common.namespaces import Array
 from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.likelihoods.outcomes import NoisyTarget, find_noise
 
 
 @LIKELIHOODS.register
@@ -72,21 +73,14 @@ class Gaussian(Likelihood):
     def sites(self, y: Tensor) -> Tensor:
         return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
 
-    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
-        self.log_noise.data = self.log_noise.data.to(device, dtype)
-        return self
+    @property
+    def outcome(self) -> NoisyTarget:
+        """What it predicts."""
+        return NoisyTarget(find_noise(self.log_noise.detach()))
 
-    def state(self) -> dict[str, Tensor]:
-        """Return log σ². A noise of 0 has no logarithm: the result is then empty."""
-        log_noise = self.log_noise.detach()
-        return {"log_noise": log_noise.clone()} if log_noise.isfinite().all() else {}
-
-    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
-        if not state:
-            self.noise = 0.0
-            return
-        self._expect(state, {"log_noise": ((1,), dtype)})
-        self.log_noise.data = state["log_noise"].clone()
+    def _stored(self) -> dict[str, nn.Parameter]:
+        # a noise of 0 has no logarithm
+        return {"log_noise": self.log_noise} if self.log_noise.isfinite().all() else {}
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         raise BadOption(f"{type(self).__name__} is a likelihood for regression and has no classes.")

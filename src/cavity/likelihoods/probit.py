@@ -5,18 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
-from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.noisy_argmax import Largest
+from cavity.likelihoods.outcomes import LargestWins, WithOutcome
 from cavity.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
-from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
 
 
-def match_probit(mean: Array, var: Array) -> ProbitMoments:
+def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
     r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var` is b."""
-    scale = namespace(var).rsqrt(var)
+    scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
@@ -43,7 +40,7 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
     return k + (k >= y[:, None])
 
 
-class _Probit(Likelihood):
+class _Probit(WithOutcome, Likelihood):
     """The largest f wins: Φ of gaps between latent values. Quadrature takes fewer nodes if all exponents are near 1."""
 
     _least = 0.0
@@ -68,9 +65,9 @@ class _Probit(Likelihood):
         mean, var, residual = self._gaps(f, y)
         return self._spread(probit_average(mean, var - residual, residual), y)
 
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+    @property
+    def outcome(self) -> LargestWins:
+        return LargestWins(self._classes())
 
 
 @LIKELIHOODS.register
@@ -107,9 +104,6 @@ class ProbitPairs(_Probit):
         dr = dv if step.dr is step.dv else torch.cat([step.dr, step.dr], 1)
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
-    def log_probability(self, mean: Array, var: Array) -> Array:
-        return log_largest(mean, var)
-
 
 @LIKELIHOODS.register
 class BinaryProbit(_Probit):
@@ -123,9 +117,6 @@ class BinaryProbit(_Probit):
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
         return Moments(step.value[:, 0], signs(y, step.dm) * step.dm, step.dv, step.dr)
-
-    def log_probability(self, mean: Array, var: Array) -> Array:
-        return log_probit(mean, var)
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:

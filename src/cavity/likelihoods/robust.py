@@ -9,18 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity.common.namespaces import Array
-from cavity.errors import BadFile, BadOption
+from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
+from cavity.likelihoods.outcomes import LargestWins, WithOutcome, find_share
 from cavity.likelihoods.probit import rivals, signs
-from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.largest import Win, win
-from cavity.likelihoods.quadrature.noisy_argmax import Largest
-from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit, with_random_labels
 
 
-class _Robust(Likelihood):
+class _Robust(WithOutcome, Likelihood):
     """(1−ε) S + ε/C, where S = P(y is the largest). The precision of a site can be negative if a label is surely wrong."""
 
     tempers = False
@@ -38,7 +35,7 @@ class _Robust(Likelihood):
     @property
     def epsilon(self) -> float:
         """Current share of random labels."""
-        return float(self._share(torch.empty(0)))
+        return find_share(self.log_odds.detach()) if self.learn else _number(self._given)
 
     @epsilon.setter
     def epsilon(self, value: float) -> None:
@@ -49,19 +46,16 @@ class _Robust(Likelihood):
         """Return the constructor's arguments as given; a learnt ε is in `epsilon` and in `state`."""
         return super().get_params(deep) | {"epsilon": self._given}
 
-    def state(self) -> dict[str, Tensor]:
-        start = {"epsilon": torch.tensor(float(self._given), dtype=torch.float64)}
-        return start | ({"log_odds": self.log_odds.detach().clone()} if self.learn else {})
+    @property
+    def outcome(self) -> LargestWins:
+        return LargestWins(self._classes(), self.epsilon)
+
+    def _stored(self) -> dict[str, nn.Parameter]:
+        return {"log_odds": self.log_odds} if self.learn else {}
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
-        learn = "log_odds" in state
-        self._expect(state, {"epsilon": ((), torch.float64)} | ({"log_odds": ((1,), dtype)} if learn else {}))
-        value = float(state["epsilon"])
-        if not 0 <= value < 1:
-            raise BadFile(f"factor.epsilon is {value:g}; a share lies in [0, 1).")
-        self.epsilon, self.learn = value, learn
-        if learn:
-            self.log_odds.data = state["log_odds"].clone()
+        # files of 0.3 have the argument epsilon twice
+        super().load_state({name: value for name, value in state.items() if name != "epsilon"}, dtype)
 
     def _check_classes(self, n_classes: int) -> None:
         """Check ε, too: this is the first call that a fit makes."""
@@ -109,17 +103,6 @@ class _Robust(Likelihood):
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
         """Derivative in the log-odds of ε, [B 1]."""
         return (slope * eps * (1 - eps))[:, None] if self.learn else None
-
-    def _log_win(self, mean: Array, var: Array) -> Array:
-        """log P(each class is the largest), normalised."""
-        raise NotImplementedError
-
-    def log_probability(self, mean: Array, var: Array) -> Array:
-        return with_random_labels(self._log_win(mean, var), self.epsilon, self._classes())
-
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self._log_win(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, self.epsilon), Largest(noise))
 
 
 def _number(value: Any) -> float:
@@ -169,9 +152,6 @@ class RobustMax(_Robust):
     def _win(self, f: Latents, y: Tensor) -> Win:
         return win(f.mean, f.var)
 
-    def _log_win(self, mean: Array, var: Array) -> Array:
-        return log_largest(mean, var)
-
 
 @LIKELIHOODS.register
 class RobustBinary(_Robust):
@@ -198,6 +178,3 @@ class RobustBinary(_Robust):
         alpha = sign * f.mean * scale
         beta = hazard(alpha)
         return Win(log_ndtr(alpha)[:, 0], sign * beta * scale, -beta * alpha * scale * scale)
-
-    def _log_win(self, mean: Array, var: Array) -> Array:
-        return log_probit(mean, var)

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.common.namespaces import Array
-from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.likelihoods.outcomes import DrawnBySoftmax, WithOutcome
 from cavity.likelihoods.probit import signs
-from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
-from cavity.likelihoods.quadrature.probabilities import log_logistic, log_softmax
 from cavity.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
 
 
-class Drawn(NamedTuple):
-    """y ~ softmax(f), without noise on f. The methods are those of `Largest`."""
-
-    noise: Tensor  # zeros
-    terms: int = 1
-
-    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
-        return d.sigmoid()
-
-    def width(self, noise: Tensor) -> Tensor:
-        return torch.ones_like(noise)
-
-    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
-        return f.softmax(1)
-
-
-class _Softened(Likelihood):
-    """Probabilities are averages of a softmax."""
-
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        if noise.any():
-            raise BadOption(
-                "the entropy of a softmax of noisy latent values has no split: use method='ep', 'rep' or 'laplace', or no noise, "
-                "Training(noise=0, learn=('kernel', 'inducing'))."
-            )
-        return uncertainty(Latent(mean, var, self.log_probability(mean, var), 0.0), Drawn(noise))
+class _Softened(WithOutcome, Likelihood):
+    @property
+    def outcome(self) -> DrawnBySoftmax:
+        return DrawnBySoftmax(self._classes())
 
 
 @LIKELIHOODS.register
@@ -70,9 +43,6 @@ class Softmax(_Softened):
         value = f.mean.gather(1, y[:, None])[:, 0] - average.value
         return Moments(value, own - average.dm, -average.dv, -average.dv)
 
-    def log_probability(self, mean: Array, var: Array) -> Array:
-        return log_softmax(mean, var)
-
 
 @LIKELIHOODS.register
 class Logistic(_Softened):
@@ -85,9 +55,6 @@ class Logistic(_Softened):
         sign = signs(y, f.mean)
         value, dm, dv = sigmoid_average(sign * f.mean, f.var)
         return Moments(value[:, 0], sign * dm, dv, dv)
-
-    def log_probability(self, mean: Array, var: Array) -> Array:
-        return log_logistic(mean, var)
 
 
 @LIKELIHOODS.register

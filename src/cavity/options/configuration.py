@@ -12,7 +12,7 @@ import torch
 from cavity.errors import BadOption
 from cavity.kernels.inducing import CANDIDATES
 from cavity.options import value_checks as checks
-from cavity.options.method import Method
+from cavity.options.method import Method, method_names
 from cavity.options.regression_methods import RegressionMethod
 from cavity.options.value_checks import AS_GIVEN, checked, number, one_of, taken, whole
 from cavity.training.callbacks import Callback
@@ -70,12 +70,26 @@ class Config:
         return replace(self, dtype=torch.float64, jitter=jitter)
 
     def check_ranks(self, world: int) -> None:
-        if world > 1 and (self.schedule == "inner-exact" or self.method.at_mode):
-            what = self.method.argument if self.method.at_mode else "schedule='inner-exact'"
-            raise BadOption(
-                f"{what} differentiates through all rows at once, and each of {world} ranks has only some: use "
-                "schedule='inner-approx' or 'outer' of method='ep', or a single process."
-            )
+        if world > 1 and (self.method.at_mode or self.schedule == "inner-exact"):
+            self._refuse_parts(f"each of {world} ranks has only some")
+
+    def check_source(self) -> None:
+        """Refuse what rows that are not in memory cannot do."""
+        if self.method.in_memory or self.schedule == "inner-exact":
+            self._refuse_parts("a source does not hold them in memory")
+        if self.inducing is None:
+            raise every_row("inducing=None", "a source, whose rows are not in memory")
+
+    def _refuse_parts(self, why: str) -> None:
+        """Raise the error of an option that reads all rows at once."""
+        what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"
+        if self.method.in_memory:
+            known = method_names(self.method.task).items()
+            what, names = self.method.argument, [repr(name) for name, cls in known if not cls.in_memory]
+            instead = f"method={', '.join(names[:-1])} or {names[-1]}"
+        raise BadOption(
+            f"{what} reads all rows at once, and {why}: use {instead}, or an array in a single process."
+        )
 
     def check_size(self, n_rows: int) -> None:
         """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
@@ -101,7 +115,7 @@ class ClassifierConfig(Config):
 
     def check_source(self) -> None:
         """Refuse what rows that are not in memory cannot do."""
-        self.check_passing_rows(numbered=True)
+        super().check_source()
         if self.ensemble is not None and self.ensemble != "auto":
             raise BadOption(
                 "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
@@ -112,25 +126,6 @@ class ClassifierConfig(Config):
                 "own rows, fit(..., eval_set=(X_val, y_val))."
             )
 
-    def check_passing_rows(self, numbered: bool) -> None:
-        """Refuse what needs rows again that pass by, in a source or in calls of `partial_fit`."""
-        method = self.method.resolve(numbered)
-        if method.site_store == "own" and not numbered:
-            raise BadOption(
-                f"{method.argument} stores sites per row, but rows of partial_fit have no numbers to find them by: use "
-                "method='sep', method=REP(sites='tied') or method='vi'."
-            )
-        if method.at_mode or self.schedule == "inner-exact":
-            what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"
-            if method.at_mode:
-                what, instead = method.argument, "method='ep', 'sep', 'rep', 'pep' or 'vi'"
-            raise BadOption(
-                f"{what} differentiates through all rows at once, which a source does not hold in memory: use {instead}, or give "
-                "the table as an array."
-            )
-        if self.inducing is None:
-            raise every_row("inducing=None", "a source, whose rows are not in memory")
-
 
 @dataclass(frozen=True, kw_only=True)
 class RegressorConfig(Config):
@@ -140,18 +135,6 @@ class RegressorConfig(Config):
 
     method: RegressionMethod
     normalize_y: bool = field(metadata=taken(bool))
-
-    def check_source(self) -> None:
-        """Refuse what rows that are not in memory cannot do."""
-        if self.method.in_memory:
-            raise BadOption(
-                f"{self.method.argument} reads rows again that a source does not hold in memory: use method='svi' or 'vi', or "
-                "give the table as an array."
-            )
-        if self.inducing is None:
-            raise BadOption(
-                "inducing=None has a point at every row, and a source may have any number: use n_inducing=."
-            )
 
 
 def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:

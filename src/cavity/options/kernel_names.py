@@ -17,14 +17,13 @@ def parse_kernel(text: str) -> Any:
 
 
 def _make(word: str) -> Any:
-    known: dict[str, Any] = {k.__name__.lower(): k for k in KERNELS.classes() if _needs_nothing(k)}
+    known: dict[str, Any] = {}
+    for kind in KERNELS.classes():
+        _, *given = inspect.signature(kind.__init__).parameters.values()
+        if all(p.default is not p.empty for p in given):
+            known[kind.__name__.lower()] = kind
     name = word.strip().lower().replace("-", "").replace("_", "")
     if name not in known:
         names = ", ".join(k.__name__ for k in known.values())
         raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
     return known[name]()
-
-
-def _needs_nothing(kind: Any) -> bool:
-    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return all(p.default is not p.empty for p in given)

@@ -47,7 +47,6 @@ class Method(Parameters):
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
-    exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
     inducing_from: ClassVar[str] = "chosen"
@@ -57,8 +56,6 @@ class Method(Parameters):
     site_store: str = "own"
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
-    linear: bool = False  # sites do not depend on q, as for a Gaussian likelihood
-    settles: bool = False  # sites converge before every step of the hyper-parameters
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
     starts_from_ep: bool = False  # moment matching finds the first q: there are poor optima near the prior
     full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
@@ -83,7 +80,12 @@ class Method(Parameters):
     @property
     def sweeps_first(self) -> bool:
         """Whether sites converge before every step of the hyper-parameters."""
-        return self.on_f or self.settles
+        return self.needs_all_rows
+
+    @property
+    def exact_jitter(self) -> bool:
+        """Whether Z is X, so that only the jitter separates the model from the exact one."""
+        return self.inducing_from != "chosen"
 
     @property
     def grows(self) -> bool:

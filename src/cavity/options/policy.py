@@ -59,7 +59,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 TREES = {"fast": 0, "balanced": 100}
 TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most; but some trees always
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
-NETWORKS = 2
+NETWORKS, NETWORK_STEPS = 2, {"fast": 300, "balanced": 2400}
 MOST_LEAVES = 4096  # of a tree of the forest
 
 
@@ -307,7 +307,8 @@ def plan_calibration(
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
         left_out = "part" if groups and (ranks > 1 or not in_memory) else "leave-one-out"
         how = "eval_set" if eval_set else left_out if no_more_fits else "folds"
-    small = size.rows <= FOLD_ROWS[effort] or named
+    counted = size.rows * max(1.0, size.latent / MOST_BUDGETS)  # a fit of more latent functions takes longer
+    small = counted <= FOLD_ROWS[effort] or named
     if how == "folds" and (short or not small):
         how = "part"
     parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
@@ -325,6 +326,7 @@ def plan_calibration(
         pools=members,
         linear=auto,
         networks=NETWORKS if auto else 0,
+        network_steps=NETWORK_STEPS[effort],
         trees=_count_trees(TREES[effort if auto else "balanced"], size.rows) if trees else 0,
         rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
         leaves=MOST_LEAVES if large else 0,
@@ -341,8 +343,8 @@ def _count_trees(most: int, rows: int) -> int:
 
 def _explain_calibration(config: ClassifierConfig, how: str, in_memory: bool) -> dict[str, str]:
     rows = {
-        "folds": f"up to {FOLD_ROWS[config.effort]:,} rows",
-        "part": f"more than {FOLD_ROWS[config.effort]:,} rows, or a time limit: at most {HELD_MOST:,} of them"
+        "folds": f"up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than {MOST_BUDGETS} latent functions",
+        "part": f"more work than folds may take, or a time limit: at most {HELD_MOST:,} rows"
         if in_memory
         else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
         "leave-one-out": "rows that are not in memory",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cavity.errors import BadOption
@@ -13,7 +13,7 @@ from cavity.options.configuration import ClassifierConfig, Config, RegressorConf
 from cavity.options.library import read_method
 from cavity.options.method import Method
 from cavity.options.regression_methods import read_regression_method
-from cavity.options.training import check_regression, flatten, read_training
+from cavity.options.training import Training, check_regression, flatten, read_training
 from cavity.options.value_checks import one_of, read_declared, read_n_inducing, read_noise
 
 LEARN = ("kernel", "noise", "inducing", "epsilon")
@@ -32,7 +32,11 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
         )
     if not method.latent_noise:
-        _refuse_noise(given["noise"], method)
+        if not (isinstance(given["noise"], int | float) and given["noise"] in (0, Training.noise)):
+            raise BadOption(
+                f"noise={given['noise']!r} is not used by {method.argument}, whose logistic likelihood has its own noise: leave "
+                "noise out, or use method='vi' with likelihood='softmax'."
+            )
         learn -= {"noise"}
     if given["inducing"] is None:
         learn -= {"inducing"}
@@ -46,7 +50,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     method = read_regression_method(given["method"])
     inducing = given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
-    if not method.uses_inducing and not is_free:
+    if method.inducing_from != "chosen" and not is_free:
         raise BadOption(
             f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
         )
@@ -75,17 +79,11 @@ def _read_common(kind: type[Config], given: dict[str, Any], method: Method) -> d
     return found | {"jitter": jitter, "n_inducing": n_inducing, "arguments": given}
 
 
-def read_names(value: Any, valid: Iterable[str], argument: str) -> frozenset[str]:
+def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset[str]:
     """Read one name, or several, as a set."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
     names = () if value is None else (value,) if single else tuple(value)
-    for name in names:
-        one_of(argument, name, valid)
-    return frozenset(names)
-
-
-def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset[str]:
-    learn = read_names(value, valid, "learn")
+    learn = frozenset(one_of("learn", name, valid) for name in names)
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
             f"learn with 'epsilon' is not used by {method.argument}, whose likelihood has no epsilon: use method='rep', or "
@@ -97,12 +95,3 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset
             "learn."
         )
     return learn
-
-
-def _refuse_noise(noise: Any, method: Method) -> None:
-    """The noise must be left at its default, or be 0."""
-    if not (isinstance(noise, int | float) and noise in (0, 0.1)):
-        raise BadOption(
-            f"noise={noise!r} is not used by {method.argument}, whose logistic likelihood has its own noise: leave noise out, "
-            "or use method='vi' with likelihood='softmax'."
-        )

@@ -32,20 +32,12 @@ class RegressionMethod(Method):
     latent_noise = False
     site_store = "own"
     removal = 0.5
-    linear = True
-    settles = True
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
-    merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
     has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
     active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
-
-    @property
-    def uses_inducing(self) -> bool:
-        """Whether the arguments `inducing` and `n_inducing` choose its points."""
-        return self.inducing_from == "chosen"
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
         """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
@@ -73,7 +65,6 @@ class Exact(RegressionMethod):
     name = "exact"
     fixed_inducing = True
     inducing_from = "rows"
-    exact_jitter = True
     has_evidence = True
 
 
@@ -107,8 +98,6 @@ class SVGP(RegressionMethod):
     needs_noise = True
     site_store = "averaged"
     removal = 0.0
-    settles = False
-    merges_rows = False  # batches follow the order of the rows
     full_batch_optimizer = "sign"
     has_evidence = True
 
@@ -159,7 +148,6 @@ class SubsetOfData(RegressionMethod):
     name = "sd"
     fixed_inducing = True
     inducing_from = "subset"
-    exact_jitter = True
 
     selection: str = field(default="entropy", metadata=checked(one_of, SELECTIONS))
 
@@ -184,7 +172,6 @@ class BCM(RegressionMethod):
     name = "bcm"
     fixed_inducing = True
     inducing_from = "members"
-    exact_jitter = True
 
     n_blocks: int = field(default=4, metadata=checked(whole, 1))
     blocks: str = field(default="clustered", metadata=checked(one_of, BLOCKS))

@@ -105,9 +105,11 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
     try:
         noise = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
-        raise BadOption(f"noise={value!r} must be a variance: a number, or one per class.") from None
-    if not np.isfinite(noise).all() or (noise < 0).any():
-        raise BadOption(f"noise={value!r} must be a variance: finite and not negative.")
+        noise = np.full(1, math.nan)
+    if not (np.isfinite(noise) & (noise >= 0)).all():
+        raise BadOption(
+            f"noise={value!r} must be a variance: a finite number of at least 0, or one per class."
+        )
     if learnt and (noise == 0).any():
         raise BadOption(
             "noise=0 cannot be learnt, because its logarithm is optimised: give a positive start, or leave 'noise' out of learn."
@@ -120,22 +122,25 @@ def resolve_device(value: Any) -> torch.device:
     import torch
 
     if value == "auto":
+        gpus = _count_gpus()
         local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return torch.device("cuda", local % gpus) if gpus > 1 else torch.device("cuda" if gpus else "cpu")
     try:
         device = torch.device(value)
-    except (RuntimeError, TypeError) as error:
-        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from error
+    except (RuntimeError, TypeError):
+        device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
-        raise BadOption(f"device={value!r} is not supported; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadOption(f"device={value!r}, but torch sees no GPU here; use device='cpu' or 'auto'.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise BadOption(
-            f"device={value!r}, but torch sees {torch.cuda.device_count()} GPUs; they count from 0."
-        )
+        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
+    if device.type == "cuda" and (device.index or 0) >= _count_gpus():
+        seen = f"{_count_gpus()} GPUs, counted from 0," if _count_gpus() else "no GPU"
+        raise BadOption(f"device={value!r}, but torch sees {seen} here; use device='cpu' or 'auto'.")
     return device
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def read_dtype(value: Any) -> torch.dtype:
@@ -150,18 +155,14 @@ def read_dtype(value: Any) -> torch.dtype:
 def read_ensemble(value: Any) -> Any:
     if isinstance(value, str):
         return one_of("ensemble", value, ("auto", "trees"))
-    return None if value is None else _read_members(value)
-
-
-def _read_members(value: Any) -> tuple[Any, ...]:
     single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
-    members = (value,) if single else tuple(value)
+    members = () if value is None else (value,) if single else tuple(value)
     for member in members:
         if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
             raise BadOption(
                 f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
             )
-    return members
+    return None if value is None else members
 
 
 def read_class_weight(value: Any) -> Any:

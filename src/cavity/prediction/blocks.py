@@ -17,8 +17,7 @@ from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.frames import Prepared, warn_notes
-from cavity.rows.validation import Features, check_rows
+from cavity.rows.validation import Features, Prepared, check_rows, warn_notes
 
 Array = NDArray[np.float64]
 Results = TypeVar("Results", bound=tuple[Any, ...])
@@ -28,7 +27,6 @@ BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at 
 class Blocks(NamedTuple):
     """Rows with a model's features, in order."""
 
-    n_rows: int | None  # None if they must be read to be counted
     rows: Iterator[Array]  # [b D]
     notes: Counter[str]  # cells that differ from the training rows, by message
 
@@ -38,25 +36,9 @@ def predict_blocks(
 ) -> Results:
     """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
     blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.center))
-    found = _join(blocks, lambda rows: predict(model, rows))
+    parts = [predict(model, rows) for rows in blocks.rows]
     warn_notes(blocks.notes)
-    return found
-
-
-def _join(blocks: Blocks, predict: Callable[[Array], Results]) -> Results:
-    if blocks.n_rows is None:
-        parts = (predict(rows) for rows in blocks.rows)
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
-    whole: tuple[Any, ...] = ()
-    done = 0
-    for rows in blocks.rows:
-        part = predict(rows)
-        whole = whole or tuple(np.empty((blocks.n_rows, *x.shape[1:]), x.dtype) for x in part)
-        place = slice(done, done + len(part[0]))
-        for to, of in zip(whole, part, strict=True):
-            to[place] = of
-        done = place.stop
-    return whole  # type: ignore[return-value]
+    return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
 
 
 def accuracy(model: FittedModel, features: Features, source: Source, classes: NDArray[Any]) -> float:
@@ -106,13 +88,13 @@ def _open_blocks(X: Any, features: Features, size: int, center: Callable[[], Arr
     source = _find_unlabelled(X, features)
     if source is not None:
         rows = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
-        return Blocks(getattr(source, "n_rows", None), rows, _notes(source))
+        return Blocks(rows, _notes(source))
     return _cut(check_rows(X, features, center), size)
 
 
 def _cut(table: Array, size: int) -> Blocks:
     rows = (table[start : start + size] for start in range(0, len(table), size))
-    return Blocks(len(table), rows, Counter())
+    return Blocks(rows, Counter())
 
 
 def _notes(source: Source) -> Counter[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 from cavity.common.linalg import solve_lower_t
 from cavity.likelihoods import ProbitPairs, RobustMax
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, as_array, as_tensor
+from cavity.prediction.model import FittedModel, as_array
 from cavity.prediction.pool import normalised
-from cavity.prediction.predict import log_probabilities, predict_latent
+from cavity.prediction.predict import as_rows, log_probabilities, predict_latent
 
 Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
@@ -40,18 +41,25 @@ def draw_latent(
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
     differ by little noise.
     """
-    prior = model.prior
-    prior_lower, mean, lower = map(torch.as_tensor, (model.prior_lower, model.mean, model.lower))
+    mean, lower = (_as_tensor(model, x) for x in (model.mean, model.lower))
     C, M = model.n_latent, mean.numel() // model.n_latent
     noise = draw_normal(n_draws, *lower.shape[:2])
-    off = solve_lower_t(lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
-    w = mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
+    off = solve_lower_t(lower, noise.permute(1, 2, 0)).permute(2, 0, 1)
+    w = mean.reshape(C, M) + off.reshape(n_draws, C, M)
     for rows in groups:
-        X = as_tensor(rows).to(mean)
-        a = prior.project_with(prior_lower, X).a.double()
+        X = as_rows(model, rows)
+        a = _as_tensor(model, model.project(X)[0]).expand(C, -1, -1)
         f = torch.einsum("scm,cmn->snc", w, a)
-        root = _residual_root(model, X, a)
+        values, vectors = torch.linalg.eigh(
+            _as_tensor(model, model.among(X)) - a.mT @ a
+        )  # given the inducing values
+        root = vectors * values.clamp_min(0).sqrt()[:, None]
         yield f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
+
+
+def _as_tensor(model: FittedModel, x: Any) -> Tensor:
+    """Return an array of the model as a tensor in float64."""
+    return torch.as_tensor(model.xp.double(x))
 
 
 @torch.no_grad()
@@ -60,8 +68,8 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
 
     The noise of f and the pool's weights stay as they are in predictions.
     """
-    C, draw_normal = model.prior.n_latent, Normals(model, seed)
-    variance = model.prior.noise.double().clamp_min(1e-12).expand(C)  # [C]
+    C, draw_normal = model.n_latent, Normals(model, seed)
+    variance = _as_tensor(model, model.noise).clamp_min(1e-12).expand(C)  # [C]
     for rows, f in zip(groups, draw_latent(model, groups, n_draws, draw_normal), strict=True):
         if model.coupled:  # the quadrature of correlated classes is slow: draw the noise, too
             f = f + variance.sqrt() * draw_normal(*f.shape)
@@ -79,19 +87,10 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
-def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor:
-    """Return a root [C n n] of the covariance of f given the inducing values."""
-    cov = model.prior.among(X).double() - a.mT @ a
-    values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
-    return vectors * values.clamp_min(0).sqrt()[:, None, :]
-
-
 def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:
     """Apply the pool; its other members, and how much they count, are the same in every draw."""
-    var = np.empty((len(rows), 0))
-    if model.pool.gate is not None:
-        var = as_array(predict_latent(model, rows).var)
     if model.pool.is_trivial:
         return log_p
+    var = np.empty((len(rows), 0)) if model.pool.gate is None else as_array(predict_latent(model, rows).var)
     logs = [partial(lambda m: np.tile(m.log_proba(rows), (n_draws, 1)), m) for m in model.pool.members]
     return normalised(model.pool.add_members(log_p, np.tile(var, (n_draws, 1)), logs))

@@ -6,6 +6,7 @@ Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. 
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.onnx_graph import mirrors
 from cavity.kernels.formulas import Formula
-from cavity.likelihoods.outcomes import make_outcome
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 
@@ -191,36 +192,46 @@ def record_model(
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
         formula = formula_of(kernel, xp)
-    learnt = prior.log_noise if prior.learn_noise else prior.fixed_noise
-    inducing, noise, center, spread = (
-        _take(xp, x) for x in (prior.inducing, learnt, prior.center, prior.spread)
-    )
+    arrays = {name: _take(xp, t) for name, t in prior.state_dict(prefix="prior.").items()}
+    arrays |= {"prior_lower": _take(xp, prior_lower), "mean": _take(xp, mean), "lower": _take(xp, lower)}
+    modules = Later(lambda: Modules(prior, likelihood))
+    return make_model(arrays, prior.learnt, formula, prior.n_latent, outcome_of(likelihood), modules, pool)
+
+
+def make_model(
+    arrays: dict[str, Array],
+    learnt: Collection[str],
+    formula: Formula,
+    n_latent: int,
+    outcome: Any,
+    modules: Later[Modules],
+    pool: Pool,
+) -> FittedModel:
+    """Return the record of arrays with the names of model files; learnt inducing points are in spreads from the centre."""
+    inducing, center, spread = (arrays[f"prior.{name}"] for name in ("inducing", "center", "spread"))
+    given = "prior.fixed_noise" in arrays
     return FittedModel(
         formula=formula,
-        Z=center + spread * inducing if prior.learn_inducing else inducing,
-        noise=xp.exp(noise) if prior.learn_noise else noise,
+        Z=center + spread * inducing if "inducing" in learnt else inducing,
+        noise=arrays["prior.fixed_noise"] if given else namespace(spread).exp(arrays["prior.log_noise"]),
         center=center,
         spread=spread,
-        prior_lower=_take(xp, prior_lower),
-        mean=_take(xp, mean),
-        lower=_take(xp, lower),
-        n_latent=prior.n_latent,
-        outcome=outcome_of(likelihood),
-        modules=Later(lambda: Modules(prior, likelihood)),
+        prior_lower=arrays["prior_lower"],
+        mean=arrays["mean"],
+        lower=arrays["lower"],
+        n_latent=n_latent,
+        outcome=outcome,
+        modules=modules,
         pool=pool,
     )
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
-    """Return what a likelihood predicts, as files say it; one of the user's own says it itself."""
-    from cavity.likelihoods import LIKELIHOODS
-
-    state = {name: value.cpu().numpy() for name, value in likelihood.state().items()}
-    n_classes = None if likelihood.linear else likelihood.n_classes
-    known = LIKELIHOODS.holds(likelihood)
-    return (
-        known and make_outcome(type(likelihood).__name__, likelihood.get_params(deep=False), state, n_classes)
-    ) or likelihood
+    """Return what a likelihood predicts: its outcome, or itself if it has none or a subclass overrides a prediction."""
+    if not hasattr(likelihood, "outcome"):
+        return likelihood
+    known = mirrors(type(likelihood), ("outcome",), ("log_probability", "uncertainty"))
+    return likelihood.outcome if known else likelihood
 
 
 def _take(xp: Any, x: Any) -> Array:
@@ -254,13 +265,6 @@ def copy_engine(engine: Engine) -> Engine:
     """Return an engine with parameters of its own."""
     prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
     return replace(engine, prior=prior, parameters=parameters, factor=factor)
-
-
-def to_device(state: Any, device: torch.device) -> Any:
-    """Return the same nest of tuples with its tensors on a device."""
-    from cavity.inference.state import map_tensors
-
-    return map_tensors(lambda tensor: tensor.to(device), state)
 
 
 def as_array(x: Any) -> Rows:

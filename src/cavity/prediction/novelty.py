@@ -61,13 +61,3 @@ def find_novelty(novelty: Novelty | None) -> Novelty:
             "rows. Fit it again with fit()."
         )
     return novelty
-
-
-def describe_novelty(novelty: Novelty | None) -> dict[str, Any] | None:
-    return None if novelty is None else {name: x.tolist() for name, x in novelty._asdict().items()}
-
-
-def restore_novelty(about: dict[str, Any] | None) -> Novelty | None:
-    if about is None:
-        return None
-    return Novelty(*(np.array(about[name], dtype=np.float64) for name in Novelty._fields))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.namespaces import NUMPY, Array, in_torch, namespace
+from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.errors import BadInput
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Joint, Marginals
@@ -65,32 +65,29 @@ def _check_finite(f: Marginals | Joint, X: Array) -> None:
 def log_probabilities(model: FittedModel, f: Any) -> Rows:
     """Return normalised logarithms of the class probabilities of marginals: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
+        import torch
+
         from cavity.likelihoods.quadrature.correlated import log_softmax_probability
 
-        return np.asarray(call_in_torch(log_softmax_probability, f.mean, f.cov))
-    parts = [model.xp.host(_ask(model.outcome, *part)) for part in split_marginals(model, f)]
+        return to_host(log_softmax_probability(torch.as_tensor(f.mean), torch.as_tensor(f.cov)))
+    parts = [to_host(ask(model.outcome.log_probability, *part)) for part in split_marginals(model, f)]
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
-def _ask(outcome: Any, mean: Array, var: Array) -> Array:
-    """Return log-probabilities; a likelihood of the user's own may know tensors alone."""
+def to_host(x: Array) -> Rows:
+    """Return an array or a tensor as an array in float64."""
+    return np.asarray(namespace(x).host(x))
+
+
+def ask(function: Callable[..., Any], *arrays: Array) -> Any:
+    """Call a function of a likelihood with arrays; one of the user's own may know tensors alone."""
     try:
-        found = outcome.log_probability(mean, var)
+        return function(*arrays)
     except (AttributeError, TypeError):
-        found = None
-    if found is None or (isinstance(mean, np.ndarray) and not isinstance(found, np.ndarray)):
-        return call_in_torch(outcome.log_probability, mean, var)
-    return found
+        import torch
 
-
-def call_in_torch(function: Callable[..., Any], *arrays: Array) -> Array:
-    """Call a function of tensors, and return a NumPy array."""
-    import torch
-
-    with torch.no_grad():
-        if all(isinstance(x, np.ndarray) for x in arrays):
-            return in_torch(lambda *x: function(*x).detach(), *arrays)
-        return namespace(arrays[0]).host(function(*arrays))
+        with torch.no_grad():
+            return function(*map(torch.as_tensor, arrays))
 
 
 def predict_log_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:

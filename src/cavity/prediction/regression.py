@@ -37,6 +37,7 @@ class TrainingRows(NamedTuple):
 
 
 ARRAYS = TrainingRows._fields[:-1]
+STORED = "X", "y", "weight", "alpha"  # in model files: `condition` finds the others
 
 
 def target_noise(model: FittedModel) -> float:
@@ -57,11 +58,18 @@ def make_training_rows(
     """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     xp = model.xp
     X, y, weight = (xp.double(t if namespace(t) is xp else xp.like(t, model.mean)) for t in (X, y, weight))
-    a = xp.double(model.project(as_rows(model, X))[0])[0]
-    scaled = weight / noise
-    lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * scaled) @ a.T)
-    rows = TrainingRows(X, y, scaled, 1 * a, lower, 0 * y, tol)
+    rows = condition(model, X, y, weight / noise, 0 * y, tol=tol)
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
+
+
+def condition(
+    model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, *, tol: float
+) -> TrainingRows:
+    """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and the factor of I + A B Aᵀ."""
+    xp = model.xp
+    a = xp.double(model.project(as_rows(model, X))[0])[0]
+    lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * weight) @ a.T)
+    return TrainingRows(X, y, weight, 1 * a, lower, alpha, tol)
 
 
 def solve(model: FittedModel, rows: TrainingRows, V: Array) -> Array:
@@ -154,30 +162,12 @@ def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
     return Marginals(var * (precision * members.mean).sum(1), var)
 
 
-def committee_joint(model: FittedModel, new: Array) -> tuple[Rows, Rows]:
-    r"""Combine joint predictions: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
-    mean, half, a = _project(model, new)
-    prior = model.xp.host(model.among(as_rows(model, new))[0])
-    each = half.swapaxes(1, 2) @ half + prior - a.swapaxes(1, 2) @ a  # [p n n]
+def committee_joint(mean: Rows, cov: Rows, prior: Rows) -> tuple[Rows, Rows]:
+    r"""Combine joint predictions [p n] and [p n n]: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
     small = 1e-10 * prior.diagonal().mean() * np.eye(len(prior))  # near rows have singular covariances
-    inverse = np.linalg.inv(each + small)
-    cov = np.linalg.inv(inverse.sum(0) - (len(half) - 1) * np.linalg.inv(prior + small))
-    return cov @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (cov + cov.T)
-
-
-def joint_over_rows(model: FittedModel, new: Array, residual: bool = True) -> tuple[Rows, Rows]:
-    """Return mean [n] and covariance [n n] of one latent function: k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without `residual`."""
-    mean, half, a = _project(model, new)
-    cov = half[0].T @ half[0]
-    if residual:
-        cov = cov + model.xp.host(model.among(as_rows(model, new))[0]) - a[0].T @ a[0]
-    return mean[0], cov
-
-
-def _project(model: FittedModel, new: Array) -> tuple[Rows, Rows, Rows]:
-    """Return μ·a [C n], Λ^(−½) a [C M n] and a [C M n] or [1 M n]."""
-    xp, a = model.xp, model.project(as_rows(model, new))[0]
-    return xp.host((model.mean[:, None] @ a)[:, 0]), xp.host(xp.solve_lower(model.lower, a)), xp.host(a)
+    inverse = np.linalg.inv(cov + small)
+    joint = np.linalg.inv(inverse.sum(0) - (len(cov) - 1) * np.linalg.inv(prior + small))
+    return joint @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (joint + joint.T)
 
 
 def residual(model: FittedModel, new: Any) -> Rows:
@@ -220,9 +210,14 @@ def predict_joint(
     if rows is not None:
         mean, cov = _joint_from_rows(model, rows, as_rows(model, new))
         return mean, cov if rows.tol == 0 else _nearest_covariance(cov)
-    if len(model.lower) > 1:
-        return committee_joint(model, new)
-    return joint_over_rows(model, new, with_residual)
+    xp, X = model.xp, as_rows(model, new)
+    a = model.project(X)[0]
+    mean = xp.host((model.mean[:, None] @ a)[:, 0])
+    half, a, prior = xp.host(xp.solve_lower(model.lower, a)), xp.host(a), xp.host(model.among(X)[0])
+    cov = half.swapaxes(1, 2) @ half  # AᵀΣA of each latent function
+    if len(cov) > 1:
+        return committee_joint(mean, cov + prior - a.swapaxes(1, 2) @ a, prior)
+    return mean[0], cov[0] + prior - a[0].T @ a[0] if with_residual else cov[0]
 
 
 def draw_normal(mean: Rows, cov: Rows, n: int, rng: np.random.RandomState) -> Rows:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
+from cavity.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.predict import (
     apply_pool,
+    ask,
     log_probabilities,
     predict_latent,
     predict_moments,
@@ -23,13 +25,7 @@ from cavity.prediction.predict import (
 Array = NDArray[np.float64]
 
 
-class _Entropies(NamedTuple):
-    total: Array
-    aleatoric: Array
-    epistemic: Array
-
-
-class Uncertainty(Tabular, _Entropies):
+class Uncertainty(Tabular, EntropyParts):
     """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits).
 
     Attributes
@@ -55,11 +51,8 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
     """Split the entropy of the predicted probabilities, temperature and pool included."""
     f = predict_latent(model, rows)
     log_p = apply_pool(model, f, log_probabilities(model, f), rows)
-    return share_entropy(log_p, *split_entropy(model, f))
-
-
-def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertainty:
-    """Split the entropy of predicted probabilities [n C] as the parts of the Gaussian process, by one factor per row."""
+    aleatoric, epistemic = split_entropy(model, f)
+    # as the parts of the Gaussian process, by one factor per row
     total, own = -(np.exp(log_p) * log_p).sum(1), aleatoric + epistemic
     scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
     return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
@@ -67,32 +60,24 @@ def share_entropy(log_p: Array, aleatoric: Array, epistemic: Array) -> Uncertain
 
 def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Array]:
     """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
+    host = model.xp.host
     if isinstance(f, Joint):  # the likelihood has its own noise
         import torch
 
         from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
 
-        parts = [softmax_uncertainty(*(torch.as_tensor(model.xp.host(x)) for x in (f.mean, f.cov)))]
+        parts = [softmax_uncertainty(*(torch.as_tensor(host(x)) for x in (f.mean, f.cov)))]
     else:
-        noise, outcome = model.noises, copy.deepcopy(model.outcome)
-        outcome = outcome if not hasattr(outcome, "to") else outcome.to("cpu")
+        noise, outcome = model.noises, model.outcome
+        if hasattr(outcome, "to"):  # a likelihood of the user's own
+            outcome = copy.deepcopy(outcome).to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
             parts = [
-                _ask(outcome, model.xp.host(m), model.xp.host(v), noise) for m, v in split_marginals(model, f)
+                ask(outcome.uncertainty, host(m), np.maximum(host(v) - noise, 0), noise)
+                for m, v in split_marginals(model, f)
             ]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
-
-
-def _ask(outcome: Any, mean: Array, var: Array, noise: Array) -> Any:
-    """Return the entropies of a likelihood, in NumPy; one may know tensors alone."""
-    var = np.maximum(var - noise, 0)
-    try:
-        return outcome.uncertainty(mean, var, noise)
-    except (AttributeError, TypeError):
-        import torch
-
-        return outcome.uncertainty(*map(torch.tensor, (mean, var, noise)))
 
 
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:

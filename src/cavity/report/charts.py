@@ -13,7 +13,7 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, Range, choose_dates, choose_ticks
+from cavity.report.svg import Plot, Range, choose_dates
 from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
@@ -116,10 +116,12 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
                 plot.whisker((place, place), (s.low[i], s.high[i]), s.kind)
             tip, kind = s.tip(i, format_value(found.values[i])), f"{s.kind} hollow" if lacks else s.kind
             plot.dot(place, s.mean[i], kind, tip, 4 if lacks else 3)
-    ticks = choose_dates(*ends) if found.kind == "date" else choose_ticks(*plot.xlim)
+    ticks = choose_dates(*ends) if found.kind == "date" else plot.ticks_across()
     if missing.any():
         ticks = [tick for tick in ticks if tick[0] <= ends[1]] + [(plot.xlim[1], "missing")]
-    changes = ", ".join(f"{s.name} {s.mean[0]:.3g} to {s.mean[-1]:.3g}" for s in series)
+    changes = ", ".join(
+        f"{s.name} {format_number(s.mean[0], 3)} to {format_number(s.mean[-1], 3)}" for s in series
+    )
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
 
@@ -144,7 +146,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
         off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
-        tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {std[i]:.2g}, true {format_number(y[i])}"
+        tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {format_number(std[i], 2)}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {name} of {len(chosen)} rows."
     caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95% interval."

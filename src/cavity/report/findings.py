@@ -19,8 +19,8 @@ from cavity.prediction.result import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.rows.arrow_tables import to_plain
-from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode, to_array
+from cavity.rows.validation import Prepared
 
 Model = GPClassifier | GPRegressor
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes

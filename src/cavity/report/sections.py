@@ -29,7 +29,7 @@ from cavity.report.charts import (
 from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
-from cavity.rows.frames import Prepared
+from cavity.rows.validation import Prepared
 from cavity.saving.fact_list import list_facts
 
 Content = dict[str, Any] | None
@@ -100,7 +100,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         names = [shorten(name_column(moved.names[j]), CELL_WIDTH) for j in best]
         values = [shorten(moved.values[k, j], CELL_WIDTH) for j in best]
-        sizes = [f"{float(f'{effect[j]:.2g}'):+g}" for j in best]
+        sizes = [f"{'+' * bool(effect[j] >= 0)}{format_number(effect[j], 2)}" for j in best]
         cells = (f"{a} = {b} ({c})" for a, b, c in zip(names, values, sizes, strict=True))
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
@@ -130,7 +130,7 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
     lines = []
     for n in places:
         mean, std = scored.outcome[n]
-        line = {"Predicted": f"{format_number(mean, 4)} ± {std:.3g}"}
+        line = {"Predicted": f"{format_number(mean, 4)} ± {format_number(std, 3)}"}
         if scored.truth is not None:
             y = float(scored.truth[n])
             line |= {"True": format_number(y), "Error / std": f"{(y - mean) / std:+.1f}"}

@@ -58,13 +58,19 @@ class Plot:
     def _points(self, x: Iterable[float], y: Iterable[float]) -> str:
         return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True))
 
+    def ticks_across(self) -> Ticks:
+        """Return the ticks below the box, as many of them as have room for their texts."""
+        found = choose_ticks(*self.xlim)
+        letters = sum(len(text) + 1 for _, text in found)
+        return found[:: math.ceil(LETTER * letters / (WIDTH - self.left - RIGHT))]
+
     def _inside(self, x: float, text: str) -> tuple[float, float, str]:
         """Return where a tick is, and where its text is centred so that the box holds it."""
         return x, min(x, WIDTH - 0.5 * LETTER * len(text)), text
 
     def render(self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None) -> Markup:
         """Return the SVG, with text for screen readers. Ticks are chosen if none are given."""
-        across = [self._inside(self.x(value), text) for value, text in x_ticks or choose_ticks(*self.xlim)]
+        across = [self._inside(self.x(value), text) for value, text in x_ticks or self.ticks_across()]
         up = [(self.y(value), text) for value, text in y_ticks or choose_ticks(*self.ylim)]
         box = {"width": WIDTH, "height": self.height, "left": self.left, "right": WIDTH - RIGHT, "top": TOP}
         box["bottom"] = self.height - BOTTOM

@@ -28,11 +28,11 @@ def clean(value: Any) -> Any:
 
 
 def format_number(value: float, digits: int = 6) -> str:
-    """Format a number in at most so many digits, with separators of thousands."""
+    """Format a number in at most so many digits, with separators of thousands; "–" if it is not finite."""
+    if not math.isfinite(value):
+        return "–"
     value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
-    if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
-        return f"{value:,.0f}"
-    return f"{value:g}"
+    return f"{value:,.12g}" if 1e4 <= abs(value) < 1e9 else f"{value:g}"
 
 
 def format_defined(value: float, form: str) -> str:

@@ -1,4 +1,4 @@
-"""Labelled tables: rows in memory with class labels, of a fit or for an earlier one."""
+"""Labelled tables: rows with class labels in memory or of a source, of a fit or for an earlier one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput
+from cavity.distributed import Local
+from cavity.errors import BadInput, BadOption
+from cavity.rows.batches.source import Apart, Source
 from cavity.rows.columns.feature_groups import find_categories
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import (
@@ -17,7 +19,10 @@ from cavity.rows.labels import (
     read_labels,
     warn_of_light_rows,
     warn_of_single_rows,
+    weight_of_class,
 )
+from cavity.rows.sources import features_of_source
+from cavity.rows.survey import survey
 from cavity.rows.tables import Array, Facts, GivenRows, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
@@ -67,6 +72,39 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
     return LabelledTable(table, features, classes)
+
+
+def read_source(
+    source: Source, class_weight: Any, owner: str, seed: int, reduce: Local, apart: Apart | None = None
+) -> LabelledTable:
+    """Read a labelled source in one pass; rows that are set apart judge the model."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    def weigh(classes: NDArray[Any], total: Array) -> Array:
+        check_classification_targets(classes)
+        if len(classes) < 2:
+            raise BadInput(
+                f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
+                "check how the rows were selected."
+            )
+        factor = (
+            np.ones(len(classes)) if class_weight is None else weight_of_class(class_weight, classes, total)
+        )
+        if not (factor > 0).all():
+            raise BadOption(
+                "class_weight gives a class the weight 0: filter its rows out of the source instead."
+            )
+        return factor
+
+    table, judges = survey(source, seed, reduce, weigh, apart)
+    features, held = features_of_source(source, owner, len(table.low)), None
+    if apart is not None and judges is not None:
+        y, weight = (
+            encode(judges.y, table.classes),
+            np.ones(len(judges.y)) if judges.weight is None else judges.weight,
+        )
+        held = Table(judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group)
+    return LabelledTable(table, features, table.classes, held)
 
 
 def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:

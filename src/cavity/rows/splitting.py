@@ -59,7 +59,8 @@ def _split(
         if len(rows) > 1:
             part[rows] = choose(len(rows))
     # rows of a class may share units with those of others: where one part has all of them, a unit goes back to every fit
-    low, high, first = (np.full(n_classes, fill) for fill in (len(y), -1, len(y)))
+    most = max(len(y), int(part.max()) + 1)
+    low, high, first = (np.full(n_classes, fill) for fill in (most, -1, len(y)))
     np.minimum.at(low, y, part[unit])
     np.maximum.at(high, y, part[unit])
     np.minimum.at(first, y, unit)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import (
     Columns,
+    Triple,
     arrange_columns,
     distinct_rows,
     from_moments,
@@ -27,8 +28,7 @@ from cavity.kernels import inducing
 from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import TensorOptions
-from cavity.rows.batches.source_survey import Apart, Summary
+from cavity.rows.batches.source import Apart
 from cavity.rows.batches.stream import Data, Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.splitting import number_units
@@ -158,30 +158,26 @@ class Table:
         given = self.numbers[rows]
         return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, given, group=group)
 
-    def sample(self) -> tuple[Any, ...]:
-        """Return arrays that tell this table from others."""
-        return self.X, self.y, self.weight
-
     def content(self) -> str:
         """Return a digest of every row."""
         hasher = hashlib.sha256()
-        for array in (*self.sample(), *([] if self.group is None else [self.group])):
+        for array in (self.X, self.y, self.weight, *([] if self.group is None else [self.group])):
             hasher.update(np.ascontiguousarray(array).data)
         if self.units is not None:
             hasher.update(np.array(self.units).data)
         return hasher.hexdigest()
 
-    def rows(self, config: TensorOptions) -> Data:
+    def rows(self, dtype: torch.dtype, device: torch.device) -> Data:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
-        if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
-            return self.on_device(config)
+        if self.units is not None or has_room(device, self.X.size * dtype.itemsize):
+            return self.on_device(dtype, device)
         source = Arrays(self.X, self.y, self.weight)
-        return Stream(source, self.y, self.weight, self.n_rows, config.dtype, config.device)
+        return Stream(source, self.y, self.weight, self.n_rows, dtype, device)
 
-    def on_device(self, config: TensorOptions) -> Rows:
-        X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
+    def on_device(self, dtype: torch.dtype, device: torch.device) -> Rows:
+        X = torch.tensor(self.X, dtype=dtype, device=device)
         y = self.y if self.member is None else np.column_stack([self.member, self.y])
-        return Rows(X, torch.tensor(y, device=config.device), torch.tensor(self.weight, device=config.device))
+        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
@@ -205,18 +201,25 @@ def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 class Streamed(NamedTuple):
-    """A source after its only pass: what the engine needs to know about its rows, and the rows when asked."""
+    """A source after its only pass: the rows of this rank, and what the engine needs to know about those of all ranks."""
 
-    summary: Summary
-    read: Arrays  # the rows of this rank, with labels as numbers of classes, or targets
+    read: Arrays  # with labels as numbers of classes, or targets
     first: int  # number of the first of them
-    factor: Array  # [C], factors of class_weight
-    units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
+    classes: NDArray[Any]  # [C], sorted; one with real targets
+    factor: Array  # [C], factors of class_weight, which weights have
+    n_rows: int
+    class_totals: Array  # [C], sums of weights
+    lightest: float
+    heaviest: float
+    low: Array  # [D]
+    high: Array  # [D]
+    moments: (
+        Triple | None
+    )  # weight of all rows, mean and Σ weight · deviation² of columns; None if the sample has all rows
+    sampled: Table
+    digest: str  # of all rows
     apart: Apart | None = None  # rows that judge the model, if there are groups
-
-    @property
-    def n_rows(self) -> int:
-        return self.summary.n_rows
+    units: tuple[float, float] = (0.0, 1.0)  # of real targets: shift and scale
 
     @property
     def n_groups(self) -> int:
@@ -224,66 +227,28 @@ class Streamed(NamedTuple):
 
     @property
     def n_classes(self) -> int:
-        return len(self.summary.classes)
+        return len(self.classes)
 
     @property
     def n_latent(self) -> int:
         return 1 if self.n_classes == 2 else self.n_classes
 
-    @property
-    def class_totals(self) -> Array:
-        return self.summary.moments.weight * self.factor
-
-    @property
-    def lightest(self) -> float:
-        return float((self.summary.moments.lightest * self.factor).min())
-
-    @property
-    def heaviest(self) -> float:
-        return float((self.summary.moments.heaviest * self.factor).max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
-
     def start(self, rng: np.random.Generator) -> Start:
         """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
-        sample = self.sample_table()
-        if self.summary.complete:
-            return sample.start(rng)
-        center, var = self._center_and_var()
-        low, high = self.summary.low, self.summary.high
-        columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        rows = sample.X, sample.y, sample.weight
-        return Start(
-            columns, inducing.draw_candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X))
-        )
-
-    def sample_table(self) -> Table:
-        """Return the sampled rows, each weighted by the rows of its class that it stands for."""
-        rows, moments = self.summary.sample, self.summary.moments
-        kept = np.bincount(rows.y, minlength=self.n_classes)
-        weight = np.asarray(rows.weight) * (self.factor * moments.rows / kept)[rows.y]
-        return Table(rows.X, rows.y, weight, self.n_classes)
-
-    def _center_and_var(self) -> tuple[Array, Array]:
-        """Return mean and variance of the columns: Σ_c within and between classes."""
-        moments, total = self.summary.moments, self.class_totals
-        share = (total / total.sum())[:, None]
-        center = (share * moments.mean).sum(0)
-        within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
-        return center, within + (share * (moments.mean - center) ** 2).sum(0)
+        if self.moments is None:
+            return self.sampled.start(rng)
+        rows, (total, center, square) = self.sampled, self.moments
+        columns = from_moments(self.low, self.high, center, np.sqrt(square / total), rows.X, rows.weight, rng)
+        drawn = rows.X, rows.y, rows.weight
+        found = inducing.draw_candidates(*drawn, self.n_classes, columns, rng, limit=rows.n_rows)
+        return Start(columns, found)
 
     def content(self) -> str:
-        return self.summary.content
+        return self.digest
 
-    def rows(self, config: TensorOptions) -> Stream:
-        y, weight = np.asarray(self.read.y), self.read.weight
-        weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
-        if self.units is None:
-            weight = weight * self.factor[y]
-        else:
-            y = (y - self.units[0]) / self.units[1]
-        return Stream(self.read, y, weight, self.n_rows, config.dtype, config.device, self.first)
+    def rows(self, dtype: torch.dtype, device: torch.device) -> Stream:
+        y = self.read.y if len(self.classes) > 1 else (self.read.y - self.units[0]) / self.units[1]
+        return Stream(self.read, y, self.read.weight, self.n_rows, dtype, device, self.first)
 
 
 # What the engine needs to know about the training rows, in memory or not

@@ -14,7 +14,8 @@ from cavity.kernels import inducing
 from cavity.rows.batches.source import Source, shard_range
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
-from cavity.rows.sources import features_of_source, survey_ranks
+from cavity.rows.sources import features_of_source
+from cavity.rows.survey import survey
 from cavity.rows.tables import Array, GivenRows, Streamed, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
@@ -84,17 +85,15 @@ def read_target_source(
     source: Source, normalize: bool, owner: str, seed: int, reduce: Local
 ) -> tuple[Streamed, Features]:
     """Read a source with real targets in one pass."""
-    summary, rows, first = survey_ranks(source, (seed, 1), reduce, real=True)
-    units = (0.0, 1.0)
-    if normalize:
-        own = shard_range(summary.n_rows, reduce.rank, reduce.world)
-        here = slice(own.start - first, own.stop - first)
-        y = np.asarray(rows.y[here], np.float64)
-        weight = np.ones(len(y)) if rows.weight is None else np.asarray(rows.weight[here], np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
-            total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
-            mean = float(moment / total)
-            square = float(np.sum(reduce.gather(weight @ (y - mean) ** 2)) / total)
-        units = mean, spread(mean, math.sqrt(square))
-    features = features_of_source(source, owner, len(summary.low))
-    return Streamed(summary, rows, first, np.ones(1), units), features
+    table, _ = survey(source, seed, reduce)
+    features = features_of_source(source, owner, len(table.low))
+    if not normalize:
+        return table, features
+    own = shard_range(table.n_rows, reduce.rank, reduce.world)
+    here = slice(own.start - table.first, own.stop - table.first)
+    y, weight = table.read.y[here], table.read.weight[here]
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
+        total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
+        mean = float(moment / total)
+        square = float(np.sum(reduce.gather(weight @ (y - mean) ** 2)) / total)
+    return table._replace(units=(mean, spread(mean, math.sqrt(square)))), features

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.row_numbers import has_row_numbers
-from cavity.rows.frames import Prepared, warn_notes, warn_unused
+
+MAX_NAMES = 8  # columns that a warning names
 
 
 class Features(NamedTuple):
@@ -32,6 +34,14 @@ class Features(NamedTuple):
     n: int
     names: tuple[str, ...] | None = None
     preparation: ColumnEncoder | None = None  # how raw columns become these
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows that a preparation has already encoded as features. `preparation` is needed in `fit` only."""
+
+    X: Array  # [N D]
+    preparation: ColumnEncoder | None = None
 
 
 def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
@@ -151,3 +161,19 @@ def _refuse_infinite(X: Array, names: Any) -> None:
             f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Missing cells are NaN; make infinite ones NaN, "
             "clip them, or drop these rows."
         )
+
+
+def warn_notes(notes: Counter[str]) -> None:
+    """Warn once of all cells that differ from the training rows."""
+    if notes:
+        found = "; ".join(f"{note} ({count} cells)" for note, count in notes.items())
+        warnings.warn(f"X differs from the training rows: {found}.", UserWarning, stacklevel=2)
+
+
+def warn_unused(prepare: ColumnEncoder) -> None:
+    """Warn once of the columns that a fit does not use, except those without information."""
+    unused = [c for c in prepare.ignored_ if c.informs]
+    if unused:
+        named = ", ".join(f"{c.name!r} ({c.why})" for c in unused[:MAX_NAMES])
+        more = f" and {len(unused) - MAX_NAMES} more columns" if len(unused) > MAX_NAMES else ""
+        warnings.warn(f"not used as features: {named}{more}.", UserWarning, stacklevel=2)

@@ -25,8 +25,7 @@ ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, 
 LEAST = 1 << 20  # bytes that any model may have
 CORE = ("mean", "lower", "prior_lower", "prior.inducing")
 RBF: Meta = {"kernel": "RBF", "arguments": {}}
-LINEAR: Meta = {"kernel": "Linear", "arguments": {}}
-ROUNDING = {"float64": 1e-6, "float32": 1e-2}  # of k(Z, Z), relative to its largest variance
+ROUNDING = {"float64": 1e-6, "float32": 1e-2}  # of covariances, relative to the largest variance
 
 
 class Contents(NamedTuple):
@@ -92,10 +91,10 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
     if not C * D * M:
         raise BadFile("the file lacks inducing points or columns.")
     B, K = 1 if n_classes is not None and rows < C else C, meta["prior"]["kernels"]
-    if K not in (1, C) or isinstance(K, bool):
+    if type(K) is not int or K not in (1, C):
         raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
     prepare = meta.get("preparation")
-    columns = len(prepare["features"]) if isinstance(prepare, dict) and "features" in prepare else D
+    columns = D if prepare is None else len(prepare.get("features", prepare["columns"]))
     scales = [e.shape for name, e in declared.items() if name.endswith(".log_lengthscale")]
     grouped = [shape[1] for shape in scales if len(shape) > 1]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
@@ -110,14 +109,15 @@ def find_kernel(declared: Any, meta: Meta) -> Any:
         return found
     if "prior.kernel.k2.log_lengthscale" not in declared:
         return RBF
-    return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": LINEAR}}
+    linear = {"kernel": "Linear", "arguments": {"fades": "prior.kernel.k2.square_reach" in declared}}
+    return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": linear}}
 
 
 def walk(kernel: Any, at: str = "prior.kernel") -> Iterator[tuple[str, str | None, dict[str, Any]]]:
     """Yield where each part of a kernel is, its class and its arguments; no class for a part that the schema does not know."""
-    if not isinstance(kernel, dict) or "same" in kernel:
-        return  # a kernel that is used twice is stored once
-    name, arguments = kernel.get("kernel"), kernel.get("arguments")
+    name, arguments = (
+        kernel.get(key) if isinstance(kernel, dict) else None for key in ("kernel", "arguments")
+    )
     if name not in schema.KERNELS or not isinstance(arguments, dict):
         yield at, None, {}
         return
@@ -162,10 +162,7 @@ def _check_entry(name: str, entry: tensor_files.Entry, tensor: Tensor, sizes: Si
     types = tensor.dtype.split("|")
     if tensor.dtype == schema.T:
         types = [of_model] if of_model in schema.FLOAT else schema.FLOAT.split("|")
-    # "|P": a number, or P of them
-    shapes = tensor.shape.split("|") if tensor.shape.startswith("|") else [tensor.shape]
-    fits = any(_fits(shape.split(), entry.shape, sizes) for shape in shapes)
-    if not fits or (entry.size and entry.dtype not in types):
+    if not _fits(tensor.shape.split(), entry.shape, sizes) or (entry.size and entry.dtype not in types):
         wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in tensor.shape.split())
         raise BadFile(
             f"{name:.100} has shape {entry.shape} and type {entry.dtype}; expected ({wanted}), {' or '.join(types)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadFile
-from cavity.prediction.estimate import Estimate
-from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.validation import Features, prepared_features
 
@@ -18,26 +17,23 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 
 
-def read_estimate(value: Any) -> Estimate | None:
-    """Return the estimate of the fit's quality, or None."""
+def to_json(value: Any) -> Any:
+    """Return a named tuple, with what is in it, or an array as JSON; other values stay."""
+    if hasattr(value, "_asdict"):
+        return {name: to_json(inner) for name, inner in value._asdict().items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def from_json(kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]], Any] = tuple) -> Any:
+    """Return the named tuple that `to_json` was given, with `many` of lists; None stays."""
     if value is None:
         return None
-    found = Estimate(**{name: value[name] for name in Estimate._fields if name in value})
-    return found._replace(true=tuple(found.true), predicted=tuple(found.predicted))
+    fields = {name: value[name] for name in kind._fields if name in value}
+    return kind(**{name: many(v) if isinstance(v, list) else v for name, v in fields.items()})
 
 
-def read_target_estimate(value: Any) -> TargetEstimate | None:
-    """Return the estimate of a regressor's quality, or None."""
-    return None if value is None else TargetEstimate(**value | {"scores": tuple(value["scores"])})
-
-
-def read_relevance(found: NDArray[Any] | None, features: Features) -> Any:
-    """Return the share of each column of X."""
-    prepare = features.preparation
-    n = features.n if prepare is None else prepare.n_features_in_
-    if found is not None and len(found) != n:
-        raise BadFile(f"feature_relevance has {len(found)} values for {n} columns.")
-    return None if found is None else found.copy()
+def read_array(value: list[float] | None) -> NDArray[np.float64] | None:
+    return None if value is None else np.array(value, dtype=np.float64)
 
 
 def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
@@ -49,12 +45,6 @@ def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
     if features.n != D:
         raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
     return features
-
-
-def read_units(units: list[float] | None) -> tuple[float, float]:
-    """Return shift and scale of a regressor's targets; those of a classifier have none."""
-    shift, scale = units or (0.0, 1.0)
-    return float(shift), float(scale)
 
 
 def unpack_labels(packed: Any) -> NDArray[Any]:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
 
 from cavity.common import tensor_files
 from cavity.common.lazy import Later, resolve
@@ -17,22 +16,14 @@ from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel
-from cavity.prediction.novelty import describe_novelty, restore_novelty
-from cavity.prediction.regression import ARRAYS, TrainingRows
+from cavity.prediction.novelty import Novelty
+from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.json_checks import (
-    read_estimate,
-    read_features,
-    read_relevance,
-    read_target_estimate,
-    read_units,
-    unpack_labels,
-)
+from cavity.saving.json_checks import from_json, read_array, read_features, to_json, unpack_labels
 from cavity.saving.pools import describe_pool, list_arrays, restore_pool
-from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.saving.posterior import describe_prior, model_tensors, restore_model, restore_rows
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
@@ -92,12 +83,11 @@ def save(record: Record, path: str | Path) -> None:
         "units": list(result.units) if result.classes is None else None,
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
-        "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
-        "estimate": result.estimate._asdict() if isinstance(result.estimate, Estimate) else None,
-        "target_estimate": result.estimate._asdict() if isinstance(result.estimate, TargetEstimate) else None,
-        "importance": None if result.importance is None else result.importance.tolist(),
+        "class_prior": to_json(result.class_prior),
+        "target_estimate" if result.classes is None else "estimate": to_json(result.estimate),
+        "importance": to_json(result.importance),
         "plan": None if plan is None else asdict(plan),
-        "novelty": describe_novelty(result.novelty),
+        "novelty": to_json(result.novelty),
         "predicts": {
             "residual": result.predicts_residual,
             "tolerance": result.rows.tol if result.rows else 0.0,
@@ -107,7 +97,7 @@ def save(record: Record, path: str | Path) -> None:
     if result.relevance is not None:
         arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
-        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in ARRAYS}
+        arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
     tensors = {name: torch.tensor(a) for name, a in arrays.items()}
     tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
 
@@ -129,28 +119,26 @@ def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Rec
     stored = _read_file(path, kernel)
     with _name_file(path, kernel):
         arguments = _read_arguments(stored.meta, Unpacking(stored.tensors, kernel))
-    result = _place(_restore_result(stored, path, kernel), device)
+        result = _read_result(*stored, kernel)
     more = {} if device is None else {"device": device}
-    return Record(stored.meta["kind"], arguments | more, result, stored.meta["notes"])
+    return Record(stored.meta["kind"], arguments | more, _place(result, device), stored.meta["notes"])
 
 
 def read_result(path: str | Path, device: Any = None) -> Result:
     """Read what predictions need, without the arguments of the estimator: this loads neither torch nor scikit-learn."""
-    return _place(_restore_result(_read_file(path, None), path, None), device)
+    stored = _read_file(path, None)
+    with _name_file(path, None):
+        result = _read_result(*stored, None)
+    return _place(result, device)
 
 
 def _read_file(path: str | Path, kernel: Any) -> tensor_files.Stored:
-    stored = tensor_files.read_arrays(
-        path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel)
-    )
+    held = (*kernel.parameters(), *kernel.buffers()) if hasattr(kernel, "parameters") else ()
+    check = partial(check_header, own_bytes=sum(t.numel() * t.element_size() for t in held))
+    stored = tensor_files.read_arrays(path, *KINDS, check=check)
     with _name_file(path, kernel):
         check_values(stored.tensors, stored.checked)
     return stored
-
-
-def _restore_result(stored: tensor_files.Stored, path: str | Path, kernel: Any) -> Result:
-    with _name_file(path, kernel):
-        return _read_result(*stored, kernel)
 
 
 def _place(result: Result, device: Any) -> Result:
@@ -190,11 +178,6 @@ def describe_rows_inside(record: Record) -> str:
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
-def _check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any], kernel: Any) -> Contents:
-    held = (*kernel.parameters(), *kernel.buffers()) if hasattr(kernel, "parameters") else ()
-    return check_header(declared, meta, own_bytes=sum(t.numel() * t.element_size() for t in held))
-
-
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     if classes is None and contents.sizes["C"] > 1 and meta["likelihood"].get("likelihood") != "Committee":
@@ -202,32 +185,28 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
     pool = restore_pool(arrays, meta.get("pool") if classes is not None else None)
     model = restore_model(arrays, meta, contents, pool, kernel)
     residual, tol = _read_method(arrays, meta)
-    scalars, features = meta["scalars"], read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"])
-    evidence, shares, importance = (
-        scalars.get("log_marginal_likelihood_"),
-        meta.get("class_prior"),
-        meta.get("importance"),
-    )
-    plan = meta.get("plan")
+    evidence, plan = meta["scalars"].get("log_marginal_likelihood_"), meta.get("plan")
+    estimate = from_json(Estimate, meta.get("estimate"))
+    shift, scale = meta.get("units") or (0.0, 1.0)
     return Result(
         model=model,
-        features=features,
+        features=read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"]),
         evidence=math.nan if evidence is None else float(evidence),
-        is_bound="elbo_" in scalars,
+        is_bound="elbo_" in meta["scalars"],
         evidence_name=str((meta.get("summary") or {}).get("evidence") or ""),
         history=list(meta["history"]),
-        relevance=read_relevance(arrays.get("feature_relevance"), features),
+        relevance=arrays.get("feature_relevance"),
         warnings=tuple(meta.get("warnings") or ()),
         classes=classes,
-        units=read_units(meta.get("units")),
-        rows=None if tol is None else _read_rows(arrays, tol, model),
+        units=(float(shift), float(scale)),
+        rows=None if tol is None else restore_rows(arrays, tol, model),
         predicts_residual=residual,
         calibration=meta.get("calibration"),
-        class_prior=None if shares is None else np.array(shares, dtype=np.float64),
-        estimate=read_estimate(meta.get("estimate")) or read_target_estimate(meta.get("target_estimate")),
-        importance=None if importance is None else np.array(importance, dtype=np.float64),
+        class_prior=read_array(meta.get("class_prior")),
+        estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
+        importance=read_array(meta.get("importance")),
         plan=None if plan is None else Later(lambda: _restore_plan(plan)),
-        novelty=restore_novelty(meta.get("novelty")),
+        novelty=from_json(Novelty, meta.get("novelty"), read_array),
     )
 
 
@@ -241,17 +220,15 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     """Return whether variances have the residual, and the tolerance if predictions read the training rows, else None."""
     has_rows = any(name.startswith("rows.") for name in arrays)
     about = meta.get("predicts")
-    if about is not None and (meta["kind"] == "model" or "factor.log_noise" in arrays):
+    if about is not None:
         return bool(about["residual"]), float(about["tolerance"]) if has_rows else None
     if meta["kind"] == "model":
         return True, None
-    # a regressor without noise, or of a file that does not say
+    # a regressor of version 0.3
     from cavity.options.library import read_method
 
     _, task, default = KINDS[meta["kind"]]
     method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", default)), task)
-    if method.needs_noise and "factor.log_noise" not in arrays:
-        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None
 
 
@@ -259,7 +236,7 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     """Return the constructor's arguments."""
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
-    values = {name: v for name, v in values.items() if not _is_omitted(v)}
+    values = {name: v for name, v in values.items() if not _holds_omitted(v)}
     for name, new in REPLACED.items():
         if isinstance(value := values.get(name), str):
             values[name] = new.get(value, value)
@@ -272,12 +249,6 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     return values
 
 
-def _is_omitted(value: Any) -> bool:
+def _holds_omitted(value: Any) -> bool:
     members = value if isinstance(value, list | tuple) else (value,)
     return any(isinstance(v, Omitted) for v in members)
-
-
-def _read_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
-    rows = TrainingRows(**{name: arrays[f"rows.{name}"] for name in ARRAYS}, tol=tol)
-    check_training_rows(model, rows)
-    return rows

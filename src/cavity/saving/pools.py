@@ -12,6 +12,7 @@ from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.tree_ensembles import Forest
+from cavity.saving.json_checks import from_json, read_array, to_json
 from cavity.saving.ranges import LINEAR
 from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
 
@@ -29,8 +30,12 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
         member.boosted if isinstance(member, Forest) else LINEAR if isinstance(member, LinearModel) else None
         for member in pool.members
     ]
-    gate = None if pool.gate is None else {"scale": pool.gate.scale.tolist(), "usual": pool.gate.usual}
-    return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
+    return {
+        "weight": pool.weight,
+        "weights": list(pool.weights),
+        "boosted": boosted,
+        "gate": to_json(pool.gate),
+    }
 
 
 def list_arrays(pool: Pool) -> Arrays:
@@ -53,9 +58,9 @@ def restore_pool(arrays: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
     members = tuple(_restore_member(arrays, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
-    gate = about.get("gate")
-    gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
-    return Pool(about["weight"], members, tuple(about["weights"]), gate)
+    return Pool(
+        about["weight"], members, tuple(about["weights"]), from_json(Gate, about.get("gate"), read_array)
+    )
 
 
 def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:

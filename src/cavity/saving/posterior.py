@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,9 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.model import FittedModel, Modules, record_model
+from cavity.prediction.model import FittedModel, Modules, make_model
 from cavity.prediction.pool import Pool
-from cavity.prediction.predict import as_rows
-from cavity.prediction.regression import TrainingRows
+from cavity.prediction.regression import STORED, TrainingRows, condition
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.serialize import Unpacking
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from cavity.kernels.prior import Prior
     from cavity.likelihoods import Likelihood
 
-PRIOR = "prior.inducing", "prior.center", "prior.spread", "prior_lower"
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
-NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of kernels that are not pairs
-SLACK = {"float64": 1e-6, "float32": 1e-2}  # of variances, relative to the largest
+SINGULAR = (
+    1e8  # a pivot of the factor of I + A B Aᵀ, whose others are 1 or more: no digit of a solution is left
+)
+NUMBERS = {"lengthscale", "variance", "alpha"}  # arguments of kernels that are not pairs
 
 
 def restore_model(
@@ -47,56 +48,33 @@ def restore_model(
     modules = Later(lambda: _restore_modules(arrays, meta, contents, kernel))
     about = meta["likelihood"]
     name, arguments = about.get("likelihood"), about.get("arguments")
-    outcome = None
+    outcome: Any = None
     if isinstance(arguments, dict) and about.keys() == {"likelihood", "arguments"}:
         outcome = make_outcome(str(name), arguments, _parts(arrays, "factor."), n_classes)
-    if not _is_known(contents.kernel):
-        prior, likelihood = modules.get()
-        made = record_model(prior, arrays["prior_lower"], arrays["mean"], arrays["lower"], likelihood, pool)
-        _check_factors(made)
-        return made
-    learn = meta["prior"]["learn"]
-    inducing, center, spread, lower = (arrays[name] for name in PRIOR)
-    made = FittedModel(
-        formula=_make_formula(contents.kernel, arrays),
-        Z=center + spread * inducing if "inducing" in learn else inducing,
-        noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
-        center=center,
-        spread=spread,
-        prior_lower=lower,
-        mean=arrays["mean"],
-        lower=arrays["lower"],
-        n_latent=contents.sizes["C"],
-        outcome=modules.get().likelihood if outcome is None else outcome,
-        modules=modules,
-        pool=pool,
-    )
-    _check_factors(made, lambda c: _make_formula(contents.kernel, arrays, c))
+    if outcome is None:
+        outcome = modules.get().likelihood
+    of_class = partial(_make_formula, contents.kernel, arrays) if _is_known(contents.kernel) else None
+    formula = _make_own_formula(modules) if of_class is None else of_class()
+    made = make_model(arrays, meta["prior"]["learn"], formula, contents.sizes["C"], outcome, modules, pool)
+    _check_factors(made, of_class)
     return made
 
 
-def _parts(arrays: Arrays, prefix: str) -> Arrays:
+def _parts(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _is_known(kernel: Any) -> bool:
     """Return whether all parts of a kernel are of the library, with numbers as arguments."""
-    return all(_is_plain(name, arguments) for _, name, arguments in walk(kernel))
+    return all(name is not None and _is_plain(name, arguments) for _, name, arguments in walk(kernel))
 
 
-def _is_plain(name: str | None, arguments: dict[str, Any]) -> bool:
-    if name is None or not arguments.keys() <= ({"k1", "k2"} if name in PAIRS else NUMBERS):
-        return False
-    if name in PAIRS:  # a kernel that is used twice is left to torch
-        return all(
-            isinstance(part, dict) and isinstance(part.get("kernel"), str) for part in arguments.values()
-        )
-    fades, numbers = arguments.get("fades", False), [v for key, v in arguments.items() if key != "fades"]
-    return isinstance(fades, bool) and all(v is None or _is_positive(v) for v in numbers)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _is_plain(name: str, arguments: dict[str, Any]) -> bool:
+    if name in PAIRS:
+        return arguments.keys() == {"k1", "k2"}
+    numbers = {key: value for key, value in arguments.items() if key != "fades" and value is not None}
+    plain = all(type(v) in (int, float) and 0 < v < math.inf for v in numbers.values())
+    return plain and numbers.keys() <= NUMBERS and isinstance(arguments.get("fades", False), bool)
 
 
 def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = "prior.kernel") -> Formula:
@@ -126,28 +104,28 @@ def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = 
     return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
 
 
-def _check_factors(model: FittedModel, of_class: Any = None) -> None:
+def _check_factors(model: FittedModel, of_class: Callable[[int], Formula] | None) -> None:
     """Check the factor of k(Z, Z) of each latent function."""
-    Z, L = NUMPY.double(model.Z), model.prior_lower
-    found = []
-    for c in range(len(L)):
-        points = Z[min(c, len(Z) - 1)]
-        formula = model.formula if of_class is None else of_class(c)
+    Z, found = NUMPY.double(model.Z), []
+    for c in range(len(model.prior_lower)):
+        points, formula = Z[min(c, len(Z) - 1)], model.formula if of_class is None else of_class(c)
         k = formula.cross(formula.prepare(points[None]), points)
         found.append(k[min(c, len(k) - 1)])
-    check_factor(np.stack(found), L)
+    check_factor(np.stack(found), model.prior_lower)
 
 
-def check_training_rows(model: FittedModel, rows: TrainingRows) -> None:
-    """Check that Λ = I + A B Aᵀ, and that no row's |a|² exceeds its variance."""
-    v = np.random.default_rng().standard_normal(len(rows.a))
-    expected = v + rows.a @ (rows.weight * (rows.a.T @ v))
-    off = np.abs(rows.lower @ (rows.lower.T @ v) - expected).max()
-    variance = model.formula.diag(as_rows(model, rows.X))[0]
-    holds = len(rows.y) and off <= 1e-6 * (1 + np.square(rows.lower).sum()) * np.abs(v).max()
-    limit = variance + SLACK[model.mean.dtype.name] * variance.max()
-    if not holds or not (np.square(rows.a).sum(0) <= limit).all():
+def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
+    """Return the training rows of a file."""
+    rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol=tol)
+    if not len(rows.y) or not (rows.lower.diagonal() < SINGULAR).all():
         raise BadFile("the training rows do not fit the model.")
+    return rows
+
+
+def _make_own_formula(modules: Later[Modules]) -> Formula:
+    from cavity.kernels.base import formula_of
+
+    return formula_of(modules.get().prior.kernel, NUMPY)
 
 
 # --- torch -------------------------------------------------------------------------------------------------
@@ -157,17 +135,12 @@ def _restore_modules(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any
     """Make the prior and the likelihood of a file in torch."""
     import torch
 
-    from cavity.fitting.build import make_default_kernel
     from cavity.fitting.results import settle_kernel
 
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     with torch.inference_mode(False):  # parameters that a later fit can learn
         likelihood = _restore_likelihood(tensors, meta, contents.sizes["classes"] or None)
-        given = meta["arguments"].get("kernel")
-        linear, fades = (f"prior.kernel.k2.{name}" in arrays for name in ("log_lengthscale", "square_reach"))
-        made = (
-            make_default_kernel(linear, fades) if given is None else Unpacking(arrays, kernel).unpack(given)
-        )
+        made = Unpacking(arrays, kernel).unpack(contents.kernel)
         prior = _restore_prior(tensors, meta["prior"], copy.deepcopy(made), contents)
         settle_kernel(prior, likelihood)
     return Modules(prior, likelihood)
@@ -190,26 +163,13 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     Z, center, spread = (torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread"))
     prior = Prior(kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn).to(dtype)
-    _fill(prior, tensors)
-    return prior
-
-
-def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
-    """Fill every parameter and buffer from the file, which must have no others: a kernel of the user's own has its own names."""
-    entries = dict(_entries(prior))
-    found = {name for name in tensors if name.startswith("prior.")}
-    if found != set(entries):
-        odd = sorted(found ^ set(entries))[0]
+    try:
+        prior.load_state_dict(_parts(tensors, "prior."))
+    except RuntimeError as error:  # a kernel of the user's own has its own names
         raise BadFile(
-            f"{odd!r:.100} is {'not known to' if odd in found else 'missing for'} this kernel: create kernel= as for the fit."
-        )
-    for name, entry in entries.items():
-        if tensors[name].shape != entry.shape or tensors[name].dtype != entry.dtype:
-            shape = tuple(tensors[name].shape)
-            raise BadFile(
-                f"{name:.100} has shape {shape} and type {tensors[name].dtype}; expected {tuple(entry.shape)}, {entry.dtype}."
-            )
-        entry.data.copy_(tensors[name])
+            f"the file's values do not fit this kernel: {error!s:.300}. Create kernel= as for the fit."
+        ) from None
+    return prior
 
 
 def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int | None) -> Likelihood:
@@ -220,24 +180,15 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
     if not isinstance(made, Likelihood):
         raise BadFile("the likelihood is not one.")
     if n_classes is not None:
-        if made.n_classes is None:
-            made.n_classes = n_classes
-        if made.n_classes != n_classes or made.two_classes != (n_classes == 2):
+        if made.two_classes != (n_classes == 2):
             raise BadFile(f"the likelihood {type(made).__name__} does not fit {n_classes} classes.")
-    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)  # type: ignore[arg-type]
+        made = made.bind(n_classes)
+    made.load_state(_parts(tensors, "factor."), tensors["mean"].dtype)
     return made
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    from torch import nn
-
-    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
-    kernel = any(p.requires_grad for p in moving)
-    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
-    return {
-        "learn": [name for name, is_learnt in learnt.items() if is_learnt],
-        "kernels": _kernel_sets(prior.kernel),
-    }
+    return {"learn": prior.learnt, "kernels": _kernel_sets(prior.kernel)}
 
 
 def _kernel_sets(kernel: Any) -> int:
@@ -251,16 +202,10 @@ def _kernel_sets(kernel: Any) -> int:
     return max((len(p) for p in logs if p.ndim), default=1)
 
 
-def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Yield its parameters and buffers by name, each once."""
-    yield from prior.named_parameters(prefix="prior")
-    yield from prior.named_buffers(prefix="prior")
-
-
 def model_tensors(model: FittedModel) -> dict[str, Tensor]:
     import torch
 
-    found = {name: t.detach().clone() for name, t in _entries(model.prior)}
+    found = model.prior.state_dict(prefix="prior.")
     found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadFile
+from cavity.prediction.novelty import QUANTILES
 
 Array = Any  # of NumPy
 Sizes = dict[str, int]  # numbers by symbol, such as C, M, D
@@ -22,7 +23,6 @@ LARGE = 1e15  # far beyond any whitened value, weight or factor of a fit
 LEAST_PIVOT = 1e-6  # of a posterior's factor: Λ is about I + (something positive)
 LOG_LARGEST = {8: 709.0, 4: 88.0}  # logarithm of the largest number, by bytes
 MOST_TEXT = 100_000
-QUANTILES = 101  # of variances at training rows
 
 
 class Range(NamedTuple):
@@ -78,34 +78,45 @@ SHARES = Range("shares that sum to one", _has_shares)
 LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_LARGEST[a.itemsize]).all())
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
-PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
 PAIR = Range("two nodes after their parent", _is_pair)
 
 
-def number(low: float = -math.inf, high: float = math.inf, above: bool = False, finite: bool = True) -> Check:
-    """Return the check of a number from `low`, or `above` it, to `high`."""
+def check_that(words: str, holds: Callable[[Any], bool]) -> Check:
+    """Return the check that a value is what the words say."""
 
     def check(value: Any, name: str, _: Sizes) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadFile(f"{name}: {value!r:.40} is not a number.")
-        inside = not finite or (math.isfinite(value) and low <= value <= high and (value > low or not above))
-        if not inside:
-            raise BadFile(f"{name}: {value!r:.40} is not a finite number from {low:g} to {high:g}.")
+        if not holds(value):
+            raise BadFile(f"{name}: {value!r:.40} is not {words}.")
 
     return check
 
 
-def whole(low: int, high: int, symbol: str | None = None) -> Check:
-    """Return the check of a whole number from `low` to `high`, or to `high` times a size."""
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    def check(value: Any, name: str, sizes: Sizes) -> None:
-        most = high * (1 if symbol is None else sizes[symbol])
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
-            raise BadFile(f"{name}: {value!r:.40} is not a small whole number, {low} to {most}.")
 
-    return check
+def number(low: float = -math.inf, high: float = math.inf, above: bool = False) -> Check:
+    """Return the check of a finite number from `low`, or `above` it, to `high`."""
+    return check_that(
+        f"a finite number from {low:g} to {high:g}",
+        lambda v: _is_number(v) and math.isfinite(v) and low <= v <= high and (v > low or not above),
+    )
+
+
+def whole(low: int, high: int) -> Check:
+    """Return the check of a whole number from `low` to `high`."""
+    return check_that(f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
+
+
+any_number = check_that("a number", _is_number)
+flag = check_that("true or false", lambda v: isinstance(v, bool))
+text = check_that("a text", lambda v: isinstance(v, str) and len(v) <= MOST_TEXT)
+scalar = check_that("a number, a text or null", lambda v: v is None or isinstance(v, str | int | float))
+kind_of_member = check_that(
+    f"true, false, null or {LINEAR!r}", lambda v: v is None or isinstance(v, bool) or v == LINEAR
+)
 
 
 def many(each: Check, size: str | None = None, most: int | None = None) -> Check:
@@ -121,26 +132,6 @@ def many(each: Check, size: str | None = None, most: int | None = None) -> Check
             each(value, name, sizes)
 
     return check
-
-
-def flag(value: Any, name: str, _: Sizes) -> None:
-    if not isinstance(value, bool):
-        raise BadFile(f"{name}: {value!r:.40} is neither true nor false.")
-
-
-def kind_of_member(value: Any, name: str, _: Sizes) -> None:
-    if value is not None and not isinstance(value, bool) and value != LINEAR:
-        raise BadFile(f"{name}: {value!r:.40} is none of true, false, null and {LINEAR!r}.")
-
-
-def text(value: Any, name: str, _: Sizes) -> None:
-    if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise BadFile(f"{name} is not a text.")
-
-
-def scalar(value: Any, name: str, _: Sizes) -> None:
-    if value is not None and not isinstance(value, str | int | float):
-        raise BadFile(f"{name}: {value!r:.40} is neither a number nor a text.")
 
 
 def anything(value: Any, name: str, sizes: Sizes) -> None: ...

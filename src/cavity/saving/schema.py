@@ -7,7 +7,6 @@ Letters of shapes (`1|C` is either; a letter without a meaning here is any numbe
     C  latent functions       D  features
     M  inducing points        B  blocks of q, C or 1 if coupled        W  values per block
     K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
-    P  learnt numbers         Q  learnt logarithms, which have a prior
 
 Types: T is the type of the model, float64 or float32. A "?" marks what may be missing or null.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"
@@ -60,7 +60,7 @@ MODEL = (  # name, shape, type, range
     Tensor("factor.log_noise?",  "1",       T, r.LOG),  # Gaussian
     Tensor("factor.epsilon?",    "",        F64, r.SHARE),  # RobustMax
     Tensor("factor.log_odds?",   "1",       T, r.LOG),  # RobustMax, if it is learnt
-    Tensor("feature_relevance?", "F",       F64, r.SHARES),
+    Tensor("feature_relevance?", "columns", F64, r.SHARES),
 )
 
 LEARNT_NOISE = Tensor("prior.log_noise", "1|C", T, r.LOG)
@@ -89,9 +89,9 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
     Tensor("y",      "N",   F64, r.BOUNDED),
     Tensor("X",      "N D", F64),
     Tensor("weight", "N",   F64, r.POSITIVE),
-    Tensor("a",      "M N", F64),
-    Tensor("lower",  "M M", F64, r.PRECISION_FACTOR),
     Tensor("alpha",  "N",   F64, r.WIDE),
+    Tensor("a?",     "M N", F64),  # of version 0.3, as the next
+    Tensor("lower?", "M M", F64, r.PRECISION_FACTOR),
 )
 
 TREES = (  # below pool., of each member
@@ -133,13 +133,9 @@ FREE = (
     "growing.",
 )  # arrays that a user gave, of any shape and type; sums in files of 0.3
 
-TARGET_SCORES = (  # of a regressor's estimate
-    "rmse", "rmse_error", "r2", "r2_error", "log_density", "log_density_error", "coverage_50", "coverage_50_error",
-    "coverage_95", "coverage_95_error", "baseline_rmse", "baseline_log_density",
-)  # fmt: skip
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
-SCALE, ANY = r.number(0, 1e150, above=True), r.number(finite=False)
+SCALE = r.number(0, 1e150, above=True)
 FACTS = (
     Fact("version?", r.text),
     Fact("arguments", r.mapping),
@@ -149,12 +145,12 @@ FACTS = (
     Fact("summary?", r.mapping),
     Fact("plan?", r.mapping),
     Fact("prior.learn", r.many(r.text)),
-    Fact("prior.kernels", r.whole(1, 1, "C")),
+    Fact("prior.kernels", r.anything),
     Fact("prior.spectrum?", r.flag),  # of version 0.3
     Fact("likelihood", r.mapping),
     Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
     Fact("warnings?", r.many(r.text)),
-    Fact("scalars.log_marginal_likelihood_?", ANY),
+    Fact("scalars.log_marginal_likelihood_?", r.any_number),
     Fact("units?", r.row(r.number(-1e300, 1e300), SCALE)),  # shift and scale of a regressor's targets
     Fact("classes?.type", r.text),
     Fact("classes?.values", r.many(r.scalar)),
@@ -172,17 +168,17 @@ FACTS = (
     Fact("novelty?.quantiles", r.quantiles),
     Fact("estimate?.how", r.text),
     Fact("estimate?.rows", COUNT),
-    Fact("estimate?.log_loss", ANY),
-    Fact("estimate?.standard_error", ANY),
+    Fact("estimate?.log_loss", r.any_number),
+    Fact("estimate?.standard_error", r.any_number),
     Fact("estimate?.accuracy", r.number(0, 1.001)),
-    Fact("estimate?.baseline_log_loss", ANY),  # infinite if a class has weight 0
+    Fact("estimate?.baseline_log_loss", r.any_number),  # infinite if a class has weight 0
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
     Fact("estimate?.seen?", r.flag),
     Fact("target_estimate?.how", r.text),
     Fact("target_estimate?.rows", COUNT),
-    *(Fact(f"target_estimate?.{name}", ANY) for name in TARGET_SCORES),
+    *(Fact(f"target_estimate?.{name}", r.any_number) for name in TargetEstimate._fields[2:-1]),
     Fact("target_estimate?.scores", r.many(r.number(0), most=500)),
 )
 
@@ -196,7 +192,7 @@ SUMMARY = (  # what `cavity info` prints
     Fact("n_features", COUNT),
     Fact("dtype", r.text),
     Fact("epochs", COUNT),
-    Fact("log_marginal_likelihood?", ANY),
+    Fact("log_marginal_likelihood?", r.any_number),
     Fact("temperature", r.number(0)),
     Fact("calibration?", r.text),
     Fact("ensemble_weights", r.many(WEIGHT)),

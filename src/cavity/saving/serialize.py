@@ -25,7 +25,7 @@ def find_registry(kind: str) -> Registry[Any]:
     """Return the classes of a kind; loads torch."""
     from cavity.kernels import KERNELS
     from cavity.likelihoods import LIKELIHOODS
-    from cavity.options import METHODS
+    from cavity.options.library import METHODS
 
     found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
     return found[kind]
@@ -40,7 +40,6 @@ class Packing:
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
-        self._kernels: dict[int, int] = {}
 
     def pack(self, value: Any, name: str) -> Any:
         """Return `value` as JSON; an array becomes the array `name`."""
@@ -48,7 +47,7 @@ class Packing:
 
         from cavity.kernels import KernelLike
         from cavity.likelihoods import Likelihood
-        from cavity.options import Method
+        from cavity.options.method import Method
 
         if isinstance(value, np.generic):
             value = value.item()
@@ -80,7 +79,7 @@ class Packing:
 
     def _object(self, value: Parameters, name: str) -> Any:
         """Return the class name of a method or likelihood, and its arguments."""
-        from cavity.options import Method
+        from cavity.options.method import Method
 
         kind = "method" if isinstance(value, Method) else "likelihood"
         if not find_registry(kind).holds(value):
@@ -92,14 +91,11 @@ class Packing:
         return {kind: type(value).__name__, "arguments": arguments}
 
     def _kernel(self, kernel: Any, name: str) -> Any:
-        """Return the name of a registered kernel with its arguments, once if it is used twice; of another kernel, its class."""
+        """Return the name of a registered kernel with its arguments; of another kernel, its class."""
         if not _is_registered(kernel):
             return {"foreign": _spell(kernel)}
-        if id(kernel) in self._kernels:
-            return {"same": self._kernels[id(kernel)]}
-        number = self._kernels[id(kernel)] = len(self._kernels)
         arguments = {k: self.pack(v, f"{name}.{k}") for k, v in kernel.get_params(deep=False).items()}
-        return {"kernel": type(kernel).__name__, "number": number, "arguments": arguments}
+        return {"kernel": type(kernel).__name__, "arguments": arguments}
 
 
 def _is_registered(kernel: Any) -> bool:
@@ -126,7 +122,6 @@ class Unpacking:
 
     def __init__(self, arrays: dict[str, NDArray[Any]], kernel: Any = None) -> None:
         self.arrays, self.kernel = arrays, kernel
-        self._kernels: dict[str, Any] = {}  # by their numbers, which a damaged file may write as anything
 
     def unpack(self, packed: Any) -> Any:
         """Return the value that `Packing.pack` was given."""
@@ -145,7 +140,6 @@ class Unpacking:
             "tuple": lambda: tuple(self.unpack(v) for v in content),
             "pairs": lambda: {self.unpack(k): self.unpack(v) for k, v in content},
             "array": lambda: self.arrays[content].copy(),
-            "same": lambda: self._kernels[str(content)],
             "foreign": lambda: self._foreign(content),
             "left out": Omitted,
         }
@@ -165,10 +159,7 @@ class Unpacking:
         unknown = set(arguments) - known
         if unknown:
             raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
-        made = registry[name](**arguments)
-        if kind == "kernel":
-            self._kernels[str(packed["number"])] = made
-        return made
+        return registry[name](**arguments)
 
     def _foreign(self, name: str) -> Any:
         if self.kernel is None:

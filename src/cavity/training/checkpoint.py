@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,15 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
-from cavity.inference import Sites, State
-from cavity.inference.posterior import Sums
+from cavity.inference import State
+from cavity.inference.state import map_tensors
 from cavity.training.callbacks import Callback, EarlyStopping, Running
 from cavity.training.loop import Run
 
@@ -97,18 +95,15 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
         "history": run.history,
         "seconds": time.perf_counter() - run.started,
         "tally": run.tally,
-        "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
-        "optimiser": len(run.state.optimiser),
+        "guard": [guard.repairs, guard.caution, guard.in_a_row],
         "converged": run.converged,
         "moment": [int(run.state.epoch), int(run.state.position)],
     }
     tensors = _flat(run.state)
     stopping = _find_early_stopping(run)
-    if stopping is not None:
-        best = None if stopping.state is None else stopping.best
-        meta["early_stopping"] = {"best": best, "since": stopping.since}
     if stopping is not None and stopping.state is not None:
-        tensors |= {f"{BEST}{name}": t.clone() for name, t in _flat(stopping.state).items()}
+        meta["early_stopping"] = [stopping.best, stopping.since]
+        tensors |= {f"{BEST}{name}": t for name, t in _flat(stopping.state).items()}
     tensor_files.write(path, KIND, tensors, meta)
 
 
@@ -179,26 +174,23 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
 def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     tensors, meta, _ = tensor_files.read(path, KIND)
     _check_facts(meta["facts"], facts, path)
-    run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
+    run.state = _state(tensors, run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
     run.started = time.perf_counter() - float(meta["seconds"])
-    run.guard.repairs = int(meta["guard"]["repairs"])
-    run.guard.caution = float(meta["guard"]["caution"])
-    run.guard.in_a_row = int(meta["guard"]["in_a_row"])
+    repairs, caution, in_a_row = meta["guard"]
+    run.guard.repairs, run.guard.caution, run.guard.in_a_row = int(repairs), float(caution), int(in_a_row)
     stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
     if stopping is not None and kept is not None:
         best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
-        stopping.since = int(kept["since"])
-        if kept["best"] is not None:
-            stopping.best = float(kept["best"])
-            stopping.state = _state(best, len(run.state.optimiser), run.state, path)
+        stopping.best, stopping.since = float(kept[0]), int(kept[1])
+        stopping.state = _state(best, run.state, path)
     run.converged = bool(meta["converged"])
     run.resumed = True
 
 
 def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
-    """Refuse the checkpoint of another run. Older files lack some facts."""
+    """Refuse the checkpoint of another run."""
     for name, value in ours.items():
         found = theirs.get(name, value)
         if found != value:
@@ -223,28 +215,12 @@ def _flat(state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path) -> State:
-    expected, device = _flat(like), like.theta.device
-    try:
-        parts: dict[str, Any] = {
-            name: tensors[name].to(t.device) for name, t in expected.items() if "." not in name
-        }
-        parts["sites"] = Sites(*(tensors[f"sites.{name}"].to(device) for name in Sites._fields))
-        parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
-        parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
-    except KeyError as error:
-        raise BadFile(f"{path} lacks {error}: it is not a complete checkpoint.") from None
-    state = State(**parts)
-    wrong = [n for n, t in _flat(state).items() if n in expected and t.shape != expected[n].shape]
+def _state(tensors: dict[str, Tensor], like: State, path: Path) -> State:
+    """Return the state of these tensors, in the shapes of another one and on its device."""
+    expected = _flat(like)
+    wrong = [n for n, t in expected.items() if n not in tensors or tensors[n].shape != t.shape]
     if wrong:
-        raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
+        raise BadFile(f"{path} does not fit this run: {', '.join(wrong)} are missing or of another shape.")
+    names = iter(expected)
+    state: State = map_tensors(lambda t: tensors[next(names)].to(t.device), like)
     return state
-
-
-def digest(*arrays: Any) -> str:
-    """Return a fingerprint of the rows, from a strided sample of about ten thousand."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        step = max(1, len(array) // 10_000)
-        hasher.update(np.ascontiguousarray(array[::step]).tobytes())
-    return hasher.hexdigest()

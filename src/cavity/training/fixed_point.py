@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,21 +17,32 @@ MEMORY = 8  # sweeps that an extrapolation uses
 WORSE = 10.0  # restart the extrapolation after a move of more than this times the smallest one
 
 
-def find_fixed_point(
-    run: Run, state: State, enough: Callable[[float, float], bool], most: int, engine: Engine | None = None
-) -> State | None:
-    """Return the first converged state, else the one with the smallest move within `most` sweeps; None if the first sweep fails.
+class Rest(NamedTuple):
+    """When sites have converged: log Z_q is stationary in them, and converges long before they do."""
 
-    `enough(move, change)` decides on convergence. `move` is what a sweep moved relative to the size of the sites (of the sums, if
-    rows have no sites), `change` the change of the objective. At fixed hyper-parameters the sums are linear in the sites, so the
-    same weights extrapolate both. `engine` is the run's, frozen at this state, if it is needed afterwards.
+    tol: float  # of the objective per row
+    small_move: float  # of the sites in a sweep relative to their size (of the sums, if rows have no sites)
+    most: int  # sweeps
+    tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
+    collect: bool = False  # whether to begin with the sums of the sites at the state's hyper-parameters
+
+
+def find_fixed_point(run: Run, state: State, rest: Rest, engine: Engine | None = None) -> State | None:
+    """Sweep the sites at the state's hyper-parameters until they have converged or time is up.
+
+    Return the first converged state, else the one with the smallest move; None if the first sweep fails. At fixed hyper-parameters
+    the sums are linear in the sites, so the same weights extrapolate both. `engine` is the run's, frozen at this state, if it is
+    needed afterwards.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
-    scale = run.site_scale()
+    scale, reduce = run.site_scale(), Local() if run.engine.sites.tied else run.reduce
     best, safe, last = math.inf, state, math.inf
     factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)
-    for _ in range(most):
+    if rest.collect:
+        state = engine.collect(state, run.whole, run.reduce)
+    for _ in range(rest.most):
+        run.sweeps += 1
         new, info = engine.step(state, run.whole, run.reduce, None, True, factored)
         factored = info.factored
         if bool(info.failed):
@@ -41,9 +52,10 @@ def find_fixed_point(
             continue
         reached = _unknowns(new, scale)
         move = reached - _unknowns(state, scale)
-        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, reached))
+        size = _norm(reduce, move) / (1 + _norm(reduce, reached))
         change, last = abs(float(info.objective) - last), float(info.objective)
-        if enough(size, change):
+        at_rest = size < rest.small_move and (change / run.total <= rest.tol or size < rest.tiny)
+        if at_rest or run.is_late():
             return new
         if size > WORSE * best and known:
             known, state, last = [], safe, math.inf
@@ -51,7 +63,7 @@ def find_fixed_point(
         if size < best:
             best, safe = size, new
         known = [*known[1 - MEMORY :], (move, new)]
-        state = _extrapolate(known, run.reduce) if len(known) > 1 else new
+        state = _extrapolate(known, reduce) if len(known) > 1 else new
     return safe
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cavity.training.convergence import LOOSE_CLASSES, find_loose_tol
-from cavity.training.fixed_point import find_fixed_point
+from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.loop import Outcome, Run
-from cavity.training.objective import SMALL_MOVE, Point, Rest, evaluate, evaluate_first
+from cavity.training.objective import SMALL_MOVE, Point, evaluate, evaluate_first
 
 FREE_UNIT = 0.5  # of parameters without a prior, in a loose plan
 FINAL_SWEEPS = 50
@@ -34,15 +34,9 @@ class _Search:
         self.worst, self.tried = math.inf, 0  # the smallest value, and the points since the best one
         self.start = torch.zeros_like(run.state.theta)
         self.scale: Callable[[Tensor], Tensor] = torch.clone
-        if (
-            run.plan.loose
-        ):  # in units of the prior, the first steps move what classes and features have in common
+        if run.plan.loose:  # in units of the prior, first steps move what classes and features share
             self.start = run.state.theta
             self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
-
-    def place(self) -> np.ndarray:
-        """Return where the run is, zero in a loose plan."""
-        return (self.run.state.theta - self.start).double().cpu().numpy()
 
     def negative(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the negative objective and its gradient."""
@@ -89,7 +83,7 @@ def train_lbfgs(run: Run) -> Run:
             if not run.is_over():  # a resumed run may be over already
                 result = minimize(
                     search.negative,
-                    search.place(),
+                    (run.state.theta - search.start).double().cpu().numpy(),
                     jac=True,
                     method="L-BFGS-B",
                     callback=search.end_iteration,
@@ -110,16 +104,9 @@ def settle_sites(run: Run) -> None:
 
     With many classes as loosely as before: sweeps move the objective by more than a smaller tolerance, however many there are.
     """
-    start, sweeps, C = time.perf_counter(), 0, run.engine.shape[0]
-    rest = Rest(0.1 * run.plan.tol if C <= LOOSE_CLASSES else find_loose_tol(C), SMALL_MOVE, FINAL_SWEEPS)
-
-    def enough(size: float, change: float) -> bool:
-        nonlocal sweeps
-        sweeps += 1
-        return rest.is_reached(run, size, change)
-
-    found = find_fixed_point(run, run.state, enough, rest.most)
-    if found is not None:
-        run.state = found
-    run.history[-1]["settling_sweeps"] = sweeps
+    start, before, C = time.perf_counter(), run.sweeps, run.engine.shape[0]
+    tol = 0.1 * run.plan.tol if C <= LOOSE_CLASSES else find_loose_tol(C)
+    found = find_fixed_point(run, run.state, Rest(tol, SMALL_MOVE, FINAL_SWEEPS))
+    run.state = run.state if found is None else found
+    run.history[-1]["settling_sweeps"] = run.sweeps - before
     run.history[-1]["settling_seconds"] = time.perf_counter() - start

@@ -51,9 +51,7 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     optimiser: Optimiser = field(default_factory=Adam)
-    warm_up_engine: Engine | None = (
-        None  # finds the first q if the run's own engine has poor optima near the prior
-    )
+    warm_up_engine: Engine | None = None  # finds the first q where there are poor optima near the prior
     settles: bool = True  # False: the sites of a loose plan stay as they are at the end
     replays: bool = False  # record mini-batch steps and replay them
     report: Callable[[dict[str, Any]], None] = lambda row: None  # called with each row of the history
@@ -74,6 +72,7 @@ class Run:
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
         self.learns = len(self.state.theta) > 0  # otherwise only the sites are swept
+        self.sweeps = 0  # of sites towards fixed points
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
         self.replay: Replay | None = None
@@ -308,14 +307,11 @@ class Run:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         if self.learns:
             return have_epochs_converged(self.plan, self.history, self.engine.shape[0], self.total)
+        move, h = math.inf, self.state.sums.h
+        if self.h_before is not None:
+            move = float((h - self.h_before).norm() / h.norm().clamp_min(1e-300))
         objectives = [row["objective"] for row in self.history]
-        return have_sweeps_converged(objectives, self._last_move(), self.plan.tol, self.total)
-
-    def _last_move(self) -> float:
-        if self.h_before is None:
-            return math.inf
-        h = self.state.sums.h
-        return float((h - self.h_before).norm() / h.norm().clamp_min(1e-300))
+        return have_sweeps_converged(objectives, move, self.plan.tol, self.total)
 
     def record(self, outcome: Outcome) -> None:
         """Add an epoch to the history, and decide whether it was the last."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.inference import Engine, Optimiser, State
+from cavity.inference import Optimiser, State
 from cavity.inference.state import Slots
 from cavity.training.convergence import find_loose_tol
-from cavity.training.fixed_point import find_fixed_point
+from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Run
 
@@ -29,19 +29,6 @@ class Point(NamedTuple):
     value: float
     evidence: float  # log Z_q alone
     gradient: Tensor  # [P], of the value
-
-
-class Rest(NamedTuple):
-    """When sites have converged: log Z_q is stationary in them, and converges long before they do."""
-
-    tol: float  # of the objective per row
-    small_move: float  # of the sites, relative to their size
-    most: int  # sweeps
-    tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
-    collect: bool = False  # whether to begin with the sums of the sites at the new hyper-parameters
-
-    def is_reached(self, run: Run, size: float, change: float) -> bool:
-        return size < self.small_move and (change / run.total <= self.tol or size < self.tiny)
 
 
 class Stay(Optimiser):
@@ -97,22 +84,10 @@ def _without_sites(state: State) -> State:
     return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
 
 
-def converge_sites(run: Run, state: State, rest: Rest, frozen: Engine | None = None) -> State | None:
-    """Sweep the sites at the state's hyper-parameters until they have converged or time is up; None if the first sweep fails."""
-    frozen = frozen or run.engine.freeze(state, run.rows)
-    if rest.collect:
-        state = frozen.collect(state, run.whole, run.reduce)
-
-    def is_enough(size: float, change: float) -> bool:
-        return rest.is_reached(run, size, change) or run.is_late()
-
-    return find_fixed_point(run, state, is_enough, rest.most, frozen)
-
-
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     engine = run.engine
     frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-    swept = converge_sites(run, state, rest, frozen)
+    swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
     after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Stay(), True)

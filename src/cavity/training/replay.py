@@ -146,8 +146,9 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
     except RuntimeError as error:
         torch.cuda.set_stream(main)
         torch.cuda.synchronize()
+        first_line = str(error).partition("\n")[0].rstrip(".")
         warnings.warn(
-            f"the steps of this fit cannot be recorded as a CUDA graph and run several times slower: {_first_line(error)}. "
+            f"the steps of this fit cannot be recorded as a CUDA graph and run several times slower: {first_line}. "
             "The usual cause is a kernel of your own that reads a value with .item(), bool() or .cpu().",
             RuntimeWarning,
             stacklevel=2,
@@ -167,10 +168,6 @@ def _forbid_synchronisation() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _moving(state: State) -> list[Tensor]:

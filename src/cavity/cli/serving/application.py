@@ -7,7 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
+from cavity.cli.serving.probe import answer_probes
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
@@ -40,14 +41,17 @@ def make_app(
     limits: Limits = Limits(),  # noqa: B008
     access: Access = Access(),  # noqa: B008
     digest: str = "unknown",
+    probe: tuple[str, int] | None = None,
 ) -> Starlette:
+    """Make the application; `probe`: host and port where a thread answers /health, too."""
     service = Service(model, digest, limits)
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
     health = {"status": "ok", "version": __version__, "model": digest, "versions": versions}
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        with nullcontext() if probe is None else answer_probes(*probe, bytes(JSONResponse(health).body)):
+            yield
         service.close()
 
     async def metrics(_: Request) -> Response:

@@ -25,6 +25,9 @@ from cavity.errors import BadFile, CavityError
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
 YOUNG_OBJECTS = 1_000_000  # that may be made before a collection of garbage: those of a whole body
+WORKER_SECONDS = (
+    120  # to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5 s by default
+)
 READ_BYTES = 4 << 10  # at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
 
 
@@ -47,6 +50,7 @@ def serve(
     port: int,
     host: str,
     allowed_host: list[str] | None,
+    health_port: int | None,
     workers: int,
     most_rows: int,
     most_bytes: int,
@@ -59,11 +63,13 @@ def serve(
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
     limits = Limits(most_rows, most_bytes, most_waiting, read_seconds)
     access = make_access(host, allowed_host or [])
-    check_port(host, port)
-    app: Any = make_served_app(model, device, limits, access)
+    probe = None if health_port is None else (host, health_port)
+    for each in (port, *([] if health_port is None else [health_port])):
+        check_port(host, each)
+    app: Any = make_served_app(model, device, limits, access, probe)
     if workers > 1:  # they learn from the environment what to serve; the token is there already
         threads = max(1, torch.get_num_threads() // workers)
-        os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, threads])
+        os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, probe, threads])
         app = f"{__name__}:make_worker_app"
     with Interrupts() as interrupts:
         interrupts.hold()  # uvicorn stops, and then sends the signal again
@@ -79,18 +85,21 @@ def serve(
             http=Connection,
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=stop_seconds,
+            timeout_worker_healthcheck=WORKER_SECONDS,
             h11_max_incomplete_event_size=HEADER_BYTES,
         )
     if interrupts.stopped:
         raise typer.Exit(interrupts.stopped)
 
 
-def make_served_app(path: str, device: Text, limits: Limits, access: Access) -> Any:
+def make_served_app(
+    path: str, device: Text, limits: Limits, access: Access, probe: tuple[str, int] | None = None
+) -> Any:
     digest = compute_digest(path)
     model = Model.open(path, device)
     if compute_digest(path) != digest:
         raise BadFile(f"{path} changed while it was read: start the server again.")
-    app = make_app(model, limits, access, digest)
+    app = make_app(model, limits, access, digest, probe)
     # The event loop must not wait long for the interpreter: a collection of garbage that visits all of torch takes a tenth of
     # a second, and a thread that computes gives way only after an interval, each time that the loop needs it.
     gc.collect()
@@ -101,9 +110,9 @@ def make_served_app(path: str, device: Text, limits: Limits, access: Access) -> 
 
 
 def make_worker_app() -> Any:
-    path, device, limits, hosts, threads = json.loads(os.environ[WORKER])
+    path, device, limits, hosts, probe, threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
-    return make_served_app(path, device, Limits(*limits), make_access("localhost", hosts))
+    return make_served_app(path, device, Limits(*limits), make_access("localhost", hosts), probe)
 
 
 def compute_digest(path: str) -> str:
@@ -123,5 +132,5 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
     except OSError as error:
         raise CavityError(
-            f"cannot listen on {host}, port {port} ({error.strerror or error}): try another --port (0 for any free port) or --host."
+            f"cannot listen on {host}, port {port} ({error.strerror or error}): try another --port, --health-port or --host."
         ) from error

@@ -1,46 +1,35 @@
-"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f (epistemic). [docs/decisions/0014]
+"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f (epistemic).
 
-Arrays are torch's or NumPy's; this module does not load torch.
+This module does not load torch. [docs/decisions/0014]
 """
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.namespaces import TINY, Array, namespace
+from cavity.common.namespaces import TINY, Array
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.noisy_argmax import Largest
+from cavity.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.likelihoods.quadrature.probabilities import with_random_labels
 
 POINTS, GENERATOR = 1021, 455  # of the lattice for three and more contenders
 MANY = 16  # contenders above which four times as many points, in random order, are better
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
 BYTES = 4 << 20  # of one array over a piece's nodes
-
-
-class Choice(Protocol):
-    """How the label follows from noise-free latent values."""
-
-    @property
-    def noise(self) -> Any: ...
-    @property
-    def terms(self) -> int: ...
-    def duel(self, d: Any, noise: Any) -> Any: ...
-    def width(self, noise: Any) -> Any: ...
-    def among(self, f: Any, chosen: Any) -> Any: ...
+Choice = Largest | Softened  # how the label follows from f without noise
 
 
 class EntropyParts(NamedTuple):
     """Entropy of the label, H(p(y)), and its parts in nats, [n]."""
 
-    total: Any
-    aleatoric: Any  # E_f H(p(y|f))
-    epistemic: Any  # E_f KL(p(y|f) ‖ p(y)), the mutual information of y and f
+    total: Array
+    aleatoric: Array  # E_f H(p(y|f))
+    epistemic: Array  # E_f KL(p(y|f) ‖ p(y)), the mutual information of y and f
 
 
 class Latent(NamedTuple):
@@ -51,8 +40,7 @@ class Latent(NamedTuple):
     log_p: Array  # log p(y), without random labels
     epsilon: float  # share of labels drawn at random
 
-    def rows(self, index: Any) -> Latent:
-        """Return the values of some rows."""
+    def rows(self, index: Array | slice) -> Latent:
         return Latent(self.mean[index], self.var[index], self.log_p[index], self.epsilon)
 
     def log_mean(self) -> Array:
@@ -69,40 +57,39 @@ def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
     numbers. One latent function or two contenders: a one-dimensional grid, near machine precision. More: a lattice, each average
     accurate to a few 1e-3. Without noise p(y|f) is one class, and all of the entropy but that of random labels is epistemic.
     """
-    xp, log_mean, first = namespace(f.mean), f.log_mean(), f.mean[:, 0]
-    total = -(xp.exp(log_mean) * log_mean).sum(1)
-    if isinstance(choice, Largest) and not choice.noise.any():
+    log_mean, first = f.log_mean(), f.mean[:, 0]
+    total = -(np.exp(log_mean) * log_mean).sum(1)
+    if choice.is_sure:
         aleatoric = _find_nats(0 * first[:, None, None] + 1, f)[0][:, 0]
-        return EntropyParts(total, aleatoric, xp.maximum(total - aleatoric, 0))
+        return EntropyParts(total, aleatoric, np.maximum(total - aleatoric, 0))
     if f.mean.shape[1] == 1:  # a positive value favours the second class
         turned = f._replace(log_p=f.log_p[:, [1, 0]])
         return EntropyParts(total, *_duel(turned, first, f.var[:, 0], choice.noise + 0 * first, choice))
-    order = xp.descending(f.log_p)
-    kept = xp.exp(xp.look_up(f.log_p, order)).cumsum(1)
-    count = xp.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])  # contenders of each row
+    order = np.argsort(-f.log_p, 1, kind="stable")
+    kept = np.exp(np.take_along_axis(f.log_p, order, 1)).cumsum(1)
+    count = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])  # contenders of each row
     aleatoric, epistemic = 0 * total, 0 * total
     for K in sorted(set(count.tolist())):
-        rows = xp.find(count == K)
+        rows = np.flatnonzero(count == K)
         aleatoric[rows], epistemic[rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
     return EntropyParts(total, aleatoric, epistemic)
 
 
 def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> tuple[Array, Array]:
     """Return both parts, each [n], of rows with K contenders each; latent values are ordered by probability."""
-    xp = namespace(order)
-    mean, var, log_p = (xp.look_up(x, order) for x in f[:3])
+    mean, var, log_p = (np.take_along_axis(x, order, 1) for x in f[:3])
     f = Latent(mean, var, log_p, f.epsilon)
     if K == 2:
         mean, var = f.mean[:, 0] - f.mean[:, 1], f.var[:, 0] + f.var[:, 1]
         return _duel(f, mean, var, choice.noise[order[:, :2]].sum(1), choice)
-    z = xp.like(_make_points(K), f.mean)
+    z = _make_points(K)
     points = max(1, min(z.shape[1], BYTES // (4 * K * choice.terms)))
     size = max(1, BYTES // (4 * K * choice.terms * points))
     parts = []
     for start in range(0, len(order), size):
         i = slice(start, start + size)
         some, chosen = f.rows(i), order[i, :K]
-        mean, sd = some.mean[:, :K, None], xp.sqrt(some.var[:, :K, None])
+        mean, sd = some.mean[:, :K, None], np.sqrt(some.var[:, :K, None])
         sums = [0.0, 0.0]
         for first in range(0, z.shape[1], points):
             nats = _find_nats(choice.among(mean + sd * z[:, first : first + points], chosen), some)
@@ -123,35 +110,34 @@ def _make_points(K: int) -> NDArray[np.float64]:
 
 def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> tuple[Array, Array]:
     """Return both parts, each [n], of rows with two contenders: only d = f_a − f_b matters."""
-    xp, parts = namespace(mean), []
+    parts = []
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
     for start in range(0, len(mean), size):
         i = slice(start, start + size)
         m, s = mean[i], noise[i]
         width = choice.width(s)
-        sd = xp.where(var[i] ** 0.5 > 1e-8 * width, var[i] ** 0.5, 1e-8 * width)
-        d, log_weight = piecewise_legendre(bumps(xp.stack([m, 0 * m]), xp.stack([sd, width])))
+        sd = np.maximum(np.sqrt(var[i]), 1e-8 * width)
+        d, log_weight = piecewise_legendre(bumps(np.stack([m, 0 * m], -1), np.stack([sd, width], -1)))
         z = (d - m[:, None]) / sd[:, None]
-        weight = xp.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd[:, None])
-        p = xp.swap(xp.stack([choice.duel(d, s), choice.duel(-d, s)]))
+        weight = np.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd[:, None])
+        p = np.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
         parts.append([(weight * nats).sum(-1) for nats in _find_nats(p, f.rows(i))])
     return _join(parts)
 
 
 def _join(parts: list[list[Array]]) -> tuple[Array, Array]:
-    concat = namespace(parts[0][0]).concat
-    aleatoric, epistemic = (concat(list(column)) for column in zip(*parts, strict=True))
+    aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
 
 
 def _find_nats(p: Array, f: Latent) -> tuple[Array, Array]:
     """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [n S]; random labels: (1−ε) p + ε/C, others ε/C."""
-    xp, C, K, eps = namespace(p), f.log_p.shape[1], p.shape[1], f.epsilon
+    C, K, eps = f.log_p.shape[1], p.shape[1], f.epsilon
     log_mean, floor = f.log_mean(), eps / C
     p = (1 - eps) * p + floor
-    negative = (p * xp.log(xp.maximum(p, TINY))).sum(1)
+    negative = (p * np.log(np.maximum(p, TINY))).sum(1)
     cross = (p * log_mean[:, :K, None]).sum(1)
     if eps:
         negative = negative + (C - K) * floor * math.log(floor)
         cross = cross + (floor * log_mean[:, K:]).sum(1)[:, None]
-    return -negative, xp.maximum(negative - cross, 0)
+    return -negative, np.maximum(negative - cross, 0)

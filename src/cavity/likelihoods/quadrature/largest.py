@@ -17,9 +17,8 @@ import numpy as np
 
 from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
 from cavity.likelihoods.quadrature.nodes import (
-    BYTES,
     CEILING,
-    GPU_BYTES,
+    LOW,
     Evaluate,
     Span,
     by_erfcx,
@@ -50,7 +49,6 @@ LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: s
 FAR, FAR_AMONG_MANY = -691.0, -32.0  # logarithms below which a bound must do
 MANY = 200  # classes above which single ones take long
 NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
-LOWEST_Z = -37.0  # of the table of log Φ: Φ < 1e-299
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
 
@@ -71,7 +69,7 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
     xp, C = namespace(mean), mean.shape[1]
     log_p, left = 0 * mean, mean == mean
     left[:] = True
-    evaluate = choose_evaluator(mean)
+    evaluate = choose_evaluator(xp)
     with np.errstate(all="ignore"):
         span = _find_span(mean, sd, evaluate)
         length = find_length(span, GROWTH)
@@ -128,7 +126,7 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
     share = best_var / (var + best_var)
     back = gap * share
     low = xp.min(best - back - (back * back + var * (share + 0.5 * leads) * drop) ** 0.5)
-    low = xp.maximum(low, xp.max(mean + LOWEST_Z * sd))  # there one Φ, and so every g_k, is below LEAST
+    low = xp.maximum(low, xp.max(mean + LOW * sd))  # there one Φ, and so every g_k, is below LEAST
     if mean.shape[1] > FEW:
         low, high = _scan(mean, rate, low, high, evaluate)
     precision = rate * rate
@@ -179,7 +177,7 @@ def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
 def integrate_in_graph(mean: Array, var: Array) -> Array:
     """Return log p in any namespace, without a branch on values, to 1e-9 where p > 1e-30; widths may differ a thousandfold."""
     xp, sd = namespace(mean), namespace(mean).sqrt(var)
-    low, high = xp.max_over(mean - GRAPH_REACH[0] * sd, 1), xp.max_over(mean + GRAPH_REACH[1] * sd, 1)
+    low, high = xp.max(mean - GRAPH_REACH[0] * sd, 1), xp.max(mean + GRAPH_REACH[1] * sd, 1)
     inside = xp.where(mean + GRAPH_REACH[1] * sd < low, 0.0, 1.0 / var)
     span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
     d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
@@ -274,7 +272,7 @@ class Rivals(NamedTuple):
         )  # the second derivative in the mean of a needle is rate² times a small pull
         change *= xp.concat([0 * steep + 1, steep])
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
-        settled &= ((length < LONGEST_STEP * nodes) & (shift > LOWEST_Z)).all(1)
+        settled &= ((length < LONGEST_STEP * nodes) & (shift > LOW)).all(1)
         found, R = whole / norm, self.mean.shape[1]
         value = xp.log(norm)[:, 0] + (top[:, 0] - 2 * LOG_SQRT_2PI)
         return Integrals(value, found[:, :R], found[:, R:], settled)
@@ -289,31 +287,33 @@ def win(mean: Tensor, var: Tensor) -> Win:
     The forms for own come from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ by integration by parts; those would cancel if S is near 1.
     They are sums of the rivals': with x = (f − m₀)/√V₀ = μ_c + s_c z, √V₀⟨ρ⟩ = Σ_c ⟨β⟩/s_c and √V₀⟨xρ⟩ = Σ_c μ_c⟨β⟩/s_c + ⟨zβ⟩.
     """
+    import torch
+
     sd = var.sqrt()
     unit = sd[:, :1]
     rivals = Rivals(((mean[:, 1:] - mean[:, :1]) / unit).double(), (unit / sd[:, 1:]).double())
-    found = _refine(rivals, () if mean.is_cuda else OWN_NODES)  # a recorded step cannot sort rows
+    if mean.is_cuda:  # a recorded step cannot sort rows
+        found = _refine(rivals, ())
+    else:
+        with np.errstate(all="ignore"):
+            found = Integrals(
+                *map(torch.from_numpy, _refine(Rivals(*(t.numpy() for t in rivals)), OWN_NODES))
+            )
     value, rate, pull = (t.to(mean.dtype) for t in found[:3])
     force = rate * rivals.rate.to(mean.dtype)
     turn = (rivals.mean.to(mean.dtype) * force + pull).sum(1, keepdim=True)
-    first = namespace(mean).concat([force.sum(1, keepdim=True), -rate]) / sd
-    return Win(value, first, namespace(mean).concat([turn, -pull]) / var)
+    first = torch.cat([force.sum(1, keepdim=True), -rate], 1) / sd
+    return Win(value, first, torch.cat([turn, -pull], 1) / var)
 
 
 def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
     """Integrate with these numbers of nodes in turn, each time the rows that are left; the last ones carefully."""
-    from cavity.common.linalg import concatenate
-
-    like, R = rivals.mean, rivals.mean.shape[1]
-    most = nodes[0] if nodes else CAREFUL_NODES
-    size = max(1, (GPU_BYTES if like.is_cuda else BYTES) // (8 * R * most))
-    evaluate = choose_evaluator(like) if nodes else by_erfcx
-    parts = [
-        Rivals(*piece).integrate(most, evaluate, careful=not nodes)
-        for piece in zip(*(t.split(size) for t in rivals), strict=True)
-    ]
-    found = parts[0] if len(parts) == 1 else concatenate(parts)
-    left = namespace(like).find(~found.settled) if nodes else []
+    (n, R), xp = rivals.mean.shape, namespace(rivals.mean)
+    most, evaluate = (nodes[0], choose_evaluator(xp)) if nodes else (CAREFUL_NODES, by_erfcx)
+    pieces = (Rivals(rivals.mean[i], rivals.rate[i]) for i in cut_rows(n, R * most, rivals.mean))
+    parts = [piece.integrate(most, evaluate, careful=not nodes) for piece in pieces]
+    found = Integrals(*map(xp.join, zip(*parts, strict=True)))
+    left = xp.find(~found.settled) if nodes else []
     if len(left):
         rest = _refine(Rivals(rivals.mean[left], rivals.rate[left]), nodes[1:])
         for column, part in zip(found, rest, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,40 +15,27 @@ from cavity.rows.batches.source import Array, Names, Piece
 from cavity.rows.labels import read_groups
 
 
-class SparseRows:
-    """Rows that are indexed like those of an array and are dense only when they are read."""
-
-    def __init__(self, X: Any) -> None:
-        self.ndim, self.shape, self.dtype = X.ndim, X.shape, X.dtype
-        self._rows = X.tocsr()
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        return np.asarray(self._rows[rows].toarray())
-
-
 class Arrays:
     """X (N, D), which may be sparse, and y (N,); optionally one weight and one group per row."""
 
     names: Names = None
+    weight: Any
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
-        self.X = SparseRows(X) if is_sparse(X) else X if isinstance(X, SparseRows) else np.asarray(X)
+        self.X: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
         self.y, self.weight = np.asarray(y), None if weight is None else np.asarray(weight)
-        self.group = None if group is None else read_groups(group, len(self.X))
+        self.group = None if group is None else read_groups(group, self.X.shape[0])
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
                 raise BadInput(
-                    f"X has {len(self.X)} rows, {name} shape {column.shape}: give one value per row."
+                    f"X has {self.n_rows} rows, {name} shape {column.shape}: give one value per row."
                 )
 
     @property
     def n_rows(self) -> int:
-        return len(self.X)
+        return int(self.X.shape[0])
 
     @property
     def n_columns(self) -> int:
@@ -64,13 +52,46 @@ class Arrays:
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
             weight: Array | None = None if self.weight is None else np.asarray(self.weight[part], np.float64)
-            X = np.asarray(self.X[part], np.float64)
-            yield Piece(np.arange(start, stop), X, np.asarray(self.y[part]), weight)
+            yield Piece(np.arange(start, stop), self._read(part), np.asarray(self.y[part]), weight)
 
     def take(self, index: NDArray[np.int64]) -> Array:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
-        return np.asarray(self.X[index[order]], np.float64)[np.argsort(order)]
+        return self._read(index[order])[np.argsort(order)]
+
+    def _read(self, rows: Any) -> Array:
+        found = self.X[rows]
+        return np.asarray(found.toarray() if is_sparse(found) else found, np.float64)
+
+
+FOLDER = "cavity-rows-"  # begins the name of a copy, which has no name any more once training reads it
+
+
+class StoredRows:
+    """A temporary copy of a source: features, label (the number of a class, or a target) and weight of every row."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
+        self._n = 0
+
+    def add(self, rows: Array) -> None:
+        """Append rows: features, label and weight. Raises BadInput if the disk is full."""
+        self._n += len(rows)
+        try:
+            self._file.write(rows.data)
+        except OSError as error:
+            raise BadInput(
+                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}). It takes 8 bytes per cell: free "
+                "disk space there, or set TMPDIR."
+            ) from error
+
+    def map(self, n_columns: int) -> Arrays:
+        """Return the rows as arrays that are read from disk; the system removes the file when nobody uses them any more."""
+        with self._file as file:
+            file.flush()
+            shape = self._n, n_columns + 2
+            rows = np.memmap(file.name, np.float64, "r", shape=shape) if self._n else np.empty(shape)
+        return Arrays(rows[:, :-2], rows[:, -2], rows[:, -1])
 
 
 class Batches:

@@ -39,21 +39,24 @@ class Rows(NamedTuple):
         return self._replace(mine=shard_range(len(self.y), rank, world))
 
     @property
+    def keep(self) -> range:
+        return range(len(self.y)) if self.mine is None else self.mine
+
+    @property
     def n_rows(self) -> int:
-        return len(self.y if self.mine is None else self.mine)
+        return len(self.keep)
 
     def n_batches(self, size: int) -> int:
         """Return the number of batches per pass, including batches that are empty on this rank."""
         return -(-len(self.y) // size)
 
     def whole(self) -> Batch:
-        mine = range(len(self.y)) if self.mine is None else self.mine
-        index = torch.arange(len(mine), device=self.y.device)
-        return Batch(index, *(column[mine.start : mine.stop] for column in self[:3]))
+        index = torch.arange(self.n_rows, device=self.y.device)
+        return Batch(index, *(column[self.keep.start : self.keep.stop] for column in self[:3]))
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Make one shuffled pass in batches of nearly equal size, at most `size`; a rank's part of a batch may be empty."""
-        first = 0 if self.mine is None else self.mine.start
+        first = self.keep.start
         for index in shuffle_rows(len(self.y), size, generator, self.mine):
             index = index.to(self.y.device)
             columns = (column.index_select(0, index) for column in self[:3])

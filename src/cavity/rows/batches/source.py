@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.labels import check_labels, check_targets
-
-if TYPE_CHECKING:
-    import torch
+from cavity.rows.labels import check_labels
 
 Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
 T = TypeVar("T")
-
-
-class TensorOptions(Protocol):
-    """Type and device of tensors, as a configuration has them."""
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def device(self) -> torch.device: ...
+TRAINS, JUDGES, DROPPED = range(3)
+PIECE_ROWS, PIECE_BYTES = 65_536, 32 << 20  # maximum size of a piece
 
 
 class Piece(NamedTuple):
@@ -40,11 +28,18 @@ class Piece(NamedTuple):
     y: NDArray[Any]  # [B]
     weight: Array | None  # [B]
     where: str = ""  # the file, for messages
-    target: Array | None = None  # [B], of a regression; y is then 0
 
     def at(self, rows: Any) -> Piece:
         weight = None if self.weight is None else self.weight[rows]
         return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
+
+
+class Apart(NamedTuple):
+    """Rows of whole groups of a source, which judge a model and do not train it."""
+
+    role: NDArray[np.int8]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
+    group: NDArray[np.int64]  # of the rows that judge
+    n_groups: int  # of all rows
 
 
 class Source(Protocol):
@@ -68,25 +63,15 @@ def shard_range(n_rows: int, rank: int, world: int) -> range:
     return range(low, high)
 
 
-def read_target(piece: Piece) -> Piece:
-    """Return rows with their real target apart and the label 0: code for classes can survey them."""
-    if piece.y.shape != (len(piece.X),):
-        return piece  # which `check_pieces` refuses
-    with _name_place(piece):
-        y = check_targets(piece.y, len(piece.y))
-    return piece._replace(y=np.zeros(len(y), dtype=np.int64), target=y)
+def rows_per_piece(n_columns: int) -> int:
+    """Return the rows of a piece of a table with so many columns."""
+    return max(1, min(PIECE_ROWS, PIECE_BYTES // (8 * max(1, n_columns))))
 
 
-@contextmanager
-def _name_place(piece: Piece) -> Iterator[None]:
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(f"{describe_place(piece)}: {error}") from error
-
-
-def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
-    """Yield pieces with finite X, labels, positive weights and the same columns in all of them."""
+def check_pieces(
+    pieces: Iterator[Piece], names: Names, check: Callable[[Any, int], NDArray[Any]] = check_labels
+) -> Iterator[Piece]:
+    """Yield pieces with finite X, checked labels, positive weights and the same columns in all of them."""
     n_columns = None
     for piece in pieces:
         _check_shape(piece, n_columns)
@@ -97,10 +82,12 @@ def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
                 f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. Later rows were not read. Fill in these "
                 "cells or remove these rows, and write the files again."
             )
-        if len(piece.y):
-            with _name_place(piece):
-                check_labels(piece.y, len(piece.X))
         _check_weights(piece)
+        if len(piece.y):
+            try:
+                piece = piece._replace(y=check(piece.y, len(piece.X)))
+            except BadInput as error:
+                raise BadInput(f"{describe_place(piece)}: {error}") from error
         yield piece
 
 

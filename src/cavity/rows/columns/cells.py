@@ -59,21 +59,22 @@ def to_numbers(
     `style` is that of texts: what separates their decimals, or None for plain numbers.
     With `odd`, texts that are not numbers are missing, and are counted there; otherwise BadInput names the row of the first.
     """
-    if classify_type(column.type) == "duration":
-        micros = column.cast(import_pyarrow().duration("us"), safe=False).cast("int64")
-        value = to_floats(cast(micros, "float64")) / MICROS_PER_DAY
-        lacks = np.isnan(value)
-    elif classify_type(column.type) == "number":
-        value = to_floats(cast(column, "float64"))
+    import pyarrow.compute as pc
+
+    arrow, kind = import_pyarrow(), classify_type(column.type)
+    if kind == "duration":
+        column = column.cast(arrow.duration("us"), safe=False).cast("int64")
+    if kind in ("duration", "number"):
+        value = to_floats(cast(column, "float64")) / (MICROS_PER_DAY if kind == "duration" else 1.0)
         lacks = np.isnan(value)
     else:
         text = to_text(column)
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
-        if len(wrong) and odd is not None and classify_type(column.type) == "text":
+        if len(wrong) and odd is not None and kind == "text":
             odd[f"column {name!r} has texts that are not numbers; they are taken as missing"] += len(wrong)
             lacks[wrong] = True
-            text = blank(text, lacks)
+            text = pc.if_else(arrow.array(lacks), arrow.nulls(1, "string")[0], text)
         elif len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
             written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
@@ -88,12 +89,8 @@ def to_numbers(
     return value, lacks
 
 
-def blank(text: Any, where: Flags) -> Any:
-    """Return texts with null where a flag is set."""
-    import pyarrow.compute as pc
-
-    arrow = import_pyarrow()
-    return pc.if_else(arrow.array(where), arrow.nulls(1, "string")[0], text)
+def filter_cells(text: Any, chosen: Flags) -> Any:
+    return text.filter(import_pyarrow().array(chosen))
 
 
 def match_cells(text: Any, pattern: str) -> Flags:

@@ -15,11 +15,9 @@ from cavity.rows.columns.cells import (
     EncodingContext,
     describe_missing,
     list_indicator,
-    to_numbers,
     to_text,
 )
 from cavity.rows.columns.dates import Date as Date
-from cavity.rows.columns.dates import to_timestamps
 from cavity.rows.columns.text_kind import Text, shorten
 
 
@@ -131,14 +129,3 @@ class Target(NamedTuple):
 
 
 Column = Number | Category | Text | Date | Unchanged
-
-
-def simplify(column: Column, cells: Any, first: int) -> Any:
-    """Return cells as numbers or time stamps, and texts as they are. `first` is the number of the first row, for messages."""
-    if isinstance(column, Category | Text):
-        return cells
-    if isinstance(column, Date):
-        return to_timestamps(column, cells, first)
-    style = None if isinstance(column, Unchanged) else column.style
-    value, lacks = to_numbers(cells, column.name, first, style)
-    return import_pyarrow().array(value, mask=lacks)

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
@@ -37,45 +36,32 @@ PATTERNS = [
     )
 ]
 TIME = re.compile(_CLOCK)
-# the same for Arrow, which takes no two groups of one name
-DATE = "^(" + re.sub(r"\?P<\w+>", "", "|".join(shape.pattern for shape in (*PATTERNS, TIME))) + ")$"
 
 
-class Days(NamedTuple):
-    """Cells as days since 1970-01-01, with NaN for missing cells and cells that are not dates."""
+def to_days(column: Any, order: str, name: str, first: int) -> Array:
+    """Convert dates, times or their texts to days since 1970-01-01, NaN for missing cells. A time alone is a part of a day.
 
-    value: Array  # [n]
-    lacks: NDArray[np.bool_]  # [n], missing cells
-    example: str | None  # a cell that is not a date
-    row: int  # its index
-
-
-def to_days(column: Any, order: str) -> Days:
-    """Convert a column of dates, times or their texts. A time without a date is a part of a day."""
-    arrow = import_pyarrow()
-    if arrow.types.is_temporal(column.type):
-        value = _typed_days(column)
-        return Days(value, np.isnan(value), None, -1)
+    Raises BadInput for another cell; `first` is the number of the first row.
+    """
+    if import_pyarrow().types.is_temporal(column.type):
+        return _typed_days(column)
     text = to_text(column)
-    coded = text.dictionary_encode()
-    known = np.array([parse_date(cell, order) for cell in coded.dictionary.to_pylist()] + [np.nan])
-    lacks = ~find_present(text)
-    place = to_places(coded.indices)
-    value = np.where(lacks, np.nan, known[place])
-    wrong = np.flatnonzero(np.isnan(value) & ~lacks)
-    row = int(wrong[0]) if len(wrong) else -1
-    return Days(value, lacks, text[row].as_py() if row >= 0 else None, row)
+    coded, known = text.dictionary_encode(), [np.nan]
+    for cell in coded.dictionary.to_pylist():
+        known.append(parse_date(cell, order))
+        if np.isnan(known[-1]):
+            row = first + text.index(cell).as_py() + 1
+            raise BadInput(
+                f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct such cells or leave them empty."
+            )
+    return np.array(known)[np.where(find_present(text), to_places(coded.indices) + 1, 0)]
 
 
 def _typed_days(column: Any) -> Array:
     arrow = import_pyarrow()
-    types = arrow.types
-    if types.is_time(column.type):
-        column = column.cast(arrow.time64("us"), safe=False).cast("int64")
-    else:
-        column = column.cast(arrow.timestamp("us"), safe=False).cast("int64")
-    micros = to_floats(column.cast("float64", safe=False))
-    return np.asarray(micros / (1e6 * DAY))
+    unit = arrow.time64("us") if arrow.types.is_time(column.type) else arrow.timestamp("us")
+    micros = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
+    return np.asarray(to_floats(micros) / (1e6 * DAY))
 
 
 def parse_date(text: str, order: str) -> float:
@@ -150,14 +136,6 @@ def format_day(days: float) -> str:
     return str(np.datetime64(int(np.floor(days)), "D"))
 
 
-def check_days(days: Days, name: str, first: int) -> None:
-    if days.row >= 0:
-        raise BadInput(
-            f"column {name!r} has dates, but row {first + days.row + 1} has {days.example!r:.60}: correct such cells or leave "
-            "them empty."
-        )
-
-
 class Date(NamedTuple):
     """Column of dates or times, encoded by what matters in them; missing cells are 0.
 
@@ -186,12 +164,12 @@ class Date(NamedTuple):
         return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        days = to_days(column, self.order)
-        check_days(days, self.name, context.first)
-        value = np.where(days.lacks, self.low, days.value)
+        days = to_days(column, self.order, self.name, context.first)
+        lacks = np.isnan(days)
+        value = np.where(lacks, self.low, days)
         found = [part for name in self.parts for part in self._encode_part(name, value)]
-        X = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
-        return context.mark_missing(self, X, days.lacks, "no date is set")
+        X = np.where(lacks[:, None], 0.0, np.column_stack(found))
+        return context.mark_missing(self, X, lacks, "no date is set")
 
     def _encode_part(self, part: str, days: Array) -> Sequence[Array]:
         if part == "days":
@@ -201,11 +179,3 @@ class Date(NamedTuple):
         if part == "season":
             return to_circle(find_season(days))
         return to_circle(find_weekdays(days) / 7 if part == "weekday" else days % 1)
-
-
-def to_timestamps(column: Date, cells: Any, first: int) -> Any:
-    """Return cells as time stamps of Arrow. Raises BadInput with the row of the first cell that is not a date."""
-    days = to_days(cells, column.order)
-    check_days(days, column.name, first)
-    micros = np.round(np.where(days.lacks, 0.0, days.value) * DAY * 1e6).astype(np.int64)
-    return import_pyarrow().array(micros, mask=days.lacks).cast(import_pyarrow().timestamp("us"))

@@ -9,9 +9,16 @@ import numpy as np
 
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
-from cavity.rows.columns.cells import match_numbers, parse_numbers, raise_infinite, to_numbers, to_text
+from cavity.rows.columns.cells import (
+    filter_cells,
+    match_numbers,
+    parse_numbers,
+    raise_infinite,
+    to_numbers,
+    to_text,
+)
 from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target
-from cavity.rows.columns.dates import format_day
+from cavity.rows.columns.dates import ORDERS, format_day
 from cavity.rows.columns.encoder import suggest_column
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
@@ -124,7 +131,8 @@ class _ColumnSummary:
         self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
         self.rows = self.missing = 0
         self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
-        self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
+        self.numbers, self.styles = RunningMoments(), StyleMoments()
+        self.dates = [DateMoments(order) for order in ORDERS]
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = None  # the first row with a number beyond float64, such as 7e4193
@@ -141,7 +149,7 @@ class _ColumnSummary:
             self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
             self.missing += column.null_count
             if kind == "date":
-                self.dates.add(column, np.asarray(column.is_null()))
+                self.dates = [date for date in self.dates if date.add(column)]
         elif kind == "nothing":
             self.missing += len(column)
         elif kind in ("number", "duration") and self.wanted != "category":
@@ -158,7 +166,7 @@ class _ColumnSummary:
         self.missing += int(lacks.sum())
         if self.wanted != "category":
             good = match_numbers(text)
-            value = parse_numbers(text.filter(import_pyarrow().array(good)))
+            value = parse_numbers(filter_cells(text, good))
             large = np.flatnonzero(good)[~np.isfinite(value)]
             if len(large) and self.large is None:
                 self.large = first + int(large[0]) + 1
@@ -168,7 +176,7 @@ class _ColumnSummary:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
             self.styles.add(text, good, lacks)
             if self.odd is not None:
-                self.dates.add(text, lacks)
+                self.dates = [date for date in self.dates if date.add(text)]
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
@@ -217,7 +225,8 @@ class _ColumnSummary:
         """Return the column if all its cells are dates or times."""
         if self.typed != "date" and self.odd is None:
             return None
-        date = None if self.numbers.n else self.dates.decide(self.name, self.missing > 0)
+        is_date = self.dates and not self.numbers.n
+        date = self.dates[0].decide(self.name, self.missing > 0) if is_date else None
         if date is None and self.typed != "date":
             return None
         if self.strict or date is None or self.wanted == "number":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,12 @@ def has_row_numbers(X: Any) -> bool:
     """Return whether a frame has a column of row numbers beside others."""
     names = list_names(X) if is_frame(X) else []
     named = [name for name in names if ROW_NUMBER.fullmatch(str(name))]
-    distinct = len(named) < len(names) == len(set(map(str, names)))
-    return distinct and any(_are_row_numbers(X[name]) for name in named)
-
-
-def _are_row_numbers(column: Any) -> bool:
-    found = RowNumbers()
-    try:
-        found.add(np.asarray(column, dtype=np.float64))
-    except (TypeError, ValueError):  # missing or nested cells
+    if not len(named) < len(names) == len(set(map(str, names))):
         return False
-    return found.decide()
+    for name in named:
+        found = RowNumbers()
+        with suppress(TypeError, ValueError):  # missing or nested cells
+            found.add(np.asarray(X[name], dtype=np.float64))
+        if found.decide():
+            return True
+    return False

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cavity.common.column_statistics import merge_spread
-from cavity.rows.arrow_tables import import_pyarrow
+from cavity.errors import BadInput
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import to_flags
-from cavity.rows.columns.cells import STYLES, Flags, match_cells, match_numbers, parse_numbers
+from cavity.rows.columns.cells import STYLES, Flags, filter_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
-from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
+from cavity.rows.columns.dates import find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
 
 SEASON_DAYS = 31  # shorter tables have no season
 
 
+@dataclass
 class RunningMoments:
     """Count, mean, sum of squares and range, merged batch by batch."""
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean = self.square = 0.0
-        self.low, self.high = np.inf, -np.inf
+    n: int = 0
+    mean: float = 0.0
+    square: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
 
     def add(self, value: Array) -> None:
         """Add values; outliers do not count beyond the other values."""
         if len(value):
             value = limit_column(value)
-            part = RunningMoments()
             with np.errstate(over="ignore", invalid="ignore"):
-                part.n, part.mean = len(value), float(value.mean())
-                part.square = float(((value - part.mean) ** 2).sum())
-            part.low, part.high = float(value.min()), float(value.max())
-            self.merge(part)
+                mean = float(value.mean())
+                square = float(((value - mean) ** 2).sum())
+            self.merge(RunningMoments(len(value), mean, square, float(value.min()), float(value.max())))
 
     def merge(self, other: RunningMoments) -> None:
         if other.n:
@@ -61,12 +62,12 @@ class StyleMoments:
         import pyarrow.compute as pc
 
         pointed = plain & to_flags(pc.match_substring(text, "."))
-        odd = _filter(text, ~plain & ~lacks)
+        odd = filter_cells(text, ~plain & ~lacks)
         self.formatted += int(np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum())
         if "," in self.styled:
-            self.bare.add(parse_numbers(_filter(text, plain & ~pointed)))
+            self.bare.add(parse_numbers(filter_cells(text, plain & ~pointed)))
         for style in list(self.styled):
-            cells = odd if style == "." else _filter(text, (pointed | ~plain) & ~lacks)
+            cells = odd if style == "." else filter_cells(text, (pointed | ~plain) & ~lacks)
             if match_numbers(cells, style).all():
                 self.styled[style].add(parse_numbers(cells, style))
             else:
@@ -80,47 +81,37 @@ class StyleMoments:
         return None
 
 
-def _filter(text: Any, chosen: Flags) -> Any:
-    return text.filter(import_pyarrow().array(chosen))
-
-
 class DateMoments:
-    """Moments of dates, as long as every cell is one in some order of day and month."""
+    """Moments of dates in one order of day and month."""
 
-    def __init__(self) -> None:
-        self.days = {order: RunningMoments() for order in ORDERS}
-        self.years = {order: RunningMoments() for order in ORDERS}
-        self.weekdays: dict[str, set[float]] = {order: set() for order in ORDERS}
-        self.clock = False
+    def __init__(self, order: str) -> None:
+        self.order, self.clock = order, False
+        self.days, self.years = RunningMoments(), RunningMoments()
+        self.weekdays: set[float] = set()
 
-    def add(self, column: Any, lacks: Flags) -> None:
-        if self.days and import_pyarrow().types.is_string(column.type):
-            if not (match_cells(column, DATE) | lacks).all():
-                self.days.clear()
-        for order in list(self.days):
-            found = to_days(column, order)
-            if found.row >= 0:
-                del self.days[order]
-                continue
-            value = found.value[~found.lacks]
-            self.days[order].add(value)
-            self.years[order].add(find_years(value))
-            self.weekdays[order].update(find_weekdays(value).tolist())
-            self.clock |= bool((value % 1 != 0).any())
+    def add(self, column: Any) -> bool:
+        """Add cells, and return whether all of them are dates."""
+        try:
+            found = to_days(column, self.order, "", 0)
+        except BadInput:
+            return False
+        value = found[~np.isnan(found)]
+        self.days.add(value)
+        self.years.add(find_years(value))
+        self.weekdays.update(find_weekdays(value).tolist())
+        self.clock |= bool((value % 1 != 0).any())
+        return True
 
-    def decide(self, name: str, missing: bool) -> Date | None:
-        """Return the column, or None if some cell is not a date."""
-        for order, days in self.days.items():
-            years = self.years[order]
-            only_clock = self.clock and days.low >= 0 and days.high < 1
-            has = {
-                "days": not only_clock,
-                "year": years.low < years.high,
-                "season": days.high - days.low > SEASON_DAYS,
-                "weekday": len(self.weekdays[order]) > 1,
-                "clock": self.clock,
-            }
-            parts = tuple(part for part, present in has.items() if present)
-            units = (days.mean, days.scale), (years.mean, years.scale)
-            return Date(name, order, parts, days.low, days.high, *units, missing)
-        return None
+    def decide(self, name: str, missing: bool) -> Date:
+        """Return the column, with the parts that vary."""
+        days, years = self.days, self.years
+        has = {
+            "days": not (self.clock and days.low >= 0 and days.high < 1),
+            "year": years.low < years.high,
+            "season": days.high - days.low > SEASON_DAYS,
+            "weekday": len(self.weekdays) > 1,
+            "clock": self.clock,
+        }
+        parts = tuple(part for part, present in has.items() if present)
+        units = (days.mean, days.scale), (years.mean, years.scale)
+        return Date(name, self.order, parts, days.low, days.high, *units, missing)

@@ -15,6 +15,7 @@ from cavity.rows.columns.arrow_buffers import find_present, from_texts
 from cavity.rows.columns.cells import (
     PATTERNS,
     cast,
+    filter_cells,
     match_cells,
     match_numbers,
     parse_numbers,
@@ -66,17 +67,12 @@ def advise_classes(name: str) -> str:
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     """Return labels as whole numbers or text, or as floats if the target is a number. Raises BadInput if one is missing."""
-    column = get_column(chunk.table, target.name)
+    text, lacks = _read_labels(chunk, target)
+    _refuse_missing(lacks, target.name, chunk.first)
     if target.number:
-        value, lacks = to_numbers(column, target.name, chunk.first, target.style)
-        _refuse_missing(lacks, target.name, chunk.first)
-        return value
-    text = convert_labels(column, target.name)
-    _refuse_missing(~find_present(text), target.name, chunk.first)
+        return np.asarray(text)
     if not target.whole:
-        coded = text.dictionary_encode()
-        values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
-        return np.asarray(values[np.asarray(coded.indices)])
+        return np.array(text.to_pylist(), dtype=str)
     try:
         value = parse_numbers(text)  # 2.0 is 2
         exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
@@ -98,14 +94,19 @@ def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
 
 def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
     """Return which rows have a label; if `strict`, a row without one raises BadInput."""
-    column = get_column(chunk.table, target.name)
-    if target.number:
-        lacks = to_numbers(column, target.name, chunk.first, target.style)[1]
-    else:
-        lacks = ~find_present(convert_labels(column, target.name))
+    lacks = _read_labels(chunk, target)[1]
     if strict:
         _refuse_missing(lacks, target.name, chunk.first)
     return ~lacks
+
+
+def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, NDArray[np.bool_]]:
+    """Return labels as numbers, or as texts of Arrow, and which are missing."""
+    column = get_column(chunk.table, target.name)
+    if target.number:
+        return to_numbers(column, target.name, chunk.first, target.style)
+    text = convert_labels(column, target.name)
+    return text, ~find_present(text)
 
 
 class TargetSummary:
@@ -180,7 +181,7 @@ class TargetSummary:
         """
         texts = from_texts(sorted(self.classes))
         good = match_numbers(texts, self.style)
-        values = parse_numbers(texts.filter(import_pyarrow().array(good)), self.style)
+        values = parse_numbers(filter_cells(texts, good), self.style)
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
         fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)

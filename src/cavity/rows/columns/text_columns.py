@@ -107,17 +107,12 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
     A = B / find_lengths(B) * idf
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
     scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
-    found = [
-        _make_text(name, grams, idf[:, None] * V[:, :width] / unit, texts, missing)
-        for width, unit in zip(WIDTHS, scale, strict=True)
-        if unit > 0
+    weights = [
+        idf[:, None] * V[:, :width] / unit for width, unit in zip(WIDTHS, scale, strict=True) if unit > 0
     ]
+    stored = [b64encode(W.astype("<f2").tobytes()).decode() for W in weights]
+    found = [Text(name, tuple(grams), W, tuple(texts[:EXAMPLES]), missing) for W in stored]
     return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
-
-
-def _make_text(name: str, grams: Sequence[str], W: Array, texts: Sequence[str], missing: bool) -> Text:
-    stored = b64encode(W.astype("<f2").tobytes()).decode()
-    return Text(name, tuple(grams), stored, tuple(texts[:EXAMPLES]), missing)
 
 
 def _is_better(losses: Array, before: Array) -> bool:

@@ -21,21 +21,19 @@ from cavity.rows.arrow_tables import (
     is_stream,
     read_stream,
 )
-from cavity.rows.batches.source import Array, Piece
-from cavity.rows.columns.cells import to_text
+from cavity.rows.batches.source import PIECE_ROWS, Array, Piece
+from cavity.rows.columns.cells import to_numbers, to_text
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
 from cavity.rows.files.stores import list_files
 from cavity.rows.files.text_files import explain_errors
-from cavity.rows.frames import warn_unused
-from cavity.rows.validation import Features
+from cavity.rows.validation import Features, warn_unused
 
 LAKES = {  # formats whose folders also have files of deleted rows, by a part of a file's name, and what to give instead
     "/_delta_log/": "deltalake.DeltaTable(folder).to_pyarrow_dataset()",
     ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog of pyiceberg",
 }
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
-CHUNK_ROWS = 65_536
 
 
 class Arrow:
@@ -87,7 +85,7 @@ class Arrow:
         return self.section(range(self.n_rows), size)
 
     def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        for chunk in Fragments(self._files, [self.target, self.group]).chunks(CHUNK_ROWS):
+        for chunk in Fragments(self._files, [self.target, self.group]).chunks(PIECE_ROWS):
             yield self._make_labels(chunk), read_group(chunk, self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
@@ -95,9 +93,9 @@ class Arrow:
         yield from map(self._make_piece, self.fragments.chunks(size, rows))
 
     def _make_piece(self, chunk: Chunk) -> Piece:
-        table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
+        index = np.arange(chunk.first, chunk.first + chunk.table.num_rows)
         with explain_errors(chunk.where, ERRORS):
-            weight = None if self.weight is None else to_floats(table.column(self.weight))
+            weight = None if self.weight is None else read_weights(chunk, self.weight)
             X = self.encoder.encode(chunk, self.notes)
             return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
@@ -107,6 +105,18 @@ class Arrow:
         if self.prepare is None or self.prepare.target_ is None:
             return to_labels(chunk.table.column(self.target))
         return self.prepare.labels(chunk)
+
+
+def read_weights(chunk: Chunk, name: str) -> Array:
+    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
+    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        what = "missing" if lacks[row] else "negative or not finite"
+        raise BadInput(
+            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
+        )
+    return value
 
 
 def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
@@ -175,29 +185,18 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
         return None
     from cavity.rows.columns.preparation import Preparation
 
-    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(CHUNK_ROWS))
+    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(PIECE_ROWS))
     batches = ((table.select(names), to_labels(table.column(target))) for table in tables)
     prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)
     return prepare
 
 
-def to_floats(column: Any) -> Array:
-    values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    return values
-
-
 def to_labels(column: Any) -> NDArray[Any]:
-    """Convert a column of labels to NumPy; text goes through its dictionary of distinct values."""
-    if column.null_count:
-        return np.array(column.to_pylist(), dtype=object)
-    if classify_type(column.type) == "number":
-        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return values
-    types = import_pyarrow().types
-    coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-    coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
-    return np.asarray(np.array(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)])
+    """Convert a column of labels to NumPy; missing ones are None or NaN."""
+    if classify_type(column.type) == "number" and not column.null_count:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.array(column.to_pylist(), dtype=object if column.null_count else None)
 
 
 def open_dataset(data: Any) -> Any:

@@ -80,15 +80,18 @@ def _list_parts(fragment: Any) -> list[tuple[Any, int]]:
 
 def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
     """Return whether columns have missing cells, as far as the files' statistics say; NaN does not count."""
-    return any(_count_missing(fragment, set(columns)) for fragment in dataset.get_fragments())
-
-
-def _count_missing(fragment: Any, columns: set[str]) -> int:
-    if not is_parquet(fragment):
-        in_memory = not getattr(fragment, "path", "")
-        return sum(b.column(n).null_count for b in fragment.to_batches() for n in columns) if in_memory else 0
-    metadata = fragment.metadata
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    cells = (group.column(j) for group in groups for j in range(group.num_columns))
-    known = (c.statistics for c in cells if c.path_in_schema in columns and c.statistics is not None)
-    return sum(s.null_count or 0 for s in known)
+    wanted = set(columns)
+    for fragment in dataset.get_fragments():
+        if is_parquet(fragment):
+            groups = map(fragment.metadata.row_group, range(fragment.metadata.num_row_groups))
+            cells = (group.column(j) for group in groups for j in range(group.num_columns))
+            known = (c.statistics for c in cells if c.path_in_schema in wanted and c.statistics is not None)
+            missing = any(statistics.null_count for statistics in known)
+        else:
+            in_memory = not getattr(fragment, "path", "")
+            missing = in_memory and any(
+                b.column(n).null_count for b in fragment.to_batches() for n in columns
+            )
+        if missing:
+            return True
+    return False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
-from cavity.rows.batches.source import Piece
+from cavity.rows.batches.source import Array, Piece, rows_per_piece
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, to_floats
+from cavity.rows.files.arrow_source import FORMATS, open_dataset, read_group, read_weights
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.stores import locate
 from cavity.rows.files.text_files import Csv, check_names, explain_errors
@@ -20,8 +21,6 @@ from cavity.rows.files.text_files import TableFile as TableFile
 
 PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-CHUNK_BYTES = 32 << 20
-CHUNK_ROWS = 65_536
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
@@ -66,7 +65,7 @@ class Columnar(TableFile):
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with explain_errors(self.path):
             wanted = [name for name in (self.names if columns is None else columns) if name]
-            yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
+            yield from Fragments(open_dataset(self.path), wanted).chunks(rows_per_piece(len(wanted)))
 
 
 # By suffix: what opens a file. A new kind of file is a class and an entry here.
@@ -78,8 +77,13 @@ FILE_KINDS: dict[str, Callable[[str], TableFile]] = {
 }
 
 
-def _rows_per_chunk(n_columns: int) -> int:
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
+class LabelledRows(NamedTuple):
+    """Rows of a file that have a label: features, labels, weights and labels of groups."""
+
+    X: Array
+    y: NDArray[Any]
+    weight: Array | None
+    group: NDArray[Any] | None
 
 
 class TableRows:
@@ -91,6 +95,13 @@ class TableRows:
         assert prepare.target_ is not None
         self.table, self.prepare, self.names = table, prepare, prepare.names
         self.target, self.weight, self.group = prepare.target_.name, weight, group
+        self.columns = [*prepare.inputs, self.target, *filter(None, (weight, group))]
+
+    def read(self, chunk: Chunk) -> LabelledRows:
+        keep, kept = self._filter(chunk)
+        weight = None if self.weight is None else read_weights(chunk, self.weight)[keep]
+        group = None if self.group is None else read_group(kept, self.group)
+        return LabelledRows(self.prepare.encode(chunk)[keep], self.prepare.labels(kept), weight, group)
 
     def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
         """Return which rows have a label, and these rows."""
@@ -103,12 +114,10 @@ class TableRows:
             yield self.prepare.labels(kept), read_group(kept, self.group)
 
     def pieces(self, size: int) -> Iterator[Piece]:
-        first, columns = 0, [*self.prepare.inputs, self.target, *([self.weight] if self.weight else [])]
-        for whole in self.table.chunks(columns):
+        first = 0
+        for whole in self.table.chunks(self.columns):
             for start in range(0, whole.table.num_rows, size):
-                chunk = Chunk(whole.table.slice(start, size), whole.first + start, whole.where)
-                (keep, kept), X = self._filter(chunk), self.prepare.encode(chunk)
-                weight = None if self.weight is None else to_floats(kept.table.column(self.weight))
-                index = np.arange(first, first + kept.table.num_rows)
-                yield Piece(index, X[keep], self.prepare.labels(kept), weight, chunk.where)
+                rows = self.read(Chunk(whole.table.slice(start, size), whole.first + start, whole.where))
+                index = np.arange(first, first + len(rows.y))
+                yield Piece(index, rows.X, rows.y, rows.weight, whole.where)
                 first += len(index)

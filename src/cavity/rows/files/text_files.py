@@ -17,8 +17,6 @@ from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 from cavity.rows.files.stores import locate
 
 ADVICE = {  # by a part of pyarrow's message
-    "UTF8": "save it as UTF-8",
-    "UTF-8": "save it as UTF-8",
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
     **dict.fromkeys(
@@ -44,10 +42,6 @@ def explain_errors(
         yield
     except CavityError:
         raise
-    except UnicodeDecodeError as error:
-        raise BadInput(
-            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
-        ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells

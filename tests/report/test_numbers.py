@@ -1,0 +1,105 @@
+"""Numbers in README and guides are constants of the code, or those of the rows behind the results."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from cavity.cli import explaining, reading
+from cavity.cli.serving import application, probe, requests
+from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
+from cavity.common import onnx_graph
+from cavity.estimators import fitted_view, judgements
+from cavity.explain import sampling
+from cavity.fitting import build, judging
+from cavity.likelihoods.quadrature import softmax
+from cavity.options import method, policy
+from cavity.prediction import novelty
+from cavity.report.scores import FEW_ROWS
+from cavity.rows import arrow_tables
+from cavity.rows.columns import inspection, outliers, text_columns
+from cavity.training import loop
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+folds, limits, (least, most) = policy.FOLD_ROWS, Limits(), policy.FOLDS
+
+QUOTED = {
+    "docs/cli.md": [
+        f"classes with fewer than {FEW_ROWS} rows",
+        f"the cells of {explaining.BACKGROUND} other rows",
+        f'exact up to {fitted_view.EXACT_ROWS:,} rows, `"vi"` up to {fitted_view.FULL_BATCH_ROWS:,}',
+        f"take up to {reading.IN_MEMORY // MIB} MB, they stay in memory",
+    ],
+    "docs/default.md": [
+        f"boosting above {folds['balanced']:,} rows",
+        f"at most {policy.POINTS_PER_ROOT:g} √N, or {policy.USUAL_POINTS})",
+        f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), otherwise a fifth of the rows, '
+        f"at most {policy.HELD_MOST:,}.",
+        f"below a weight of {judging.LEAST_WEIGHT}",
+        f"to all rows (up to {policy.REFIT_ROWS:,})",
+        f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} folds that learn again '
+        f"({most} up to {folds['fast'] // most} rows) |",
+    ],
+    "docs/deploy.md": [
+        f"opset {onnx_graph.OPSET} ({onnx_graph.TEXT_OPSET} with columns of codes, names or free text), "
+        f"IR version {onnx_graph.IR_VERSION}, and `{onnx_graph.ML_DOMAIN}` {onnx_graph.ML_OPSET} ",
+        f"latent standard deviations below {softmax.WIDE:g} ",
+        f"| `--most-rows` | {limits.rows:,} |",
+        f"| `--most-bytes` | {limits.bytes // MIB} MiB |",
+        f"up to {application.MOST_DROPPED // MIB} MiB that still arrive",
+        f"arrives in pieces | | {HEADER_BYTES >> 10} KiB |",
+        f"| `--most-waiting` | {limits.waiting:,} |",
+        f"| {limits.held_bytes // limits.bytes} × `--most-bytes` | {limits.held_bytes // MIB} MiB |",
+        f"| connections at a time | | {CONNECTIONS} |",
+        f"| `--read-seconds` | {limits.read_seconds:g} s |",
+        f"with up to {requests.MOST_ERRORS} errors",
+        f"hangs for {probe.SILENCE:g} seconds",
+    ],
+    "docs/explanations.md": [f"from {judgements.N_DRAWS}\njoint draws"],
+    "docs/methods.md": [
+        f"starts at {method.LEARNT_EPSILON:g} ",
+        f"from {method.DEFAULT_EPSILON:g} the kernels",
+    ],
+    "docs/parameters.md": [f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"],
+    "docs/scale.md": [
+        f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
+        f"at least ten, judge the model, by at most {policy.HELD_MOST:,} of their rows",
+        f"exceeds {policy.BATCH_BYTES // MIB} MB",
+        f"up to {policy.SMALL_WORK / 1e7:g}·10⁷",
+        f"2 to {loop.FINAL_SWEEPS + 1} times to settle",
+    ],
+    "docs/sharp-bits.md": [f"with standard deviation {build.PRIOR_SD:g} around"],
+    "docs/tables.md": [
+        f"more than {outliers.FAR:,.0f} times as far",
+        f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
+        f"more than {arrow_tables.MAX_COLUMNS:,} columns",
+        f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to {text_columns.WIDTHS[1]} ",
+    ],
+    "docs/uncertainty.md": [
+        f"R-hat is below {sampling.MOST_R_HAT} ",
+        f"files hold {novelty.QUANTILES} of them",
+        f"| {novelty.INSIDE} | as unusual as the most unusual",
+    ],
+}
+
+
+@pytest.mark.parametrize("page", QUOTED)
+def test_limits_in_a_guide_are_those_of_the_code(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [quoted for quoted in QUOTED[page] if quoted not in text] == []
+
+
+def test_the_tables_that_pages_count_are_those_of_the_rows() -> None:
+    with (ROOT / "benchmarks/results/raw_tables.csv").open(encoding="utf-8") as file:
+        raw = {
+            r["table"]: r
+            for r in csv.DictReader(file)
+            if r["collection"] != "numeric" and r["method"] == "default"
+        }
+    rows = [int(row["rows"]) + int(row["tested"]) for row in raw.values() if row["use"] == "report"]
+    for page, quoted in {
+        "README.md": f"On {len(rows)} raw tables of {min(rows)} to {max(rows):,} rows",
+        "docs/tables.md": f"has {len(raw)} tables as they are",
+    }.items():
+        assert quoted in (ROOT / page).read_text(encoding="utf-8")
