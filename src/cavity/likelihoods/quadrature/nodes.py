@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array, namespace
 
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-CACHE_BYTES, GPU_BYTES = (
-    256 << 10,
-    256 << 20,
-)  # of one array over a piece's nodes: on the CPU it stays in the cache
+# of one array over a piece's nodes: on the CPU it stays in the cache
+CACHE_BYTES, GPU_BYTES = 256 << 10, 256 << 20
 LOW, HIGH = -37.0, 9.0  # of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
 CELLS = 256  # of the table per unit of z: its cubics err by less than 1e-13
 
