@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from cavity.likelihoods.quadrature import largest
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 from cavity.likelihoods.quadrature.largest import log_probabilities
-from cavity.likelihoods.quadrature.nodes import by_table
+from cavity.likelihoods.quadrature.nodes import Table
 from cavity.likelihoods.quadrature.probabilities import log_largest as log_normalised
 from reference.robust import log_largest
 from support import slow
@@ -206,7 +206,7 @@ def test_the_table_of_log_cdf_agrees_with_scipy():
     z = np.concatenate([np.linspace(-37, 9, 200_001), [9.5, 40.0, 1e300]])
 
     def log_cdf(z):
-        return -by_table(np.zeros((1, 1)), np.ones((1, 1)), np.atleast_2d(z))[1][0]
+        return -Table()(np.zeros((1, 1)), np.ones((1, 1)), np.atleast_2d(z))[1][0]
 
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(log_cdf(z), special.log_ndtr(z), rtol=3e-15, atol=1e-13)

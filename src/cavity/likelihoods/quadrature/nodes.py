@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,10 +13,8 @@ from numpy.typing import NDArray
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array, namespace
 
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
-CACHE_BYTES, GPU_BYTES = (
-    256 << 10,
-    256 << 20,
-)  # of one array over a piece's nodes: on the CPU it stays in the cache
+# of one array over a piece's nodes: on the CPU it stays in the cache
+CACHE_BYTES, GPU_BYTES = 256 << 10, 256 << 20
 LOW, HIGH = -37.0, 9.0  # of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
 CELLS = 256  # of the table per unit of z: its cubics err by less than 1e-13
 
@@ -76,27 +75,40 @@ def sum_halves(terms: Array) -> Array:
     return terms.reshape(*terms.shape[:-1], 2, terms.shape[-1] // 2).sum(-1)
 
 
-def by_table(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
-    """Evaluate in NumPy, which has no erfcx, by a table of cubics. For z < LOW, log Φ is that of LOW."""
-    t = (CELLS * rate)[..., None] * d[:, None]  # z in cells of the table
-    t += (CELLS * shift)[..., None]
-    local = np.maximum(t, CELLS * LOW)
-    np.minimum(local, CELLS * HIGH, out=local)
-    local -= CELLS * LOW
-    with np.errstate(invalid="ignore"):  # NaN becomes some integer
-        cell = local.astype(np.intp)
-    local -= cell
-    highest, *lower = _coefficients()
-    found = highest.take(cell, mode="clip")
-    coefficient = np.empty_like(found)
-    for values in lower:
-        found *= local
-        found += values.take(cell, out=coefficient, mode="clip")
-    total = found.sum(1)
-    t *= t
-    t *= -0.5 / CELLS**2
-    t += found
-    return np.exp(t, out=t), total
+class Table:
+    """`by_erfcx` in NumPy, which has no erfcx, by a table of cubics. For z < LOW, log Φ is that of LOW.
+
+    Arrays are used again: memory that is new to a process costs as much as the arithmetic. The next call overwrites
+    the first result.
+    """
+
+    def __init__(self) -> None:
+        self._numbers, self._cells = np.empty((4, 0)), np.empty(0, np.intp)
+
+    def __call__(self, shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
+        shape = (*rate.shape, d.shape[1])
+        size = math.prod(shape)
+        if size > len(self._cells):
+            self._numbers, self._cells = np.empty((4, size)), np.empty(size, np.intp)
+        t, local, found, coefficient = self._numbers[:, :size].reshape(4, *shape)
+        cell = self._cells[:size].reshape(shape)
+        np.multiply((CELLS * rate)[..., None], d[:, None], out=t)  # z in cells of the table
+        t += (CELLS * shift)[..., None]
+        np.minimum(np.maximum(t, CELLS * LOW, out=local), CELLS * HIGH, out=local)
+        local -= CELLS * LOW
+        with np.errstate(invalid="ignore"):  # NaN becomes some integer
+            np.copyto(cell, local, casting="unsafe")
+        local -= cell
+        highest, *lower = _coefficients()
+        highest.take(cell, out=found, mode="clip")
+        for values in lower:
+            found *= local
+            found += values.take(cell, out=coefficient, mode="clip")
+        total = found.sum(1)
+        t *= t
+        t *= -0.5 / CELLS**2
+        t += found
+        return np.exp(t, out=t), total
 
 
 @cache
@@ -110,7 +122,7 @@ def _coefficients() -> NDArray[np.float64]:
 
 
 def choose_evaluator(xp: Any) -> Evaluate:
-    return by_table if xp is NUMPY else by_erfcx
+    return Table() if xp is NUMPY else by_erfcx
 
 
 def cut_rows(n: int, width: int, like: Array) -> Iterator[slice]:
