@@ -66,16 +66,6 @@ def test_a_useless_member_gets_no_weight_and_a_harmful_one_is_never_computed():
     np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR))
 
 
-def test_ranks_that_add_their_sums_agree_with_one():
-    logs, y = rows()
-    half = lambda sums: 2 * sums  # another rank with the same rows
-    np.testing.assert_allclose(
-        fit_temperature(logs[:200], y[:200], np.ones(200), half),
-        fit_temperature(np.vstack([logs[:200]] * 2), np.tile(y[:200], 2), np.ones(400)),
-        rtol=1e-5,
-    )
-
-
 def test_no_pool_changes_nothing():
     logs, _ = rows()
     assert Pool().combine(logs, np.zeros((400, 1)), NO_VAR) is logs

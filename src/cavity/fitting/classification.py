@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from cavity.common.progress import announce
-from cavity.distributed import Local, run_together
+from cavity.distributed import run_together
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
@@ -201,7 +201,7 @@ def record(
         if (loo.unit is not None or not rows.table.n_groups) and len(
             known.y
         ):  # it knows no groups of a source
-            judged = judge_left_out(known, found.model, rows.class_prior, Local(), table.n_rows)
+            judged = judge_left_out(known, found.model, rows.class_prior, table.n_rows)
     pool = Pool()
     if judged is not None:
         own, *weights = judged.weights

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.distributed import Local
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
@@ -99,25 +98,18 @@ def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
     return found
 
 
-def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, reduce: Local, of: int) -> Judged:
+def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) -> Judged:
     """Find a temperature from leave-one-out.
 
     Hyper-parameters saw the row, so it is too confident: if it asks for w > 1, w^¾ is used.
     """
     used = loo.sample()
-
-    def add(sums: Array) -> Array:
-        return np.asarray(np.sum(reduce.gather(sums), axis=0))
-
     log_p = used.log_proba(model)
     each = used.weight if used.unit is None else np.bincount(used.unit, used.weight)
-    total, squares = add(np.array([each.sum(), np.square(each).sum()]))
-    w = fit_temperature(log_p, used.y, float(total / squares) * used.weight, add)
+    w = fit_temperature(log_p, used.y, each.sum() / np.square(each).sum() * used.weight)
     w = w**LOO_EXPONENT if w > 1 else w
-    alone = reduce.world == 1
-    how = f"leave-one-out of {len(used.y)} rows" if alone and len(used.y) < of else "leave-one-out"
-    estimate = used.estimate(model, normalised(w * log_p), prior, how) if alone else None
-    return Judged((w,), how, estimate)
+    how = f"leave-one-out of {len(used.y)} rows" if len(used.y) < of else "leave-one-out"
+    return Judged((w,), how, used.estimate(model, normalised(w * log_p), prior, how))
 
 
 @torch.no_grad()

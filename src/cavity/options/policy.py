@@ -291,13 +291,12 @@ def plan_calibration(
     in_memory: bool,
     eval_set: bool = False,
     groups: int = 0,
-    ranks: int = 1,
     short: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
     `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
-    the user named them: a part has ten, or half of all if there are few; leave-one-out of `ranks` or a source cannot keep them
+    the user named them: a part has ten, or half of all if there are few; leave-one-out of a source cannot keep them
     together. `short`: a time limit leaves no time for folds.
     """
     temperature, effort = calibrates(config), config.effort
@@ -305,7 +304,7 @@ def plan_calibration(
     how, named = "none", not config.method.recommended
     if temperature or members:
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
-        left_out = "part" if groups and (ranks > 1 or not in_memory) else "leave-one-out"
+        left_out = "part" if groups and not in_memory else "leave-one-out"
         how = "eval_set" if eval_set else left_out if no_more_fits else "folds"
     counted = size.rows * max(1.0, size.latent / MOST_BUDGETS)  # a fit of more latent functions takes longer
     small = counted <= FOLD_ROWS[effort] or named

@@ -128,7 +128,6 @@ class _Rows(NamedTuple):
     logs: Array  # [J n C]
     y: NDArray[np.int64]
     omega: Array  # [n]
-    add: Callable[[Array], Array]  # sums a vector over all ranks
 
     def log_likelihood(self, w: Array) -> Array:
         """Return Σ_n ω_n log softmax(Σ_j w_j L_j)[y_n] and its gradient in w, [1 + J]."""
@@ -136,20 +135,14 @@ class _Rows(NamedTuple):
         log_q = normalised(np.tensordot(w, self.logs, 1))
         expected = (np.exp(log_q) * self.logs).sum(2)  # [J n]
         own = self.logs[:, rows, self.y]
-        return self.add(np.array([self.omega @ log_q[rows, self.y], *((own - expected) @ self.omega)]))
+        return np.array([self.omega @ log_q[rows, self.y], *((own - expected) @ self.omega)])
 
 
-def _add_nothing(sums: Array) -> Array:
-    return sums
-
-
-def fit_temperature(
-    log_p: Array, y: NDArray[np.int64], omega: Array, add: Callable[[Array], Array] = _add_nothing
-) -> float:
-    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω; `add` sums a vector over all ranks."""
+def fit_temperature(log_p: Array, y: NDArray[np.int64], omega: Array) -> float:
+    """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω."""
     from scipy.optimize import brentq
 
-    rows = _Rows(np.maximum(log_p, LOWEST)[None], y, omega, add)
+    rows = _Rows(np.maximum(log_p, LOWEST)[None], y, omega)
 
     def slope(v: float, penalty: float = 0.0) -> float:
         """Return the derivative of the log-likelihood in v = log w, minus that of the penalty."""
@@ -175,7 +168,7 @@ def fit_weights(parts: list[Array], y: NDArray[np.int64], omega: Array) -> Array
 
     if len(parts) == 1:
         return np.array([fit_temperature(parts[0], y, omega)])
-    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega, _add_nothing)
+    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega)
     first = np.eye(len(parts))[0]
 
     def loss(w: Array) -> tuple[float, Array]:
