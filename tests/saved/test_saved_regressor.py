@@ -100,3 +100,12 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     assert HOLDS[method] in said
     assert any(held) == (not said.startswith("none")) and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))
+
+
+def test_equal_rows_without_noise_load_again(tmp_path):
+    """Nyström's factor has pivots of 1/σ, and noise of 1e-16 and less is learnt where targets follow the rows exactly."""
+    rows = np.repeat(X[:20], 3, axis=0)
+    with without_warnings():
+        model = GPRegressor(method="nystrom", random_state=0, device="cpu").fit(rows, np.sin(rows[:, 0]))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(cavity.load(tmp_path / "m").predict(NEW), model.predict(NEW))

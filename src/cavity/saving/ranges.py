@@ -72,6 +72,7 @@ FINITE = Range("finite", lambda a, _: True)
 BOUNDED = within(-LARGE, LARGE, f"within ±{LARGE:g}")
 WIDE = within(-1e50, 1e50, "within ±1e50")
 POSITIVE = within(0, math.inf, "positive", above=True)
+WEIGHT = within(0, 1e16, "positive, at most 1e16", above=True)  # a fit takes weights up to 2⁵³
 NOT_NEGATIVE = within(0, LARGE, f"between 0 and {LARGE:g}")
 SHARE = within(0, 1 - 1e-15, "a share in [0, 1)")
 SHARES = Range("shares that sum to one", _has_shares)

@@ -88,7 +88,7 @@ KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
 ROWS = (  # below rows., of a regressor that predicts from its training rows
     Tensor("y",      "N",   F64, r.BOUNDED),
     Tensor("X",      "N D", F64),
-    Tensor("weight", "N",   F64, r.POSITIVE),
+    Tensor("weight", "N",   F64, r.WEIGHT),
     Tensor("alpha",  "N",   F64, r.WIDE),
     Tensor("a?",     "M N", F64),  # of version 0.3, as the next
     Tensor("lower?", "M M", F64, r.PRECISION_FACTOR),
