@@ -107,7 +107,7 @@ def test_targets_that_cannot_be_used_are_named(y, words):
         ({"learn": ("epsilon",)}, "'kernel', 'noise', 'inducing'"),
         ({"method": "vi", "noise": 0.0, "learn": ()}, "without a density"),
         ({"noise": 0.0}, "cannot be learnt"),
-        ({"noise": -1.0}, "not negative"),
+        ({"noise": -1.0}, "at least 0"),
         ({"method": "fitc", "batch_size": 10}, "mini-batches: 'svi'"),
         ({"kernel": "rbf"}, "cavity.kernels"),
         ({"method": "bcm", "n_blocks": 0}, "at least 1"),
