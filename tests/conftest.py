@@ -62,11 +62,11 @@ def axes(item: pytest.Item) -> set[tuple]:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting import members
+    from cavity.fitting import boosting
     from cavity.options import policy
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
-    monkeypatch.setattr(members, "MOST_REACH", 0.5)  # five rounds
+    monkeypatch.setattr(boosting, "MOST_REACH", 0.5)  # five rounds
     monkeypatch.setattr(policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20))
 
 

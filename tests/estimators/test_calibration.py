@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import folds, leave_one_out, members
+from cavity.fitting import boosting, folds, leave_one_out, members
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
@@ -172,12 +172,12 @@ def test_boosting_takes_the_rounds_that_it_has_time_for():
     y = (X[:, :4].sum(1) % 2).astype(int)
     train, held = (Table(X[part], y[part], np.ones(800), 2) for part in (slice(800), slice(800, None)))
     recipes = [members.Frequencies(), members.Boosting(0.1, 0), members.Linear()]
-    few = round(members.FIRST_REACH / members.QUICK_RATE)
+    few = round(boosting.FIRST_REACH / boosting.QUICK_RATE)
     seconds = iter([100.0, 100.0, *np.linspace(99, 0, 40)])
     fitted, (_, some) = members.fit_members(recipes[:2], train, held, (), lambda: next(seconds, 0.0))
     assert few < some.rounds and some.rate == 0.1 and len(fitted) == 2
     fitted, (_, none) = members.fit_members(recipes, train, held, (), lambda: 0.0)
-    assert none.rounds <= few and none.rate == members.QUICK_RATE and len(fitted) == 2
+    assert none.rounds <= few and none.rate == boosting.QUICK_RATE and len(fitted) == 2
 
 
 def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():

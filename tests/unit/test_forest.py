@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.fitting import members
+from cavity.fitting import boosting, members
 from cavity.fitting.sklearn_trees import Columns, ExtraTrees, bin_without_weights, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
@@ -173,7 +173,7 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(mon
     rest, held = (members.Rows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None)))
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
-        monkeypatch.setattr(members, "TREE_PRICE", price)
+        monkeypatch.setattr(boosting, "TREE_PRICE", price)
         member, recipe = members.Boosting(0.1, 0).fit(rest, Columns.first(8), held, lambda: np.inf)
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
