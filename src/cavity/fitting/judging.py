@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
     weights: tuple[float, ...]  # of the Gaussian process, and of the members
     how: str
-    estimate: Estimate | None = None  # None: there are no such rows, or they are on several ranks
+    estimate: Estimate | None = None  # None: no rows judge the model
     u: Array = np.ones(1)  # of the rows, for the gate
 
 
