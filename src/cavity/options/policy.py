@@ -34,9 +34,8 @@ STEP_ROWS = 300
 RATE = 0.08  # of Adam in these steps; it is annealed
 LBFGS_EPOCHS = {"fast": 8, "balanced": 16}  # at most, of a pass over all rows and more
 LBFGS_SITES = 24_000  # rows × latent functions: above, mini-batches had the lower NLL
-POINTS_PER_ROOT = (
-    3.0  # inducing points per square root of the rows, at most, if these are more than USUAL_POINTS
-)
+# inducing points per square root of the rows, at most, if these are more than USUAL_POINTS
+POINTS_PER_ROOT = 3.0
 LEAST_POINTS, USUAL_POINTS = 20, 100
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
 
@@ -112,7 +111,7 @@ def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
         return False
     if not config.method.recommended:
         all_rows = config.batch_size is None or config.method.needs_all_rows
-        return config.method.site_store != "free" and (all_rows or size.rows <= papers.FULL_BATCH_ROWS)
+        return all_rows or size.rows <= papers.FULL_BATCH_ROWS
     affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(config, size, M)
     return affordable and (size.rows <= papers.FULL_BATCH_ROWS or size.rows * size.latent <= LBFGS_SITES)
 
@@ -180,7 +179,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
         "anneal": anneal,
         "batch_size": batch,
         "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
-        "max_epochs": config.max_epochs or _count_epochs(config, method, batch, size, steps, quick),
+        "max_epochs": config.max_epochs or _count_epochs(config, batch, size, steps, quick),
         "planned": config.max_epochs is None and (batch is not None or planned or quick),
         "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
     }
@@ -196,10 +195,8 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
 
 def _is_open(config: Config, size: TableSize) -> bool:
     """Return whether the library chooses batches, optimiser, schedule and step size: for a named method, if the user sets none."""
-    method, chosen = (
-        config.method,
-        config.learning_rate is not None or config.batch_size not in ("auto", None),
-    )
+    method, batch = config.method, config.batch_size
+    chosen = config.learning_rate is not None or batch not in ("auto", None)
     if not method.recommended:
         chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
         chosen = chosen or method.task != "classification"
@@ -233,11 +230,9 @@ def _batch_size(
     return int(value)
 
 
-def _count_epochs(
-    config: Config, method: Method, batch: int | None, size: TableSize, steps: BatchSteps, quick: bool
-) -> int:
+def _count_epochs(config: Config, batch: int | None, size: TableSize, steps: BatchSteps, quick: bool) -> int:
     """Return the most epochs, where the user leaves them to the library."""
-    if not config.learn and method.site_store != "free":
+    if not config.learn:
         return papers.SWEEPS
     if batch is not None:
         return max(3, math.ceil(steps.number * batch / size.rows))
