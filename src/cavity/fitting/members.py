@@ -108,6 +108,7 @@ class Networks:
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Network, Networks]:
         X, grows = rows.X[:, columns.number], held is not None and self.most > self.steps
+        # what the second half of the first steps gains decides whether there are more
         first, before = self.steps // 2 if grows else self.steps, left()
         stages = train_networks(X, rows.y, rows.weight, rows.n_classes, self.count, self.seed, first)
         stages = ((steps, found._replace(used=columns.number.copy())) for steps, found in stages)
@@ -116,8 +117,8 @@ class Networks:
             return best, self
         loss = _find_loss(best, held)
         for taken, network in stages:
-            before_it, loss = loss, _find_loss(network, held)
-            paid = _is_clear(before_it - loss, loss, held.weight)
+            earlier, loss = loss, _find_loss(network, held)
+            paid = _is_clear(earlier - loss, loss, held.weight)
             if paid or steps < self.steps:
                 steps, best = taken, network
             if not paid or 2 * taken > self.most or before - left() > left():
