@@ -120,11 +120,12 @@ class Coupled(Engine):
             added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
             value = (batch.weight * _log_site(f, batch.y, stored.site)).sum() + old.evidence(r)
-            none = torch.zeros_like(state.theta)
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
-        totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed)
-        return Visit(totals, site, SiteUpdate(added, None if full else stored))
+        totals = Totals(P, h, value, batch.weight.sum(), counts, skipped, failed)
+        return Visit(
+            totals, site, SiteUpdate(added, None if full else stored), lambda: torch.zeros_like(state.theta)
+        )
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

@@ -16,7 +16,17 @@ from cavity.distributed import Local
 from cavity.inference.batch_sites import join
 from cavity.inference.posterior import Posterior, Sums
 from cavity.inference.sites import SiteUpdate
-from cavity.inference.state import Factored, Info, Optimiser, State, Totals, choose_state, is_readable
+from cavity.inference.state import (
+    Factored,
+    Info,
+    Optimiser,
+    Slope,
+    State,
+    Totals,
+    choose_state,
+    is_readable,
+    start_beside,
+)
 from cavity.inference.visits import CachedProjection, Visits
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.prior import Prior
@@ -131,34 +141,42 @@ class Engine(Visits):
         learn = optimiser is not None and bool(self.parameters)
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
+        slope, found = torch.zeros_like(state.theta), None
         for piece in batch.split(self.chunk):
-            part, _, update = self.visit_rows(state, q, piece, learn and not self.exact, full)
-            updates = [update] if self.sites.tied else [*updates, update]
-            totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
-        assert totals is not None
-        if self.exact and optimiser is not None:
-            totals = totals._replace(gradient=self.exact_gradient(state, batch))
+            slope = slope if found is None else slope + found.pull()
+            found = self.visit_rows(state, q, piece, learn and not self.exact, full)
+            updates = [found.update] if self.sites.tied else [*updates, found.update]
+            totals = found.totals if totals is None else Totals(*map(torch.add, totals, found.totals))
+        assert found is not None and totals is not None
         totals = _sum(totals, reduce)
-        moved, info, decay = self._move(state, q, totals, optimiser, full, going)
+        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
+        sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
+        # the factor of the new q and the gradient of the last piece do not need each other
+        get_new = start_beside(lambda: self.sites.factorise(sums), self.total.device)
+        if learn:
+            slope = self.exact_gradient(state, batch) if self.exact else slope + found.pull()
+            slope = reduce.sum(Slope(slope)).gradient
+        moved, info = self._move(state, q, totals, sums, slope, get_new(), optimiser, full, going)
         if is_readable(info.failed) and bool(info.failed):
             return state, info._replace(factored=Factored(state.sums.P, factor))
+        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         update = join(updates)
-        sites = self.sites.write(state.sites, batch, update, decay, moved.clock, full)
-        return self._choose(state, moved._replace(sites=sites), info, factor, batch, update)
+        sites = self.sites.write(state.sites, batch, update, decay, clock, full)
+        return self._choose(state, moved._replace(sites=sites, clock=clock), info, factor, batch, update)
 
     def _move(
         self,
         state: State,
         q: Posterior,
         totals: Totals,
+        sums: Sums,
+        gradient: Tensor,
+        factor: Factor,
         optimiser: Optimiser | None,
         full: bool,
         going: Tensor | None,
-    ) -> tuple[State, Info, Tensor]:
-        """Return the state with new sums and hyper-parameters, what there is to say of the step, and the share of the old sums."""
-        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
-        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
-        sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
+    ) -> tuple[State, Info]:
+        """Return the state with new sums and hyper-parameters, and what there is to say of the step; `factor` is the new q's."""
         scale = self.total / totals.weight
         evidence = self.sites.evidence(state.sums, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
@@ -166,12 +184,12 @@ class Engine(Visits):
         pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
         slope = promise = None
         if optimiser is not None:
-            slope = scale * totals.gradient + pull
+            slope = scale * gradient + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum() if full else None
-        new, size = self.sites.factorise(sums), sums.h.sum() + evidence
+        size = sums.h.sum() + evidence
         broken = q.failed | totals.failed
-        failed = broken | new.failed
+        failed = broken | factor.failed
         if len(theta) and optimiser is not None:
             # k(Z, Z) is factorised in the next step, and must have finite values there
             leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
@@ -179,9 +197,9 @@ class Engine(Visits):
         failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
         failed = failed if going is None else failed | ~going
         objective = evidence + self.hyper_prior.log_density(state.theta, pull)
-        known = Factored(sums.P, new)
+        known = Factored(sums.P, factor)
         info = Info(objective, evidence, totals.skipped, failed, broken, known, slope, promise)
-        return state._replace(theta=theta, sums=sums, optimiser=memory, clock=clock), info, decay
+        return state._replace(theta=theta, sums=sums, optimiser=memory), info
 
     def _choose(
         self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate

@@ -6,7 +6,8 @@ Keep a copy of the state to resume or to start warm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from cavity.common.linalg import Factor
 from cavity.inference.posterior import Sums
 
+T = TypeVar("T")
 Slots = tuple[Tensor, ...]  # the state of an optimiser
 
 
@@ -78,12 +80,17 @@ class Totals(NamedTuple):
 
     P: Tensor  # [C M M]
     h: Tensor  # [C M]
-    gradient: Tensor  # [P]
     value: Tensor  # [], Σ log s̃ (own sites), Σ log Z (tied) or Σ E log φ (variational)
     weight: Tensor  # []
     counts: Tensor  # [C], weighted number of sites on each class
     skipped: Tensor  # []
     failed: Tensor  # [] bool
+
+
+class Slope(NamedTuple):
+    """The gradient of a batch's rows. It adds over pieces and over processes."""
+
+    gradient: Tensor  # [P]
 
 
 def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device) -> Sites:
@@ -109,6 +116,28 @@ def map_tensors(function: Callable[[Tensor], Tensor], nest: Any) -> Any:
 def is_readable(flag: Tensor) -> bool:
     """Return whether Python may read a flag: on a GPU it would wait, and a recorded step cannot branch."""
     return not flag.is_cuda
+
+
+def start_beside(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+    """Start work on a second stream of a GPU, and return what waits for its result; on the CPU, work at once."""
+    if device.type != "cuda":
+        done = work()
+        return lambda: done
+    side = _second_stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        result = work()
+
+    def wait() -> T:
+        torch.cuda.current_stream(device).wait_stream(side)
+        return result
+
+    return wait
+
+
+@cache
+def _second_stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def choose_state(failed: Tensor, old: State, new: State, written: tuple[Tensor, Sites] | None) -> State:

@@ -6,6 +6,7 @@ knows their names. Data flow: X → (a, r) → marginals → cavity → moments 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -42,6 +43,7 @@ class Visit(NamedTuple):
     totals: Totals
     site: Site  # [B S], the new sites
     update: SiteUpdate
+    pull: Callable[[], Tensor]  # computes what the rows add to the gradient, [P]
 
 
 class CachedProjection(NamedTuple):
@@ -89,7 +91,7 @@ class Visits:
         return self.cached if self.cached is not None and self.cached.jitter is state.jitter else None
 
     def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
-        """Return what these rows add to the sums, the objective and, if asked, the gradient; and their new sites."""
+        """Return what these rows add to the sums, the objective and, with `learn`, the gradient; and their new sites."""
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
@@ -108,19 +110,21 @@ class Visits:
             judged = stored if full or self.sites.tied else site
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
-            gradient = torch.zeros_like(state.theta)
-            if learn:
-                gradient = self._gradient(projection, q, m, r, view, cavity, moments)
         totals = Totals(
             *sums,
-            gradient,
             self.placement.complete(value, view.totals, r),
             batch.weight.sum(),
             counts,
             (~cavity.usable).sum(),
             projection.failed,
         )
-        return Visit(totals, site, SiteUpdate(added, None if full else view.stored))
+
+        def pull() -> Tensor:
+            if not learn:
+                return torch.zeros_like(state.theta)
+            return self._gradient(projection, q, m, r, view, cavity, moments)
+
+        return Visit(totals, site, SiteUpdate(added, None if full else view.stored), pull)
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
@@ -162,6 +166,7 @@ class Visits:
             return counts
         return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
 
+    @torch.no_grad()
     def _gradient(
         self,
         projection: Projection,
