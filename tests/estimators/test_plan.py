@@ -4,6 +4,7 @@ import itertools
 import pickle
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 import cavity
@@ -95,6 +96,17 @@ def plan_of(effort, size):
     return Plan(
         training=policy.plan_training(config, seen, policy.count_points(config, rest)), calibration=judging
     )
+
+
+@pytest.mark.parametrize(("rows", "boosts"), [(19, False), (20, True)])
+def test_boosting_is_pooled_where_a_class_fills_one_of_its_leaves(rows, boosts):
+    rng = np.random.default_rng(0)
+    y = np.arange(3 * rows) % 3
+    X = rng.normal(size=(len(y), 2)) + 3 * y[:, None]
+    pool = GPClassifier(random_state=0).fit(X, y).plan_.calibration
+    assert (pool.rate > 0) is boosts and pool.trees and pool.networks
+    given = GPClassifier(random_state=0, ensemble="trees").fit(X, y).plan_.calibration
+    assert given.rate > 0  # the user asks for trees
 
 
 def test_fast_plans_at_most_half_of_the_default_work_at_every_size():

@@ -80,10 +80,11 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
 
 
 def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
-    """Plan which rows judge the model: folds only if they fit into a time limit."""
+    """Plan which rows judge the model, folds only if they fit into a time limit, and what is pooled with it."""
     config, size = request.config, TableSize.of(table, rows.features.n)
     given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
-    plan_rows = partial(policy.plan_calibration, config, size, groups=table.n_groups)
+    most = int(np.bincount(table.y).max()) if isinstance(table, Table) else None
+    plan_rows = partial(policy.plan_calibration, config, size, groups=table.n_groups, most_of_a_class=most)
     plan, limit = plan_rows(**given), request.clock.limit
     if isinstance(table, Streamed) and table.apart is not None:
         plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))

@@ -58,6 +58,7 @@ REFIT_ROWS = 50_000  # up to which members of the pool are fitted again, to all 
 TREES = {"fast": 0, "balanced": 100}
 TREE_ROWS, LEAST_TREES = 1_000_000, 25  # rows × trees of a forest, at most; but some trees always
 BOOSTING_RATE = {"fast": 0.2, "balanced": 0.1}  # twice the rate needs half of the rounds
+BOOSTED_ROWS = 20  # of a class: a leaf of boosting has as many, and learns nothing of smaller classes
 NETWORKS, NETWORK_STEPS = 2, {"fast": 300, "balanced": 2400}
 MOST_LEAVES = 4096  # of a tree of the forest
 
@@ -287,12 +288,13 @@ def plan_calibration(
     eval_set: bool = False,
     groups: int = 0,
     short: bool = False,
+    most_of_a_class: int | None = None,
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
     `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
     the user named them: a part has ten, or half of all if there are few; leave-one-out of a source cannot keep them
-    together. `short`: a time limit leaves no time for folds.
+    together. `short`: a time limit leaves no time for folds. `most_of_a_class`: rows of the largest class, if known.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
@@ -313,6 +315,9 @@ def plan_calibration(
         parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
     large = size.rows > FOLD_ROWS["balanced"]
+    boosts = not auto or large or effort != "fast"
+    if auto and most_of_a_class is not None and most_of_a_class < BOOSTED_ROWS:
+        boosts = False
     return CalibrationPlan(
         how=how,
         temperature=temperature,
@@ -322,7 +327,7 @@ def plan_calibration(
         networks=NETWORKS if auto else 0,
         network_steps=NETWORK_STEPS[effort],
         trees=_count_trees(TREES[effort if auto else "balanced"], size.rows) if trees else 0,
-        rate=BOOSTING_RATE[effort] if trees and (large or effort != "fast" or not auto) else 0.0,
+        rate=BOOSTING_RATE[effort] if trees and boosts else 0.0,
         leaves=MOST_LEAVES if large else 0,
         refits=size.rows <= REFIT_ROWS and effort != "fast",
         groups=groups,
