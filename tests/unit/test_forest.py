@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.fitting import boosting, members
@@ -36,20 +36,22 @@ def test_arrays_predict_as_the_object_does(name, C):
     np.testing.assert_allclose(make_forest(model).log_proba(X[:0]).shape, (0, C))
 
 
+@pytest.mark.parametrize("threads", [1, -1])
+@pytest.mark.parametrize("leaves", [0, 12])
 @pytest.mark.parametrize("weight", [None, np.linspace(0.5, 2, 200)], ids=["equal", "weighted"])
 @pytest.mark.parametrize("C", [2, 4])
-def test_trees_of_the_builder_are_those_of_the_public_fit(weight, C, monkeypatch):
+def test_trees_of_the_builder_are_those_of_the_public_forest(weight, C, leaves, threads, monkeypatch):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
-    grown = [ExtraTrees(5, 0).fit(X, y, weight)]
-    rng, cells = np.random.RandomState(0), X.astype(np.float32)
-    public = [ExtraTreeClassifier(random_state=rng).fit(cells, y, weight).tree_ for _ in range(5)]
+    recipe = ExtraTrees(5, 0, leaves, threads)
+    grown = [recipe.fit(X, y, weight)]
+    public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(X, y, weight)
     monkeypatch.setitem(sys.modules, "sklearn.tree._splitter", None)  # as if scikit-learn had moved it
-    grown.append(ExtraTrees(5, 0).fit(X, y, weight))
+    grown.append(recipe.fit(X, y, weight))
     for forest in grown:
-        for found, expected in zip(forest.trees, public, strict=True):
-            assert found.node_count == expected.node_count
-            np.testing.assert_array_equal(found.threshold, expected.threshold)
-            np.testing.assert_array_equal(found.value, expected.value)
+        for found, tree in zip(forest.trees, public.estimators_, strict=True):
+            assert found.node_count == tree.tree_.node_count
+            np.testing.assert_array_equal(found.threshold, tree.tree_.threshold)
+            np.testing.assert_array_equal(found.value, tree.tree_.value)
 
 
 @pytest.mark.parametrize("C", [2, 4])

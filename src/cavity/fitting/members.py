@@ -151,15 +151,9 @@ class Forests:
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
-        if not self.leaves:
-            return rows.make_member(ExtraTrees(self.trees, self.seed).fit(X, y, weight), columns), self
-        from sklearn.ensemble import ExtraTreesClassifier
-
-        one = len(y) <= ONE_THREAD_ROWS
-        model = ExtraTreesClassifier(
-            self.trees, max_leaf_nodes=self.leaves, n_jobs=1 if one else -1, random_state=self.seed
-        )
-        return rows.make_member(model.fit(X, y, weight), columns), self
+        threads = 1 if len(y) <= ONE_THREAD_ROWS else -1
+        model = ExtraTrees(self.trees, self.seed, self.leaves, threads).fit(X, y, weight)
+        return rows.make_member(model, columns), self
 
 
 @dataclass(frozen=True)
