@@ -8,6 +8,6 @@
 
 A job is one fit. Its result is a row of a CSV file in benchmarks/results, written when the fit ends. Finished jobs are skipped.
 `tables` and `curve` write records as JSON lines instead, and run each fit in a process of its own.
-Imports go downwards: __main__; page; figures, row_curve, tables; runner; workers; fits; table_summary, table_runs;
+Imports go downwards: __main__; page; figures, row_curve, tables; runner; workers; fits; table_text; table_summary, table_runs;
 table_fits, table_data; targets; jobs, methods, sets.
 """

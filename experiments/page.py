@@ -17,7 +17,7 @@ from experiments import (
     references,
     row_curve,
     scale,
-    table_summary,
+    table_text,
     tables,
     toy,
 )
@@ -176,7 +176,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "confidence": lambda rows: tables.confidence(rows.read("confidence")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
-    "tables-report": lambda rows: table_summary.short_table(rows.folder),
+    "tables-report": lambda rows: table_text.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
@@ -208,7 +208,7 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     rows, texts = Rows(results), read_texts()
     parts = (
         f"# Comparison with other libraries\n\n{texts['comparison']}",
-        table_summary.write_section(results, texts["comparison-tables"]),
+        table_text.write_section(results, texts["comparison-tables"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
     )
     compared = "\n\n".join(part for part in parts if part) + "\n"

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.jobs import Row
 from experiments.sets import FOLDS
-from experiments.table_summary import name
+from experiments.table_text import name
 from experiments.tables import markdown
 from experiments.targets import EFFORTS
 

@@ -18,7 +18,8 @@ from typing import Any
 from experiments import table_summary
 from experiments.table_data import FLIGHTS, TRAIN_SHARE, list_tables
 from experiments.table_runs import Record, add_run_options, read_records, run_missing, split_methods
-from experiments.table_summary import NAMES, Result, compare, fit_seconds, floored_nll, geometric_mean
+from experiments.table_summary import Result, compare, fit_seconds, floored_nll, geometric_mean
+from experiments.table_text import NAMES
 from experiments.tables import markdown
 
 SIZES = (300, 1000, 3000, 10_000, 30_000, 100_000)

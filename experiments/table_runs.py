@@ -156,7 +156,8 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     if not args.summary:
         run_missing(make_jobs(args), args)
-    from experiments.table_summary import make_results, summarize, write_results
+    from experiments.table_summary import make_results, write_results
+    from experiments.table_text import summarize
 
     results = make_results(read_records([args.out, *args.join]))
     if args.csv is not None:

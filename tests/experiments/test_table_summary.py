@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import row_curve, table_data, table_fits, table_runs, table_summary
+from experiments import row_curve, table_data, table_fits, table_runs, table_summary, table_text
 from experiments.table_summary import Result
 
 
@@ -117,7 +117,7 @@ def test_a_law_is_broken_beyond_two_paired_errors() -> None:
     assert worse["default"] == ("a", 0.25, 0.0) and worse["default"].is_worse  # every row is worse
     assert worse["fast"].mean == 0.25 and not worse["fast"].is_worse  # one row of four is
     assert worse["fast"].se == pytest.approx(np.std([1, 0, 0, 0]) / 2)
-    assert "logistic regression | 1 of 1 | a (+0.250 ± 0.000)" in table_summary.law_table(results)
+    assert "logistic regression | 1 of 1 | a (+0.250 ± 0.000)" in table_text.law_table(results)
 
 
 def test_an_estimate_covers_within_two_errors_of_its_own_and_the_test_rows() -> None:
