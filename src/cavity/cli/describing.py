@@ -9,8 +9,8 @@ from cavity.cli.terminal import Terminal
 from cavity.common import tensor_files
 from cavity.common.text_tables import format_pairs, name_column
 from cavity.errors import BadFile
-from cavity.saving.fact_list import list_facts
 from cavity.saving.schema import KINDS, read_summary
+from cavity.saving.summary import list_facts
 
 MAX_FEATURES = 5  # most important columns to print
 

@@ -33,7 +33,7 @@ from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.table_files import TableRows, open_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.validation import Prepared
-from cavity.saving.fact_list import format_evidence
+from cavity.saving.summary import format_evidence
 
 REPORTED = ("rows", "seconds", "logistic_log_loss", "few_rows", "warnings", "interrupted")  # of the notes
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps

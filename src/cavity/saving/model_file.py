@@ -21,11 +21,20 @@ from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.json_checks import from_json, read_array, read_features, to_json, unpack_labels
 from cavity.saving.pools import describe_pool, list_arrays, restore_pool
 from cavity.saving.posterior import describe_prior, model_tensors, restore_model, restore_rows
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
+from cavity.saving.serialize import (
+    Omitted,
+    Packing,
+    Unpacking,
+    from_json,
+    pack_labels,
+    read_array,
+    read_features,
+    to_json,
+    unpack_labels,
+)
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
@@ -104,8 +113,7 @@ def save(record: Record, path: str | Path) -> None:
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    inside = describe_rows_inside(record)
-    return summarise(record.arguments, record.result, inside)
+    return summarise(record.arguments, record.result)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
@@ -162,20 +170,6 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
         raise kind(f"{path}: {error}") from error
     except tensor_files.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
-
-
-def describe_rows_inside(record: Record) -> str:
-    """Return which training rows a file of this model holds."""
-    arguments, result = record.arguments, record.result
-    if result.rows is not None:
-        return "every training row, with its target"
-    if all(
-        isinstance(arguments.get(name), str) and arguments[name] == "auto" for name in ("method", "inducing")
-    ):
-        return "none"
-    if result.model.prior.learn_inducing:
-        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
-    return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:

@@ -12,9 +12,9 @@ from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.networks import Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.tree_ensembles import Forest
-from cavity.saving.json_checks import from_json, read_array, to_json
 from cavity.saving.ranges import LINEAR
 from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
+from cavity.saving.serialize import from_json, read_array, to_json
 
 Arrays = dict[str, NDArray[Any]]
 

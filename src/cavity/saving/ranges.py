@@ -60,14 +60,6 @@ def _has_shares(a: Array, _: Sizes) -> Any:
     return (a >= 0).all() and (abs(a.sum(-1, dtype="f8") - 1) <= close).all()
 
 
-def _is_child(a: Array, sizes: Sizes) -> Any:
-    return (a >= np.arange(len(a))).all() and (a < sizes["nodes"]).all()
-
-
-def _is_pair(a: Array, sizes: Sizes) -> Any:
-    return _is_child(a + (a != np.arange(len(a))), sizes) and _is_child(a, sizes)
-
-
 FINITE = Range("finite", lambda a, _: True)
 BOUNDED = within(-LARGE, LARGE, f"within ±{LARGE:g}")
 WIDE = within(-1e50, 1e50, "within ±1e50")
@@ -81,7 +73,6 @@ FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
-PAIR = Range("two nodes after their parent", _is_pair)
 
 
 def check_that(words: str, holds: Callable[[Any], bool]) -> Check:

@@ -97,7 +97,7 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
 TREES = (  # below pool., of each member
     Tensor("feature",   "nodes",       SMALL, r.index("D")),
     Tensor("threshold", "nodes",       FLOAT),
-    Tensor("child",     "nodes",       INT, r.PAIR),
+    Tensor("child",     "nodes",       INT, r.index("nodes")),
     Tensor("leaf",      "nodes",       SMALL, r.index("values")),
     Tensor("value",     "values leaf", FLOAT, r.LEAVES),
     Tensor("root",      "trees",       INT, r.index("nodes")),
