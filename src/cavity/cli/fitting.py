@@ -14,13 +14,13 @@ import numpy as np
 
 from cavity import distributed
 from cavity.cli.outputs import check_out
-from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
+from cavity.cli.reading import InspectedTable, inspect_table, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.common.progress import forward_stages
 from cavity.common.text_tables import format_label, list_names
 from cavity.common.version import __version__
-from cavity.errors import BadOption
+from cavity.errors import BadOption, name_in_errors
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
@@ -131,7 +131,7 @@ def _fit(
         raise BadOption(NO_GROUPS)
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
-    with name_file_in_errors(table.file), silent:
+    with name_in_errors(table.file.path), silent:
         if table.fits_memory:
             X, y, weight, group = read_rows(table.file, prepare, terminal, settings.weight, settings.group)
             classes, rows = np.unique(y, return_counts=True)

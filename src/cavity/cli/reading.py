@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import format_pairs, name_column
-from cavity.errors import BadInput
+from cavity.errors import BadInput, name_in_errors
 from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.columns.target_labels import advise_classes
@@ -49,7 +48,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             yield chunk
 
     ignore = [*settings.ignore, *filter(None, (settings.weight, settings.group))]
-    with name_file_in_errors(file):
+    with name_in_errors(file.path):
         prepare = Preparation(
             target=settings.target,
             ignore=ignore,
@@ -70,14 +69,6 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
         terminal.note(f"{prepare.target_.missing} rows without a label are not used")
         count -= prepare.target_.missing
     return InspectedTable(file, prepare, count)
-
-
-@contextmanager
-def name_file_in_errors(file: TableFile) -> Iterator[None]:
-    try:
-        yield
-    except BadInput as error:
-        raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
 def read_rows(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.distributed import Local
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.rows.batches.source import Apart, Source
 from cavity.rows.columns.feature_groups import find_categories
 from cavity.rows.columns.outliers import limit_outliers
@@ -23,7 +23,7 @@ from cavity.rows.labels import (
 )
 from cavity.rows.sources import features_of_source
 from cavity.rows.survey import survey
-from cavity.rows.tables import Array, Facts, GivenRows, Table, name_eval_set
+from cavity.rows.tables import Array, Facts, GivenRows, Table
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
@@ -117,7 +117,7 @@ def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, cla
 
 
 def read_eval_labels(raw: GivenRows, features: Features, classes: NDArray[Any]) -> Table:
-    with name_eval_set():
+    with name_in_errors("eval_set"):
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
     return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))

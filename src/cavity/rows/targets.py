@@ -9,14 +9,14 @@ import numpy as np
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.distributed import Local
-from cavity.errors import BadInput
+from cavity.errors import BadInput, name_in_errors
 from cavity.kernels import inducing
 from cavity.rows.batches.source import Source, shard_range
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights, warn_of_light_rows
 from cavity.rows.sources import features_of_source
 from cavity.rows.survey import survey
-from cavity.rows.tables import Array, GivenRows, Streamed, Table, name_eval_set
+from cavity.rows.tables import Array, GivenRows, Streamed, Table
 from cavity.rows.validation import Features, check_rows, read_rows
 
 FAR = 1e5  # largest value of y, not normalised, above which a fit warns
@@ -49,7 +49,7 @@ def read_targets_of_fit(raw: GivenRows, features: Features, units: tuple[float, 
 
 
 def read_eval_targets(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
-    with name_eval_set():
+    with name_in_errors("eval_set"):
         return read_targets_of_fit(raw, features, units)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.text_tables import list_names
-from cavity.errors import BadFile, BadInput, BadOption
+from cavity.errors import BadFile, BadInput, BadOption, name_in_errors
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.cells import PATTERNS, EncodingContext
@@ -76,12 +76,8 @@ class ColumnEncoder:
         chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
         context = EncodingContext(chunk.first, Counter() if notes is None else notes, self.strict)
-        try:
+        with name_in_errors(chunk.where):
             parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
-        except BadInput as error:
-            if not chunk.where:
-                raise
-            raise BadInput(f"{chunk.where}: {error}") from error
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _to_chunk(self, data: Any) -> Chunk:
