@@ -111,9 +111,8 @@ def options(
     """Class probabilities that you can act on, for tables: train, predict, evaluate."""
 
 
-@_command("Train on a table and save the model.", shared=())
+@_command("Train on a table and save the model.", module="settings")
 def fit(
-    ctx: typer.Context,
     data: Data,
     target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
     out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
@@ -134,22 +133,11 @@ def fit(
     validation_fraction: Annotated[float | None, HIDDEN] = None,
     checkpoint: Annotated[Text, _option("File to save checkpoints to.", "FILE")] = None,
     resume: Annotated[bool, _flag("resume", "Continue from the checkpoint, if it exists.")] = False,
-    device: Device = None,
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
     strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
-    from cavity.cli import settings
-
-    others = ("data", "config", "as_json", "quiet")
-    flags = {name: value for name, value in ctx.params.items() if name not in others and value is not False}
-    chosen = settings.read(flags, config, data)
-    from cavity.cli import fitting
-
-    fitting.run(data, chosen, Terminal(as_json, quiet))
 
 
 @_command(

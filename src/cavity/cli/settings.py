@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+from cavity.cli.terminal import Terminal
 from cavity.errors import BadOption
 
 NO_GROUPS = "--group is for classification: leave it out."
@@ -33,9 +34,17 @@ class Settings(NamedTuple):
 OWN = Settings._fields[:-1]  # all other settings are arguments
 
 
+def fit(data: str, config: Path | None, terminal: Terminal, **flags: Any) -> None:
+    """Read the settings, whose errors need not wait for torch, and train."""
+    chosen = read(flags, config, data)
+    from cavity.cli import fitting
+
+    fitting.run(data, chosen, terminal)
+
+
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
-    given = {name: value for name, value in flags.items() if value not in (None, [], ())}
+    given = {k: v for k, v in flags.items() if v is not None and v is not False and v not in ([], ())}
     stored = {} if config is None else _read_file(config)
     values = {"out": f"{PurePath(data).name.partition('.')[0] or 'model'}.cavity"} | stored | given
     values["ignore"] = ignore = (*stored.get("ignore", ()), *given.get("ignore", ()))
@@ -118,12 +127,10 @@ def _convert(name: str, value: Any, task: str) -> Any:
 
 
 def _parse_number(name: str, text: str) -> int | float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
+    try:
+        return int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.") from None
 
 
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
