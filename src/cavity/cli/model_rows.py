@@ -168,7 +168,7 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        trained = model.prepare.target_ if model.prepare else None
+        trained = model.prepare.target_
         value, lacks = to_numbers(cells, target, chunk.first, trained.style if trained else None)
         return value, ~lacks
     names = {name: i for i, name in enumerate(model.labels)}

@@ -23,12 +23,7 @@ def describe_fit(result: Result, estimate: Tabular | None) -> str:
 
 def list_columns(result: Result) -> dict[str, list[Any]]:
     """Return the columns of the table, how each is used and, if it is known already, its importance."""
-    prepare, features = result.features.preparation, result.features
-    if prepare is None:
-        names = features.names or [f"column {j}" for j in range(features.n)]
-        uses = [(str(name), "number") for name in names]
-    else:
-        uses = list(prepare.describe())
+    uses = result.features.encoder.describe()
     found: dict[str, list[Any]] = {
         "column": [name_column(n) for n, _ in uses],
         "use": [use for _, use in uses],

@@ -35,6 +35,18 @@ class Features(NamedTuple):
     names: tuple[str, ...] | None = None
     preparation: ColumnEncoder | None = None  # how raw columns become these
 
+    @property
+    def encoder(self) -> ColumnEncoder:
+        """The preparation, or that of numbers used as they are; columns without names are column 0, column 1, ..."""
+        names = self.names or [f"column {j}" for j in range(self.n)]
+        return self.preparation or leave_unchanged([str(name) for name in names])
+
+    @property
+    def target(self) -> str | None:
+        """Name of the column of the labels, if it is known."""
+        target = self.encoder.target_
+        return None if target is None else target.name
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -95,7 +107,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
             reader.feature_names_in_ = np.array(features.names, dtype=object)
     rows = _convert(X, reader, reset=False)
     if center is not None and not np.isinf(rows).any():
-        rows = _fill_missing(rows, features.names or [f"column {j}" for j in range(features.n)], center)
+        rows = _fill_missing(rows, features.encoder.names, center)
     _refuse_infinite(rows, features.names)
     return rows
 

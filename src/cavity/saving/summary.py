@@ -12,16 +12,12 @@ from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, list_names
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
-from cavity.rows.columns.encoder import leave_unchanged
 
 
 def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
-    model, prepare, pool = result.model, result.features.preparation, result.model.pool
-    if prepare is None and result.features.names is not None:
-        prepare = leave_unchanged([str(name) for name in result.features.names])
-    n = result.features.n if prepare is None else prepare.n_features_in_
-    names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
+    model, features, pool = result.model, result.features, result.model.pool
+    names = features.encoder.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
     plan = resolve(result.plan)
     importance = None if result.importance is None else result.importance.tolist()
@@ -32,7 +28,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "inducing_points": int(model.inducing_points.shape[-2]),
         "noise": _list_noise(result),
         "rows_inside": describe_rows_inside(arguments, result),
-        "n_features": n,
+        "n_features": len(names),
         "dtype": str(arguments["dtype"]).removeprefix("torch."),
         "epochs": len(result.history),
         "log_marginal_likelihood": None if math.isnan(result.evidence) else float(result.evidence),
@@ -42,8 +38,8 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "plan": None if plan is None else plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
-        "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
-        "columns": None if prepare is None else dict(prepare.describe()),
+        "target": features.target,
+        "columns": None if features.names is None else dict(features.encoder.describe()),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),
         "importance": None if importance is None else dict(zip(names, importance, strict=True)),
     }
