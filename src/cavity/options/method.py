@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadOption
-from cavity.likelihoods import LIKELIHOODS, Likelihood
+from cavity.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
 from cavity.options.value_checks import number, one_of, read_declared
 
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
@@ -127,9 +127,6 @@ class Method(Parameters):
                 "'adam', or method='ep', whose gradient is exact at the fixed point."
             )
 
-    def check_classes(self, n_classes: int) -> None:
-        """Refuse options that do not work for this number of classes."""
-
     def resolve(self, numbered: bool) -> Method:
         """Return the method that runs: the method itself, or what `Auto` chooses. `numbered` rows can own sites."""
         return self
@@ -159,6 +156,26 @@ class Method(Parameters):
                 "with sites='own', 'pep', 'vi' or 'laplace'."
             )
         return None
+
+
+class LikelihoodMethod(Method):
+    """A method of one likelihood: the pairwise probit factors, or another."""
+
+    likelihood: Any = None
+
+    @property
+    def label_noise(self) -> float | None:
+        return self._read_likelihood().epsilon
+
+    def check(self) -> Self:
+        self._read_likelihood()
+        return super().check()
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+
+    def _read_likelihood(self) -> Likelihood:
+        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
 
 
 METHODS: Registry[Method] = Registry("method")

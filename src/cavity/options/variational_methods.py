@@ -7,19 +7,12 @@ from typing import Any, Self
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
-from cavity.options.method import (
-    DEFAULT_EPSILON,
-    METHODS,
-    Method,
-    bind_likelihood,
-    check_epsilon,
-    read_likelihood,
-)
+from cavity.options.method import DEFAULT_EPSILON, METHODS, LikelihoodMethod, Method, check_epsilon
 
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class VI(Method):
+class VI(LikelihoodMethod):
     """Variational inference: maximises a lower bound on the evidence by natural gradients. [METHOD 9]
 
     Parameters
@@ -49,20 +42,12 @@ class VI(Method):
         return self._robust
 
     @property
-    def label_noise(self) -> float | None:
-        if isinstance(self.likelihood, Likelihood):
-            return self.likelihood.epsilon
-        return self.epsilon if self._robust else None
-
-    @property
     def _robust(self) -> bool:
         return self.likelihood in (None, RobustMax.name) or isinstance(self.likelihood, RobustMax)
 
     def check(self) -> Self:
-        super().check()
         epsilon = check_epsilon(self.epsilon, "VI")
-        if self.likelihood is not None:
-            read_likelihood(self.likelihood)
+        super().check()
         if epsilon != DEFAULT_EPSILON and not (self._robust and not isinstance(self.likelihood, Likelihood)):
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave it out, or use that likelihood by name."
@@ -74,10 +59,9 @@ class VI(Method):
             )
         return self
 
-    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        if self._robust and not isinstance(self.likelihood, Likelihood):
-            return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)
-        return bind_likelihood(read_likelihood(self.likelihood), n_classes, learn)
+    def _read_likelihood(self) -> Likelihood:
+        named = self.likelihood in (None, RobustMax.name)
+        return RobustMax(epsilon=self.epsilon) if named else super()._read_likelihood()
 
     def sampling_problem(self) -> str | None:
         if self._robust:
