@@ -112,7 +112,7 @@ def list_arguments(kind: Any) -> list[str]:
 
 def _convert(name: str, value: Any, task: str) -> Any:
     if name == "kernel" and isinstance(value, str):
-        from cavity.options.kernel_names import parse_kernel
+        from cavity.options.library import parse_kernel
 
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):

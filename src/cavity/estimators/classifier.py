@@ -22,7 +22,7 @@ from cavity.options.training import Training, read_training
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
-from cavity.rows.foreign_arrays import to_host
+from cavity.rows.arrow_tables import to_host
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.saving import model_file

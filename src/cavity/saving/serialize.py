@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadInput
 from cavity.rows.columns.encoder import ColumnEncoder
@@ -59,9 +58,17 @@ class Packing:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.nn.Module | KernelLike):
-            return self._kernel(value, name)
+            return (
+                self._object("kernel", value, name) if _is_registered(value) else {"foreign": _spell(value)}
+            )
         if isinstance(value, Method | Likelihood):
-            return self._object(value, name)
+            kind = "method" if isinstance(value, Method) else "likelihood"
+            if not find_registry(kind).holds(value):
+                raise BadInput(
+                    f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
+                    f"{kind.upper()}S.register of cavity.{kind}s."
+                )
+            return self._object(kind, value, name)
         if isinstance(value, dict):
             pairs = [(self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")) for k, v in value.items()]
             return {"pairs": pairs}
@@ -82,25 +89,10 @@ class Packing:
         self.arrays[name] = array
         return {"array": name}
 
-    def _object(self, value: Parameters, name: str) -> Any:
-        """Return the class name of a method or likelihood, and its arguments."""
-        from cavity.options.method import Method
-
-        kind = "method" if isinstance(value, Method) else "likelihood"
-        if not find_registry(kind).holds(value):
-            raise BadInput(
-                f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
-                f"{kind.upper()}S.register of {'cavity.methods' if kind == 'method' else 'cavity.likelihoods'}."
-            )
+    def _object(self, kind: str, value: Any, name: str) -> Any:
+        """Return the class name of a registered object, and its arguments."""
         arguments = {k: self.pack(v, f"{name}.{k}") for k, v in value.get_params(deep=False).items()}
         return {kind: type(value).__name__, "arguments": arguments}
-
-    def _kernel(self, kernel: Any, name: str) -> Any:
-        """Return the name of a registered kernel with its arguments; of another kernel, its class."""
-        if not _is_registered(kernel):
-            return {"foreign": _spell(kernel)}
-        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in kernel.get_params(deep=False).items()}
-        return {"kernel": type(kernel).__name__, "arguments": arguments}
 
 
 def _is_registered(kernel: Any) -> bool:
