@@ -43,9 +43,7 @@ class Method(Parameters):
     needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
-    needs_noise: ClassVar[bool] = False  # noise must be positive
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
-    fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
