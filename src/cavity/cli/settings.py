@@ -142,9 +142,4 @@ def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     name = value.get("name")
     if not isinstance(name, str) or name not in known:
         raise BadOption(f"method = {value!r} needs a name: use one of {', '.join(map(repr, known))}.")
-    kind = known[name]
-    for option in options:
-        if option not in kind.parameter_names():
-            valid = ", ".join(kind.parameter_names()) or "none"
-            raise BadOption(f"method {name!r} has no option {option!r}; its options: {valid}.")
-    return kind(**options)
+    return known[name]().set_params(**options)

@@ -162,7 +162,7 @@ class GPClassifier(ClassifierMixin, Judges):
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
-        from cavity.options.reading import read_classifier
+        from cavity.options.configuration import read_classifier
 
         return read_classifier(self.get_params(deep=False))
 

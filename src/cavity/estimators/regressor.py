@@ -114,7 +114,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
-        from cavity.options.reading import read_regressor
+        from cavity.options.configuration import read_regressor
 
         return read_regressor(self.get_params(deep=False))
 

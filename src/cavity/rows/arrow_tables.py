@@ -127,10 +127,14 @@ def refuse_foreign(X: Any) -> None:
         isinstance(X, list) and X and isinstance(X[0], dict)
     ):
         raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
-    names = Counter(list_names(X))
-    twice = next((name for name, count in names.items() if name != "" and count > 1), None)
+    twice = find_twice(list_names(X))
     if twice is not None:
         raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
+
+
+def find_twice(names: Sequence[Any]) -> Any:
+    """Return a name that stands twice; None if all differ. Several columns may have none."""
+    return next((name for name, count in Counter(names).items() if name != "" and count > 1), None)
 
 
 def is_sparse(X: Any) -> bool:

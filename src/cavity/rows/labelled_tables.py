@@ -107,10 +107,8 @@ def read_source(
     table, judges = survey(source, seed, reduce, weigh, apart)
     features, held = features_of_source(source, owner, len(table.low)), None
     if apart is not None and judges is not None:
-        y, weight = (
-            encode(judges.y, table.classes),
-            np.ones(len(judges.y)) if judges.weight is None else judges.weight,
-        )
+        y = encode(judges.y, table.classes)
+        weight = np.ones(len(y)) if judges.weight is None else judges.weight
         held = Table(judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group)
     return LabelledTable(table, features, table.classes, held)
 
