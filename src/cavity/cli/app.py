@@ -167,7 +167,9 @@ def evaluate(
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
 
-@_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "comparing")
+@_command(
+    "Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "evaluating"
+)
 def compare(
     model: ModelFile,
     other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],

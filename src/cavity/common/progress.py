@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 log = logging.getLogger("cavity")
 stages = logging.getLogger("cavity.stages")
-T = TypeVar("T")
 
 
 def announce(text: str, verbose: int) -> None:
