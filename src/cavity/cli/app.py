@@ -111,8 +111,9 @@ def options(
     """Class probabilities that you can act on, for tables: train, predict, evaluate."""
 
 
-@_command("Train on a table and save the model.", module="settings")
+@_command("Train on a table and save the model.", shared=())
 def fit(
+    ctx: typer.Context,
     data: Data,
     target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
     out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
@@ -136,8 +137,19 @@ def fit(
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
     strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
+    from cavity.cli import settings
+
+    others = ("data", "config", "as_json", "quiet")
+    flags = {name: value for name, value in ctx.params.items() if name not in others}
+    chosen = settings.read(flags, config, data)  # its errors need not wait for torch
+    from cavity.cli import fitting
+
+    fitting.run(data, chosen, Terminal(as_json, quiet))
 
 
 @_command(

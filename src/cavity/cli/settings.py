@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from cavity.cli.terminal import Terminal
 from cavity.errors import BadOption
 
 NO_GROUPS = "--group is for classification: leave it out."
@@ -32,14 +31,6 @@ class Settings(NamedTuple):
 
 
 OWN = Settings._fields[:-1]  # all other settings are arguments
-
-
-def fit(data: str, config: Path | None, terminal: Terminal, **flags: Any) -> None:
-    """Read the settings, whose errors need not wait for torch, and train."""
-    chosen = read(flags, config, data)
-    from cavity.cli import fitting
-
-    fitting.run(data, chosen, terminal)
 
 
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:

@@ -21,8 +21,14 @@ from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.pools import describe_pool, list_arrays, restore_pool
-from cavity.saving.posterior import describe_prior, model_tensors, restore_model, restore_rows
+from cavity.saving.posterior import (
+    describe_pool,
+    describe_prior,
+    list_arrays,
+    model_tensors,
+    restore_model,
+    restore_rows,
+)
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import (
     Omitted,
@@ -176,8 +182,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     if classes is None and contents.sizes["C"] > 1 and meta["likelihood"].get("likelihood") != "Committee":
         raise BadFile(f"mean has {contents.sizes['C']} latent functions; expected one.")
-    pool = restore_pool(arrays, meta.get("pool") if classes is not None else None)
-    model = restore_model(arrays, meta, contents, pool, kernel)
+    model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
     evidence, plan = meta["scalars"].get("log_marginal_likelihood_"), meta.get("plan")
     estimate = from_json(Estimate, meta.get("estimate"))
