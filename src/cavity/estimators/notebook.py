@@ -5,14 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from cavity.common.lazy import resolve
 from cavity.common.tabular import Tabular, make_html
 from cavity.common.text_tables import name_column
 from cavity.prediction.result import Result
 
 
 def describe_fit(result: Result, estimate: Tabular | None) -> str:
-    parts: dict[str, Any] = {"Plan": resolve(result.plan), "Estimate": estimate}
+    parts: dict[str, Any] = {"Plan": result.plan, "Estimate": estimate}
     shown = {head: part._repr_html_() for head, part in parts.items() if part is not None}
     shown["Columns"] = make_html(list_columns(result))
     folds = (

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from cavity.common import tensor_files
-from cavity.common.lazy import Later, resolve
 from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
+from cavity.options.plan import Plan
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
@@ -76,7 +76,6 @@ def save(record: Record, path: str | Path) -> None:
     import torch
 
     packing, result = Packing(), record.result
-    plan = resolve(result.plan)
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
@@ -101,7 +100,7 @@ def save(record: Record, path: str | Path) -> None:
         "class_prior": to_json(result.class_prior),
         "target_estimate" if result.classes is None else "estimate": to_json(result.estimate),
         "importance": to_json(result.importance),
-        "plan": None if plan is None else asdict(plan),
+        "plan": None if result.plan is None else asdict(result.plan),
         "novelty": to_json(result.novelty),
         "predicts": {
             "residual": result.predicts_residual,
@@ -184,7 +183,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         raise BadFile(f"mean has {contents.sizes['C']} latent functions; expected one.")
     model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
-    evidence, plan = meta["scalars"].get("log_marginal_likelihood_"), meta.get("plan")
+    evidence = meta["scalars"].get("log_marginal_likelihood_")
     estimate = from_json(Estimate, meta.get("estimate"))
     shift, scale = meta.get("units") or (0.0, 1.0)
     return Result(
@@ -204,15 +203,9 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         class_prior=read_array(meta.get("class_prior")),
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
-        plan=None if plan is None else Later(lambda: _restore_plan(plan)),
+        plan=Plan.from_json(meta.get("plan")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
     )
-
-
-def _restore_plan(plan: Meta) -> Any:
-    from cavity.options.plan import Plan
-
-    return Plan.from_json(plan)
 
 
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.common.lazy import resolve
 from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, list_names
 from cavity.prediction.regression import target_noise
@@ -19,7 +18,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     model, features, pool = result.model, result.features, result.model.pool
     names = features.encoder.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
-    plan = resolve(result.plan)
+    plan = result.plan
     importance = None if result.importance is None else result.importance.tolist()
     return {
         "method": str(arguments["method"]),
