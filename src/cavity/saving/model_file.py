@@ -22,8 +22,8 @@ from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
 from cavity.saving.posterior import (
+    count_kernels,
     describe_pool,
-    describe_prior,
     list_arrays,
     model_tensors,
     restore_model,
@@ -73,8 +73,6 @@ def register(cls: E) -> E:
 
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
-    import torch
-
     packing, result = Packing(), record.result
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
@@ -85,7 +83,7 @@ def save(record: Record, path: str | Path) -> None:
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
         "names": None if names is None else list(names),
-        "prior": describe_prior(result.model.prior),
+        "prior": {"learn": result.model.prior.learnt, "kernels": count_kernels(result.model.prior.kernel)},
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "history": result.history,
         "warnings": list(result.warnings),
@@ -112,8 +110,7 @@ def save(record: Record, path: str | Path) -> None:
         arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
         arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
-    tensors = {name: torch.tensor(a) for name, a in arrays.items()}
-    tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
+    tensor_files.write(path, record.kind, arrays | model_tensors(result.model), meta)
 
 
 def describe(record: Record) -> dict[str, Any]:

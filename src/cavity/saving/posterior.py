@@ -257,11 +257,7 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
     return made
 
 
-def describe_prior(prior: Prior) -> dict[str, Any]:
-    return {"learn": prior.learnt, "kernels": _kernel_sets(prior.kernel)}
-
-
-def _kernel_sets(kernel: Any) -> int:
+def count_kernels(kernel: Any) -> int:
     """Return how many sets of parameters the kernel has: one per class, or one that they share."""
     from torch import nn
 
@@ -272,10 +268,8 @@ def _kernel_sets(kernel: Any) -> int:
     return max((len(p) for p in logs if p.ndim), default=1)
 
 
-def model_tensors(model: FittedModel) -> dict[str, Tensor]:
-    import torch
-
-    found = model.prior.state_dict(prefix="prior.")
-    found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
+def model_tensors(model: FittedModel) -> dict[str, Any]:
+    found: dict[str, Any] = model.prior.state_dict(prefix="prior.")
+    found |= {name: getattr(model, name) for name in ("prior_lower", "mean", "lower")}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found
