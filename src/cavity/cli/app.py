@@ -170,11 +170,7 @@ def predict(
 
 @_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv", "evaluating")
 def evaluate(
-    model: ModelFile,
-    data: Data,
-    target: Target = None,
-    weight: Weight = None,
-    group: Group = None,
+    model: ModelFile, data: Data, target: Target = None, weight: Weight = None, group: Group = None
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 

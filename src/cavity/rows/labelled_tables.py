@@ -46,8 +46,7 @@ class LabelledTable(NamedTuple):
     @property
     def blocks(self) -> list[slice]:
         """The features of each category."""
-        prepare = self.features.preparation
-        return [] if prepare is None else find_categories(prepare.columns_)
+        return find_categories(self.features.encoder.columns_)
 
     @property
     def class_prior(self) -> Array:

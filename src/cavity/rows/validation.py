@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput, as_bad_input
-from cavity.rows.arrow_tables import (
-    import_pyarrow,
-    is_frame,
-    is_numeric,
-    refuse_foreign,
-    to_chunk,
-    to_dense,
-)
+from cavity.rows.arrow_tables import import_pyarrow, is_frame, is_numeric, refuse_foreign, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
