@@ -205,7 +205,7 @@ def read_likelihood(value: Any) -> Likelihood:
     if isinstance(value, Likelihood):
         return value
     raise BadOption(
-        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, names))}, or an instance of "
+        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, sorted(names)))}, or an instance of "
         "cavity.likelihoods.Likelihood."
     )
 
