@@ -31,9 +31,9 @@ from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, State
 from cavity.kernels import inducing as choosing
+from cavity.options.configuration import read_classifier
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
-from cavity.options.reading import read_classifier
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.training.guard import Guard

@@ -22,10 +22,10 @@ from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import Normal, marginals, posterior
 from cavity.options import nest
+from cavity.options.configuration import read_classifier
 from cavity.options.library import method_names
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
-from cavity.options.reading import read_classifier
 from cavity.rows import tables
 from cavity.rows.batches.in_memory import Rows
 

@@ -56,3 +56,12 @@ def as_bad_input() -> Iterator[None]:
         raise BadInputType(str(error)) from error
     except (ValueError, OverflowError) as error:
         raise BadInput(str(error)) from error
+
+
+@contextmanager
+def name_in_errors(name: object, kind: type[CavityError] = BadInput) -> Iterator[None]:
+    """Let errors of a kind begin with the name of a file or an argument, unless they have it already."""
+    try:
+        yield
+    except kind as error:
+        raise error if str(name) in str(error) else kind(f"{name}: {error}") from error

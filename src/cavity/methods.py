@@ -1,6 +1,6 @@
 """Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
 
-from cavity.options.classification_methods import EP, GFITC, REP, SEP, Auto, PowerEP
+from cavity.options.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
 from cavity.options.method import METHODS, Method
 from cavity.options.regression_methods import (
     BCM,
@@ -15,7 +15,6 @@ from cavity.options.regression_methods import (
     SubsetOfData,
     SubsetOfRegressors,
 )
-from cavity.options.variational_methods import VI, Laplace
 
 __all__ = [
     "BCM",

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli import reading
+from cavity.cli import fitting
 from cavity.cli.app import app
 from cavity.rows.validation import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
@@ -110,7 +110,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     # other efforts hold rows out of a table in memory only
     common = ("--target", "species", "--ignore", "id", "--method", "ep", *SINGLE)
     assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
-    monkeypatch.setattr(reading, "IN_MEMORY", 0)
+    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
     X = Prepared(np.random.default_rng(0).normal(size=(20, len(held.preparation_.names))))

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import cavity
-from cavity.cli import fitting, reading
+from cavity.cli import fitting
 from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
@@ -140,6 +140,6 @@ def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(bird
         and "stopping: if there is a model" in done.stderr
         and not (tmp_path / "m").exists()
     )
-    monkeypatch.setattr(reading, "open_table", interrupt)
+    monkeypatch.setattr(fitting, "open_table", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert done.exit_code == 130 and "interrupted" in done.stderr

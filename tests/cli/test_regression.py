@@ -123,7 +123,7 @@ def test_whoever_asks_for_regression_gets_it_or_a_message(folder, tmp_path):
 
 
 def test_a_table_that_is_read_in_pieces_gives_a_regressor(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(cavity.cli.reading, "IN_MEMORY", 0)
+    monkeypatch.setattr(cavity.cli.fitting, "IN_MEMORY", 0)
     common = ("fit", folder / "train.csv", "--target", "progress", "--out", tmp_path / "m", *QUICK)
     done = run(*common, "--regression", "--n-inducing", "10")
     assert done.exit_code == 0, done.output

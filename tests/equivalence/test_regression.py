@@ -11,11 +11,11 @@ from cavity.fitting import build
 from cavity.inference import State
 from cavity.kernels import RBF, Matern32
 from cavity.options import nest
+from cavity.options.configuration import read_regressor
 from cavity.options.plan import TableSize
 from cavity.options.policy import plan_training
-from cavity.options.reading import read_regressor
+from cavity.rows.labelled_tables import read_targets
 from cavity.rows.tables import GivenRows
-from cavity.rows.targets import read_targets
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
 from support import Machine, assert_gradient, central_differences, offered, regressor, slow

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from cavity import GPClassifier, load
-from cavity.cli import reading
+from cavity.cli import fitting
 from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
 from cavity.options import nest, policy
@@ -138,7 +138,7 @@ def test_several_ranks_keep_groups_together_as_one_does(folder):
 
 def test_a_large_table_on_the_command_line_keeps_groups_together(tmp_path, monkeypatch):
     """Streamed as if it were larger than memory; rows without a label are in no group."""
-    monkeypatch.setattr(reading, "IN_MEMORY", 0)
+    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     X, y, groups = make_groups(N_GROUPS, 10)
     frame = as_table(X, y, groups).to_pandas()
     frame.loc[::13, "label"] = None

@@ -16,9 +16,8 @@ from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.parameters import log_parameter
 from cavity.options import nest
 from cavity.prediction.predict import predict_log_proba
-from cavity.rows.labelled_tables import read_table_of_fit
+from cavity.rows.labelled_tables import read_table_of_fit, read_targets_of_fit
 from cavity.rows.tables import GivenRows
-from cavity.rows.targets import read_targets_of_fit
 from reference import brute_ep
 from support import assert_gradient, central_differences, toy
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cavity.cli import explaining, reading
+from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
@@ -29,7 +29,7 @@ QUOTED = {
         f"classes with fewer than {FEW_ROWS} rows",
         f"the cells of {explaining.BACKGROUND} other rows",
         f'exact up to {fitted_view.EXACT_ROWS:,} rows, `"vi"` up to {fitted_view.FULL_BATCH_ROWS:,}',
-        f"take up to {reading.IN_MEMORY // MIB} MB, they stay in memory",
+        f"take up to {fitting.IN_MEMORY // MIB} MB, they stay in memory",
     ],
     "docs/default.md": [
         f"boosting above {folds['balanced']:,} rows",

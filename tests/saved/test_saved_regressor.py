@@ -8,7 +8,7 @@ import cavity
 from cavity import BadFile, GPRegressor
 from cavity.kernels import RBF, Linear, Matern32, Stationary
 from cavity.options.library import method_names
-from cavity.saving.model_file import describe_rows_inside
+from cavity.saving.summary import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
 from support import regressor, without_warnings
 
@@ -96,7 +96,7 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     content = (tmp_path / "m").read_bytes()
     held = [row.tobytes() in content for row in X]
     targets = [np.float64((y - gp._result.units[0]) / gp._result.units[1]).tobytes() in content for y in Y]
-    said = describe_rows_inside(gp._record())
+    said = describe_rows_inside(gp._record().arguments, gp._result)
     assert HOLDS[method] in said
     assert any(held) == (not said.startswith("none")) and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))

@@ -8,8 +8,8 @@ from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
 from cavity.inference import Engine
 from cavity.options import nest, papers, policy
+from cavity.options.configuration import read_classifier
 from cavity.options.plan import TableSize
-from cavity.options.reading import read_classifier
 from cavity.training import lbfgs, objective
 from cavity.training.objective import Stay, evaluate
 from support import toy

@@ -134,10 +134,10 @@ def fit(
     validation_fraction: Annotated[float | None, HIDDEN] = None,
     checkpoint: Annotated[Text, _option("File to save checkpoints to.", "FILE")] = None,
     resume: Annotated[bool, _flag("resume", "Continue from the checkpoint, if it exists.")] = False,
-    device: Device = None,
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
     strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
+    device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -145,8 +145,8 @@ def fit(
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
-    flags = {name: value for name, value in ctx.params.items() if name not in others and value is not False}
-    chosen = settings.read(flags, config, data)
+    flags = {name: value for name, value in ctx.params.items() if name not in others}
+    chosen = settings.read(flags, config, data)  # its errors need not wait for torch
     from cavity.cli import fitting
 
     fitting.run(data, chosen, Terminal(as_json, quiet))
@@ -170,16 +170,14 @@ def predict(
 
 @_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv", "evaluating")
 def evaluate(
-    model: ModelFile,
-    data: Data,
-    target: Target = None,
-    weight: Weight = None,
-    group: Group = None,
+    model: ModelFile, data: Data, target: Target = None, weight: Weight = None, group: Group = None
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
 
-@_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "comparing")
+@_command(
+    "Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "evaluating"
+)
 def compare(
     model: ModelFile,
     other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],

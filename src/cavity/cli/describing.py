@@ -8,19 +8,17 @@ from typing import Any
 from cavity.cli.terminal import Terminal
 from cavity.common import tensor_files
 from cavity.common.text_tables import format_pairs, name_column
-from cavity.errors import BadFile
-from cavity.saving.fact_list import list_facts
+from cavity.errors import BadFile, name_in_errors
 from cavity.saving.schema import KINDS, read_summary
+from cavity.saving.summary import list_facts
 
 MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
     meta = tensor_files.read_arrays(path, *KINDS).meta
-    try:
+    with name_in_errors(path, BadFile):
         found = read_summary(meta)
-    except BadFile as error:
-        raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     about = {"model": str(path), "bytes": Path(path).stat().st_size}
     return about | found | {"training": meta.get("notes") or {}}
 

@@ -6,21 +6,21 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity import distributed
 from cavity.cli.outputs import check_out
-from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import NO_GROUPS, Settings, list_arguments
-from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
+from cavity.cli.terminal import Interrupts, Terminal, Text, exit_code, fail
 from cavity.common.progress import forward_stages
-from cavity.common.text_tables import format_label, list_names
+from cavity.common.text_tables import format_label, format_pairs, list_names, name_column
 from cavity.common.version import __version__
-from cavity.errors import BadOption
+from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
@@ -29,14 +29,86 @@ from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.target_labels import MANY_VALUES
-from cavity.rows.files.table_files import TableRows, open_table
+from cavity.rows.columns.encoder import check_columns
+from cavity.rows.columns.preparation import Preparation
+from cavity.rows.columns.target_labels import MANY_VALUES, advise_classes
+from cavity.rows.files.table_files import LabelledRows, TableFile, TableRows, open_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.validation import Prepared
-from cavity.saving.fact_list import format_evidence
+from cavity.saving.summary import format_evidence
 
+IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 REPORTED = ("rows", "seconds", "logistic_log_loss", "few_rows", "warnings", "interrupted")  # of the notes
 SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
+
+
+class InspectedTable(NamedTuple):
+    """Table after the first pass, which made its preparation."""
+
+    file: TableFile
+    prepare: Preparation
+    rows: int
+
+    @property
+    def is_regression(self) -> bool:
+        return self.prepare.target_ is not None and self.prepare.target_.number
+
+    @property
+    def fits_memory(self) -> bool:
+        return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
+
+
+def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> InspectedTable:
+    """Make the first pass: learn the preparation of the columns and print it."""
+    file = open_table(data, settings.strict)
+    count = 0
+
+    def count_rows() -> Iterator[Any]:
+        nonlocal count
+        for chunk in terminal.show_progress(file.chunks(), "columns"):
+            count += chunk.table.num_rows
+            yield chunk
+
+    ignore = [*settings.ignore, *filter(None, (settings.weight, settings.group))]
+    with name_in_errors(file.path):
+        prepare = Preparation(
+            target=settings.target,
+            ignore=ignore,
+            kinds={settings.target: "number" if settings.regression else "auto", **settings.columns},
+            strict=settings.strict,
+        ).fit_batches(count_rows())
+    terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
+    terminal.say(format_pairs([(name_column(name), what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
+    assert prepare.target_ is not None
+    if prepare.target_.number and not settings.regression:
+        terminal.note(
+            "the target has many values, so this is a regression; if its whole numbers are classes, "
+            f"{advise_classes(settings.target)}"
+        )
+    if prepare.target_.missing:
+        terminal.note(f"{prepare.target_.missing} rows without a label are not used")
+        count -= prepare.target_.missing
+    return InspectedTable(file, prepare, count)
+
+
+def read_rows(
+    file: TableFile, prepare: Preparation, terminal: Terminal, weight: Text = None, group: Text = None
+) -> LabelledRows:
+    """Read the rows with a label."""
+    rows = TableRows(file, prepare, weight, group)
+    check_columns(prepare, file.names, file.path)
+    absent = next((name for name in rows.columns if name not in file.names), None)
+    if absent is not None:
+        raise BadInput(f"{file.path} has no column {absent!r}.")
+    parts = [rows.read(chunk) for chunk in terminal.show_progress(file.chunks(rows.columns), "rows")]
+    if not any(len(part.y) for part in parts):
+        raise BadInput(f"{file.path} has no rows.")
+    joined: Any = (
+        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    return LabelledRows(*joined)
 
 
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
@@ -131,7 +203,7 @@ def _fit(
         raise BadOption(NO_GROUPS)
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
     silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
-    with name_file_in_errors(table.file), silent:
+    with name_in_errors(table.file.path), silent:
         if table.fits_memory:
             X, y, weight, group = read_rows(table.file, prepare, terminal, settings.weight, settings.group)
             classes, rows = np.unique(y, return_counts=True)

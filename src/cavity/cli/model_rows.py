@@ -41,15 +41,6 @@ class RowsOfChunk(NamedTuple):
     weight: Any
     group: Any = None  # labels of rows that belong together
 
-    @property
-    def cells(self) -> Any:
-        return self.chunk.table.take(self.places)
-
-    @property
-    def numbers(self) -> Any:
-        """Numbers of the rows in the file, from 1."""
-        return self.chunk.first + self.places + 1
-
 
 class Sample(NamedTuple):
     X: Any  # raw rows, or prepared ones if the model has no preparation
@@ -146,7 +137,8 @@ def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal
     """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
     kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
     for part in read_model_rows(model, file, Roles(target), Counter(), terminal):
-        kept.add(part.cells.select(prepare.inputs), part.y, part.numbers)
+        cells = part.chunk.table.select(prepare.inputs).take(part.places)
+        kept.add(cells, part.y, part.chunk.first + part.places + 1)
     cells, y, numbers = kept.columns
     labels = None if target is None else y if model.classes is None else model.classes[y]
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
@@ -176,18 +168,18 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
     cells = get_column(chunk.table, target)
     if model.classes is None:
-        trained = model.prepare.target_ if model.prepare else None
+        trained = model.prepare.target_
         value, lacks = to_numbers(cells, target, chunk.first, trained.style if trained else None)
         return value, ~lacks
-    places = {name: i for i, name in enumerate(model.labels)}
-    other = {_normalise_label(name): place for name, place in places.items()}
+    names = {name: i for i, name in enumerate(model.labels)}
+    places = {_normalise_label(name): i for name, i in names.items()} | names
     y = np.full(len(cells), -1)
     for row, label in enumerate(convert_labels(cells, target).to_pylist()):
         if label is None:
             continue
-        place = places.get(label, other.get(_normalise_label(label)))
+        place = places.get(label, places.get(_normalise_label(label)))
         if place is None:
-            known = list_names([repr(name) for name in places])
+            known = list_names(list(map(repr, names)))
             raise BadInput(
                 f"row {chunk.first + row + 1} of {chunk.where} has the label {label!r:.60}, "
                 f"which is not a class of the model ({known})."
@@ -200,5 +192,4 @@ def _normalise_label(label: str) -> str:
     """Normalise different spellings of a label: 2.0 and 2, True and true."""
     if label.lower() in ("true", "false"):
         return label.lower()
-    number = re.fullmatch(r"([+-]?\d+)\.0*", label)
-    return number[1] if number else label
+    return re.sub(r"\A([+-]?\d+)\.0*\Z", r"\1", label)

@@ -36,13 +36,8 @@ class Predictor:
     def __init__(self, result: Result) -> None:
         self.result, self.features, self.classes = result, result.features, result.classes
         self.labels = [] if self.classes is None else [format_label(c) for c in self.classes]
-        self.prepare: ColumnEncoder | None = self.features.preparation  # None if columns have no names
-        if self.prepare is None and self.features.names is not None:
-            self.prepare = leave_unchanged([str(name) for name in self.features.names])
-
-    @property
-    def target(self) -> str | None:
-        return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
+        self.prepare, self.has_names = self.features.encoder, self.features.names is not None
+        self.target = self.features.target
 
     def expect_rows(self, n: int) -> None:
         """Predict by triangular solves if there are so few rows that matrices to replace them would take longer."""
@@ -51,7 +46,7 @@ class Predictor:
 
     def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
-        if self.prepare is not None:
+        if self.has_names:
             check_columns(self.prepare, file.names, file.path)
             return self.prepare
         names = [name for name in file.names if name != target]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from importlib import import_module
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
@@ -46,20 +46,24 @@ def predict(
         raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
     notes: Counter[str] = Counter()
     rows, arrow = 0, import_pyarrow()
-    with open_writer(out) as write:
+
+    def predict_chunks() -> Iterator[Any]:
+        nonlocal rows
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
+            rows += chunk.table.num_rows
             found = _name_columns(predictor, predictor.predict(prepare.encode(chunk, notes), extras))
             kept = {name: get_column(chunk.table, name) for name in keep}
             for name, values in found.items():
                 while name in kept:
                     name = f"predicted {name}"
                 kept[name] = from_array(values)
-            write(arrow.table(kept))
-            rows += chunk.table.num_rows
+            yield arrow.table(kept)
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
+
+    write_tables(out, predict_chunks())
     note_new_columns(prepare, file.names, rows, notes)
     report_notes(notes, terminal, file)
     if out is not None:
@@ -90,32 +94,24 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
         terminal.note(f"{note} ({count} cells)")
 
 
-@contextmanager
-def open_writer(out: str | None) -> Iterator[Any]:
-    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
+def write_tables(out: str | None, tables: Iterator[Any]) -> None:
+    """Write the parts of a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
     suffix = ".csv" if out is None else PurePath(out).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
-    writers: list[Any] = []
-
-    def write(table: Any) -> None:
-        try:
-            if not writers:
-                # one of them, since that of Parquet loads slowly
-                module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
-                kind = getattr(import_module(f"pyarrow.{module}"), name)
-                writers.append(kind(sys.stdout.buffer if part is None else str(part), table.schema))
-            writers[0].write_table(table)
-        except import_pyarrow().ArrowException as error:
-            raise BadInput(
-                f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
-            ) from error
-
+    # one of them, since that of Parquet loads slowly
+    module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+    kind = getattr(import_pyarrow(f".{module}"), name)
     try:
         with nullcontext() if out is None else replacing(out) as part:
-            yield write
-            for writer in writers:
-                writer.close()
+            first = next(tables)
+            with kind(sys.stdout.buffer if part is None else str(part), first.schema) as writer:
+                for table in chain([first], tables):
+                    writer.write_table(table)
+    except import_pyarrow().ArrowException as error:
+        raise BadInput(
+            f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
+        ) from error
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:

@@ -35,7 +35,7 @@ OWN = Settings._fields[:-1]  # all other settings are arguments
 
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
-    given = {name: value for name, value in flags.items() if value not in (None, [], ())}
+    given = {k: v for k, v in flags.items() if v is not None and v is not False and v not in ([], ())}
     stored = {} if config is None else _read_file(config)
     values = {"out": f"{PurePath(data).name.partition('.')[0] or 'model'}.cavity"} | stored | given
     values["ignore"] = ignore = (*stored.get("ignore", ()), *given.get("ignore", ()))
@@ -103,7 +103,7 @@ def list_arguments(kind: Any) -> list[str]:
 
 def _convert(name: str, value: Any, task: str) -> Any:
     if name == "kernel" and isinstance(value, str):
-        from cavity.options.kernel_names import parse_kernel
+        from cavity.options.library import parse_kernel
 
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):
@@ -118,12 +118,10 @@ def _convert(name: str, value: Any, task: str) -> Any:
 
 
 def _parse_number(name: str, text: str) -> int | float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
+    try:
+        return int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.") from None
 
 
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
@@ -135,9 +133,4 @@ def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     name = value.get("name")
     if not isinstance(name, str) or name not in known:
         raise BadOption(f"method = {value!r} needs a name: use one of {', '.join(map(repr, known))}.")
-    kind = known[name]
-    for option in options:
-        if option not in kind.parameter_names():
-            valid = ", ".join(kind.parameter_names()) or "none"
-            raise BadOption(f"method {name!r} has no option {option!r}; its options: {valid}.")
-    return kind(**options)
+    return known[name]().set_params(**options)

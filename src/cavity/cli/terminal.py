@@ -133,10 +133,6 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except KeyboardInterrupt as stop:
             raise fail("interrupted.", exit_code(stop)) from None
-        except MissingExtra as error:
-            raise fail(str(error), FAILED) from error
-        except BadOption as error:
-            raise fail(str(error), USAGE) from error
         except BrokenPipeError:
             # else the interpreter complains when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -144,7 +140,8 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
         except OSError as error:
             raise fail(f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED) from error
         except (ValueError, MemoryError) as error:  # the errors of cavity and of scikit-learn are ValueErrors
-            raise fail(str(error) or "out of memory.", FAILED) from error
+            wrong_usage = isinstance(error, BadOption) and not isinstance(error, MissingExtra)
+            raise fail(str(error) or "out of memory.", USAGE if wrong_usage else FAILED) from error
         except ModuleNotFoundError as error:
             package = str(error.name).partition(".")[0]
             raise fail(str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED) from error

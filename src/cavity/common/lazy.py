@@ -35,12 +35,3 @@ class Later(Generic[T]):
         if not self._made:
             self._made.append(self._make())
         return self._made[0]
-
-    def __reduce__(self) -> Any:
-        """Pickle the value, not how it is made."""
-        return resolve, (self.get(),)
-
-
-def resolve(value: Any) -> Any:
-    """Return a value that may be one that is made later."""
-    return value.get() if isinstance(value, Later) else value

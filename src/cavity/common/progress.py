@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 log = logging.getLogger("cavity")
 stages = logging.getLogger("cavity.stages")
-T = TypeVar("T")
 
 
 def announce(text: str, verbose: int) -> None:
@@ -45,9 +44,7 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
 
     if not verbose:
         return quiet
-    from tqdm.auto import tqdm
-
-    bar = tqdm(total=epochs, unit="epoch", desc="Gaussian process", leave=verbose > 1)
+    bar = make_bar(verbose, total=epochs, unit="epoch", desc="Gaussian process")
 
     def show(row: dict[str, Any]) -> None:
         quiet(row)
@@ -60,11 +57,8 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
     return show
 
 
-def show_progress(items: Sequence[T], what: str, unit: str, verbose: int) -> Iterable[T]:
-    """Return the items, with a bar that counts them if `verbose`."""
-    if not verbose:
-        return items
+def make_bar(verbose: int, items: Any = None, **about: Any) -> Any:
+    """Return a progress bar, which yields the items; it stays if `verbose` is above 1."""
     from tqdm.auto import tqdm
 
-    found: Iterable[T] = tqdm(items, unit=unit, desc=what, leave=verbose > 1)
-    return found
+    return tqdm(items, leave=verbose > 1, **about)

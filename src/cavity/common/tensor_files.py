@@ -11,15 +11,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.common import files
 from cavity.errors import BadFile, BadInput
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FORMAT = 4  # of all files that this version reads
 _KEY, _DIGEST = "cavity", "sha256"
@@ -52,7 +49,7 @@ DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, Run
 Check = Callable[[dict[str, Entry], dict[str, Any]], Any]
 
 
-def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+def write(path: str | Path, kind: str, tensors: dict[str, Any], meta: dict[str, Any]) -> None:
     """Write a file of this kind. Whatever happens, `path` holds either the complete old file or the complete new one."""
     from safetensors import SafetensorError
     from safetensors.numpy import save
@@ -66,10 +63,8 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         ) from error
     try:
         _check_length(len(head) + head.count('"') + head.count("\\"), head.count(","))  # as text inside JSON
-        arrays = {
-            name: np.ascontiguousarray(t.detach().cpu().numpy()).reshape(t.shape)
-            for name, t in tensors.items()
-        }
+        hosted = ((n, t.detach().cpu().numpy() if hasattr(t, "detach") else t) for n, t in tensors.items())
+        arrays = {name: np.asarray(t, order="C") for name, t in hosted}
         data = save(arrays, metadata={_KEY: head, _DIGEST: digest(arrays, head)})
     except (BadFile, SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error

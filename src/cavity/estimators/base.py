@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.common.lazy import resolve
 from cavity.errors import BadOption
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.explanations import Array, Explains, give_rows
@@ -124,7 +123,7 @@ class GPEstimator(Explains, BaseEstimator):
     @property
     def plan_(self) -> Any:
         """What the fit decided, with reasons."""
-        plan = resolve(self._result.plan) if hasattr(self, "_result") else None
+        plan = self._result.plan if hasattr(self, "_result") else None
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
         return plan

@@ -22,7 +22,7 @@ from cavity.options.training import Training, read_training
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
-from cavity.rows.foreign_arrays import to_host
+from cavity.rows.arrow_tables import to_host
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.saving import model_file
@@ -162,7 +162,7 @@ class GPClassifier(ClassifierMixin, Judges):
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
-        from cavity.options.reading import read_classifier
+        from cavity.options.configuration import read_classifier
 
         return read_classifier(self.get_params(deep=False))
 

@@ -20,7 +20,7 @@ from cavity.prediction.estimate import Estimate
 from cavity.prediction.pool import normalised
 from cavity.prediction.predict import predict_moments
 from cavity.prediction.ranked_rows import RankedRows, rank
-from cavity.rows.foreign_arrays import to_host
+from cavity.rows.arrow_tables import to_host
 from cavity.rows.validation import Prepared
 
 if TYPE_CHECKING:  # they load torch

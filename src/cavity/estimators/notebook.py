@@ -5,14 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from cavity.common.lazy import resolve
 from cavity.common.tabular import Tabular, make_html
 from cavity.common.text_tables import name_column
 from cavity.prediction.result import Result
 
 
 def describe_fit(result: Result, estimate: Tabular | None) -> str:
-    parts: dict[str, Any] = {"Plan": resolve(result.plan), "Estimate": estimate}
+    parts: dict[str, Any] = {"Plan": result.plan, "Estimate": estimate}
     shown = {head: part._repr_html_() for head, part in parts.items() if part is not None}
     shown["Columns"] = make_html(list_columns(result))
     folds = (
@@ -23,12 +22,7 @@ def describe_fit(result: Result, estimate: Tabular | None) -> str:
 
 def list_columns(result: Result) -> dict[str, list[Any]]:
     """Return the columns of the table, how each is used and, if it is known already, its importance."""
-    prepare, features = result.features.preparation, result.features
-    if prepare is None:
-        names = features.names or [f"column {j}" for j in range(features.n)]
-        uses = [(str(name), "number") for name in names]
-    else:
-        uses = list(prepare.describe())
+    uses = result.features.encoder.describe()
     found: dict[str, list[Any]] = {
         "column": [name_column(n) for n, _ in uses],
         "use": [use for _, use in uses],

@@ -25,7 +25,7 @@ from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
-from cavity.rows.foreign_arrays import to_host
+from cavity.rows.arrow_tables import to_host
 from cavity.rows.validation import Prepared, check_rows
 from cavity.saving import model_file
 
@@ -114,7 +114,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
-        from cavity.options.reading import read_regressor
+        from cavity.options.configuration import read_regressor
 
         return read_regressor(self.get_params(deep=False))
 
@@ -295,7 +295,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return draws
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.targets import read_targets_of_fit
+        from cavity.rows.labelled_tables import read_targets_of_fit
 
         table = read_targets_of_fit(raw, self._features(), (0.0, 1.0))
 

@@ -78,17 +78,9 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     )
     learnt = (
         Learnt("noise", "variance", "", _spread(noise, L)),
-        *_walk(prior.kernel, _name_features(result), L),
+        *_walk(prior.kernel, list(map(name_column, result.features.encoder.names)), L),
     )
     return FitSummary(facts, functions, learnt)
-
-
-def _name_features(result: Result) -> list[str]:
-    prepare, features = result.features.preparation, result.features
-    names = features.names if prepare is None else prepare.names
-    return (
-        [f"column {j}" for j in range(features.n)] if names is None else [name_column(str(n)) for n in names]
-    )
 
 
 def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:

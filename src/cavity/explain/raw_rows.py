@@ -86,10 +86,7 @@ def find_column(column: Any, names: tuple[str, ...]) -> int:
 
 def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the names of the table's columns, and the number of the column that each feature belongs to."""
-    prepare = features.preparation
-    if prepare is None:
-        names = features.names or tuple(f"column {j}" for j in range(features.n))
-        return tuple(map(str, names)), np.arange(features.n)
+    prepare = features.encoder
     names = tuple(map(str, prepare.feature_names_in_))
     known = {name: j for j, name in enumerate(names)}
     place = np.array([known[name] for name in prepare.inputs])

@@ -29,9 +29,8 @@ from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
-from cavity.rows.labelled_tables import read_table_of_fit
+from cavity.rows.labelled_tables import read_table_of_fit, read_targets_of_fit
 from cavity.rows.tables import GivenRows, Table
-from cavity.rows.targets import read_targets_of_fit
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 

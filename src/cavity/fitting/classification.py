@@ -98,7 +98,6 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
         apart = run_together(reduce, partial(choose_apart, request, rows))
         rows = read_source(rows, weight, owner, request.seed, reduce, apart)
     check_ranks_agree(rows.table, rows.features, rows.classes, reduce)
-    config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
     if raw.eval_set is None:
         return rows

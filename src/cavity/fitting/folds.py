@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.common.progress import announce, show_progress
+from cavity.common.progress import announce, make_bar
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
@@ -58,7 +58,8 @@ def judge_folds(
         f"  judging: {len(folds)} more fit{'s' * (len(folds) != 1)}, each without 1 of {plan.parts} parts of the rows",
         request.verbose,
     )
-    for i in show_progress(folds, "judging", "fit", request.verbose):
+    verbose = request.verbose
+    for i in make_bar(verbose, folds, desc="judging", unit="fit") if verbose else folds:
         seconds = clock.left() / (len(folds) - len(found)) if clock.limit is not None else None
         if found and not clock.has(0.0):
             notes.append(f"time_limit={clock.limit:g}: {len(found)} of {len(folds)} folds judge the model.")

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.inference import Engine, State
 from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.rows import splitting
-from cavity.rows.tables import Facts, GivenRows, Table, name_eval_set
+from cavity.rows.tables import Facts, GivenRows, Table
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, find_newest_checkpoint, name_rank_file, read_seed
 from cavity.training.loop import Run
@@ -127,7 +127,7 @@ def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
         raise BadOption(
             "eval_set= and validation_fraction= both give validation rows: leave one of them out."
         )
-    with name_eval_set():
+    with name_in_errors("eval_set"):
         return GivenRows(*pair).with_arrays()
 
 

@@ -79,7 +79,6 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     plan = policy.plan_training(config, size, M)
-    config.method.check_classes(table.n_classes)
     if old is None:
         old = _start(config, table, plan, features)
     _check_learn(old.engine, config.learn)

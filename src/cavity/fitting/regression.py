@@ -29,10 +29,10 @@ from cavity.prediction.regression import (
     target_noise,
 )
 from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
+from cavity.rows.labelled_tables import read_eval_targets, read_target_source, read_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Array, Facts, GivenRows, Start, Table
-from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.rows.validation import Features
 from cavity.training.callbacks import EarlyStopping
 

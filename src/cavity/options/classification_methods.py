@@ -1,4 +1,4 @@
-"""The methods of classification that pass messages: EP and its variants, one class each. [METHOD 4]"""
+"""The methods of classification, one class each: EP and its variants, variational inference and Laplace's method. [METHOD 4, 9]"""
 
 from __future__ import annotations
 
@@ -6,42 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cavity.errors import BadOption
-from cavity.likelihoods import Likelihood, ProbitPairs, RobustMax
-from cavity.options.method import (
-    DEFAULT_EPSILON,
-    METHODS,
-    Method,
-    bind_likelihood,
-    check_epsilon,
-    read_likelihood,
-)
+from cavity.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
+from cavity.options.method import DEFAULT_EPSILON, METHODS, LikelihoodMethod, Method, check_epsilon
 from cavity.options.value_checks import checked, number, one_of
 
 SITES = ("own", "tied")
 
 
-class _ProbitMethod(Method):
-    """EP with the pairwise probit factors, or with another likelihood."""
-
-    likelihood: Any = None
-
-    @property
-    def label_noise(self) -> float | None:
-        return self._read_likelihood().epsilon
-
-    def check(self) -> Self:
-        self._read_likelihood()
-        return super().check()
-
-    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(self._read_likelihood(), n_classes, learn)
-
-    def _read_likelihood(self) -> Likelihood:
-        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
-
-
 @METHODS.register
-class Auto(Method):
+class Auto(LikelihoodMethod):
     """What the library recommends: EP, or SEP where the sites of all rows would need more than 2 GB, and for `partial_fit`.
 
     The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
@@ -55,13 +28,10 @@ class Auto(Method):
     def resolve(self, numbered: bool) -> Method:
         return EP() if numbered else SEP()
 
-    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return self.resolve(True).make_likelihood(n_classes, learn)
-
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class EP(_ProbitMethod):
+class EP(LikelihoodMethod):
     """Expectation propagation: one pair of numbers per site, O(NC) memory. [METHOD 4]
 
     Parameters
@@ -77,7 +47,7 @@ class EP(_ProbitMethod):
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class SEP(_ProbitMethod):
+class SEP(LikelihoodMethod):
     """Stochastic EP: stores only sums of sites, so memory does not depend on the number of rows. [METHOD 4]
 
     Parameters
@@ -94,7 +64,7 @@ class SEP(_ProbitMethod):
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class PowerEP(_ProbitMethod):
+class PowerEP(LikelihoodMethod):
     """Power EP: a cavity removes a part of each site. [METHOD 4]
 
     Parameters
@@ -132,7 +102,7 @@ class PowerEP(_ProbitMethod):
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class REP(Method):
+class REP(LikelihoodMethod):
     """Robust EP: a share of the labels is drawn at random, so single wrong labels matter less. [METHOD 4]
 
     Parameters
@@ -159,20 +129,16 @@ class REP(Method):
     def site_store(self) -> str:  # type: ignore[override]
         return self.sites
 
-    @property
-    def label_noise(self) -> float | None:
-        return self.epsilon
-
     def check(self) -> Self:
         check_epsilon(self.epsilon, "REP")
         return super().check()
 
-    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)
+    def _read_likelihood(self) -> Likelihood:
+        return RobustMax(epsilon=self.epsilon)
 
 
 @METHODS.register
-class GFITC(Method):
+class GFITC(LikelihoodMethod):
     """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]"""
 
     name = "gfitc"
@@ -181,5 +147,80 @@ class GFITC(Method):
     sweep_damping = 0.8  # 0.5 takes twice as many sweeps to converge, 1 does not converge
     full_batch_optimizer = "lbfgs"
 
+
+@METHODS.register
+@dataclass(eq=False, repr=False)
+class VI(LikelihoodMethod):
+    """Variational inference: maximises a lower bound on the evidence by natural gradients. [METHOD 9]
+
+    Parameters
+    ----------
+    likelihood : None, "robust-max", "softmax", "probit" or cavity.likelihoods.Likelihood
+        None: "robust-max".
+    epsilon : float in (0, 1)
+        Share of random labels of "robust-max".
+
+    Examples
+    --------
+    >>> from cavity.methods import VI
+    >>> VI(likelihood="softmax").removal
+    0.0
+    """
+
+    name = "vi"
+    removal = 0.0
+    site_store = "averaged"
+    sweep_damping = 0.2  # 0.5 needs repairs and 1 does not converge
+
+    likelihood: Any = None
+    epsilon: float = DEFAULT_EPSILON
+
+    @property
+    def starts_from_ep(self) -> bool:  # type: ignore[override]
+        return self._robust
+
+    @property
+    def _robust(self) -> bool:
+        return self.likelihood in (None, RobustMax.name) or isinstance(self.likelihood, RobustMax)
+
+    def check(self) -> Self:
+        epsilon = check_epsilon(self.epsilon, "VI")
+        super().check()
+        if epsilon != DEFAULT_EPSILON and not (self._robust and not isinstance(self.likelihood, Likelihood)):
+            raise BadOption(
+                f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave it out, or use that likelihood by name."
+            )
+        if epsilon == 0 and self._robust:
+            raise BadOption(
+                "epsilon=0 makes the variational bound −∞: a single label that q does not explain for sure is enough. Use a "
+                "positive epsilon=, method='rep', or likelihood='softmax'."
+            )
+        return self
+
+    def _read_likelihood(self) -> Likelihood:
+        named = self.likelihood in (None, RobustMax.name)
+        return RobustMax(epsilon=self.epsilon) if named else super()._read_likelihood()
+
+    def sampling_problem(self) -> str | None:
+        if self._robust:
+            return (
+                "the robust-max bound has several optima of q, so its value is not unique for given hyper-parameters: use "
+                "method='ep' or 'rep', or likelihood='softmax'."
+            )
+        return super().sampling_problem()
+
+
+@METHODS.register
+class Laplace(Method):
+    """Laplace's method: expands the logistic (two classes) or the softmax (more, coupled) around the mode. [METHOD 4]"""
+
+    name = "laplace"
+    needs_all_rows = True
+    in_memory = True
+    latent_noise = False
+    placement = "mode"
+    sweep_damping = 1.0  # Newton steps
+    full_batch_optimizer = "lbfgs"
+
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return ProbitPairs().bind(n_classes)
+        return LogisticPoint() if n_classes == 2 else Softmax(n_classes)

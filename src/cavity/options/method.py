@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadOption
-from cavity.likelihoods import LIKELIHOODS, Likelihood
+from cavity.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
 from cavity.options.value_checks import number, one_of, read_declared
 
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
@@ -43,9 +43,7 @@ class Method(Parameters):
     needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
-    needs_noise: ClassVar[bool] = False  # noise must be positive
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
-    fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
@@ -127,9 +125,6 @@ class Method(Parameters):
                 "'adam', or method='ep', whose gradient is exact at the fixed point."
             )
 
-    def check_classes(self, n_classes: int) -> None:
-        """Refuse options that do not work for this number of classes."""
-
     def resolve(self, numbered: bool) -> Method:
         """Return the method that runs: the method itself, or what `Auto` chooses. `numbered` rows can own sites."""
         return self
@@ -161,6 +156,26 @@ class Method(Parameters):
         return None
 
 
+class LikelihoodMethod(Method):
+    """A method of one likelihood: the pairwise probit factors, or another."""
+
+    likelihood: Any = None
+
+    @property
+    def label_noise(self) -> float | None:
+        return self._read_likelihood().epsilon
+
+    def check(self) -> Self:
+        self._read_likelihood()
+        return super().check()
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+
+    def _read_likelihood(self) -> Likelihood:
+        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
+
+
 METHODS: Registry[Method] = Registry("method")
 
 
@@ -190,7 +205,7 @@ def read_likelihood(value: Any) -> Likelihood:
     if isinstance(value, Likelihood):
         return value
     raise BadOption(
-        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, names))}, or an instance of "
+        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, sorted(names)))}, or an instance of "
         "cavity.likelihoods.Likelihood."
     )
 

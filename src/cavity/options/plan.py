@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cavity.common.tabular import Tabular
-from cavity.rows.tables import Facts, Table
 from cavity.training.steps import Steps
+
+if TYPE_CHECKING:  # it loads torch
+    from cavity.rows.tables import Facts
 
 
 class TableSize(NamedTuple):
@@ -25,7 +26,7 @@ class TableSize(NamedTuple):
     @classmethod
     def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
         total = float(table.class_totals.sum())
-        place = table.place if isinstance(table, Table) else None
+        place = getattr(table, "place", None)
         unmerged = None if place is None or len(place) == table.n_rows else len(place)
         return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered, unmerged)
 
@@ -209,8 +210,8 @@ class Plan(Tabular):
         return "\n".join([self._heading(), *rows])
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self | None:
-        """Return a stored plan; None if another version wrote it with other fields."""
+    def from_json(cls, value: Any) -> Self | None:
+        """Return a stored plan; None if there is none, or if another version wrote it with other fields."""
         try:
             training, calibration = TrainingPlan(**value["training"]), value["calibration"]
             parts = {"training": training, "calibration": calibration and CalibrationPlan(**calibration)}

@@ -30,7 +30,6 @@ class RegressionMethod(Method):
     needs_all_rows = True
     in_memory = True
     latent_noise = False
-    site_store = "own"
     removal = 0.5
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
@@ -38,6 +37,16 @@ class RegressionMethod(Method):
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
     has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
     active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether noise must be positive: without it, y has no density."""
+        return self.projected or self.variational
+
+    @property
+    def fixed_inducing(self) -> bool:
+        """Whether inducing points are rows, never learnt: without the residual, the maximum would have all of them in one place."""
+        return self.projected or self.exact_jitter
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
         """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
@@ -58,12 +67,16 @@ def read_regression_method(value: Any) -> RegressionMethod:
     return method
 
 
+class _Variational(RegressionMethod):
+    site_store = "averaged"
+    removal = 0.0
+
+
 @METHODS.register
 class Exact(RegressionMethod):
     """Exact Gaussian process regression, O(N³)."""
 
     name = "exact"
-    fixed_inducing = True
     inducing_from = "rows"
     has_evidence = True
 
@@ -77,27 +90,21 @@ class FITC(RegressionMethod):
 
 
 @METHODS.register
-class SGPR(RegressionMethod):
+class SGPR(_Variational):
     """Titsias' collapsed lower bound, O(NM²)."""
 
     name = "vi"
     in_memory = False
-    needs_noise = True
-    site_store = "averaged"
-    removal = 0.0
     has_evidence = True
 
 
 @METHODS.register
-class SVGP(RegressionMethod):
+class SVGP(_Variational):
     """Hensman's stochastic version of the same bound: natural-gradient steps of q in mini-batches."""
 
     name = "svi"
     needs_all_rows = False
     in_memory = False
-    needs_noise = True
-    site_store = "averaged"
-    removal = 0.0
     full_batch_optimizer = "sign"
     has_evidence = True
 
@@ -107,8 +114,6 @@ class ProjectedProcess(RegressionMethod):
     """Projected process: the likelihood lacks the residual variance, predictions have it."""
 
     name = "pp"
-    needs_noise = True
-    fixed_inducing = True  # without the residual, the maximum would have all points in one place
     projected = True
 
 
@@ -117,8 +122,6 @@ class SubsetOfRegressors(RegressionMethod):
     """Subset of regressors: neither likelihood nor predictions have the residual variance."""
 
     name = "sr"
-    needs_noise = True
-    fixed_inducing = True
     projected = True
     predicts_residual = False
 
@@ -128,8 +131,6 @@ class Nystrom(RegressionMethod):
     """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0)."""
 
     name = "nystrom"
-    needs_noise = True
-    fixed_inducing = True
     keeps_rows = True
     projected = True
 
@@ -146,7 +147,6 @@ class SubsetOfData(RegressionMethod):
     """
 
     name = "sd"
-    fixed_inducing = True
     inducing_from = "subset"
 
     selection: str = field(default="entropy", metadata=checked(one_of, SELECTIONS))
@@ -170,7 +170,6 @@ class BCM(RegressionMethod):
     """
 
     name = "bcm"
-    fixed_inducing = True
     inducing_from = "members"
 
     n_blocks: int = field(default=4, metadata=checked(whole, 1))
@@ -186,7 +185,7 @@ class BCM(RegressionMethod):
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
-class ConjugateGradients(RegressionMethod):
+class ConjugateGradients(_Variational):
     """Learns as `SGPR`, then solves the exact system by preconditioned conjugate gradients.
 
     Parameters
@@ -196,10 +195,7 @@ class ConjugateGradients(RegressionMethod):
     """
 
     name = "cg"
-    needs_noise = True
     keeps_rows = True
-    site_store = "averaged"
-    removal = 0.0
 
     tol: float = field(default=1e-8, metadata=checked(number, 0.0, 1.0))
 

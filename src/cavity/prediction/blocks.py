@@ -104,12 +104,11 @@ def _notes(source: Source) -> Counter[str]:
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
     """Return the source that X names, with or without labels; None for a table in memory."""
-    path = sources.path_of(X)
     if is_sparse(X) and features.preparation is None:
         return Arrays(X, np.broadcast_to(0, X.shape[:1]))
     if hasattr(type(X), "pieces"):
         return X
-    if path or sources.is_table(X):
+    if sources.is_files(X):
         return Arrow(X, model=features, labelled=False)
     if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
         return Batches(lambda: map(_as_pair, X() if callable(X) else X))

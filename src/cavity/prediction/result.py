@@ -60,7 +60,7 @@ class Result(NamedTuple):
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
-    plan: Any = None  # Plan, or one that is made later
+    plan: Any = None  # Plan
     importance: Array | None = None  # [columns], computed when it is first needed
     background: Array | None = None  # [n D], training rows to compute it from; model files have none
     novelty: Novelty | None = None  # None after `partial_fit`

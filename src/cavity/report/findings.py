@@ -70,8 +70,7 @@ class Findings(NamedTuple):
 def find(model: Model, X: Any, y: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
-    prepare, classes = fit.features.preparation, fit.classes
-    target = None if prepare is None or prepare.target_ is None else prepare.target_.name
+    classes = fit.classes
     columns, owner = find_columns(fit.features)
     truth = None if y is None else np.asarray(to_array(to_plain(y, "y")))
     scored = None if X is None else score_rows(model, fit, read_raw_rows(X, fit.features, fit.model), truth)
@@ -79,7 +78,7 @@ def find(model: Model, X: Any, y: Any) -> Findings:
     return Findings(
         model,
         fit,
-        target or ("the target" if classes is None else "the label"),
+        fit.features.target or ("the target" if classes is None else "the label"),
         [] if classes is None else [format_label(c) for c in classes],
         list(columns),
         used,

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.files import write_bytes
-from cavity.common.lazy import resolve
 from cavity.common.scoring import count_confusion
 from cavity.errors import BadInput
 from cavity.report import sections
@@ -80,7 +79,7 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
     found = find(model, X, y)
-    plan = resolve(found.fit.plan)  # files of other versions have none
+    plan = found.fit.plan  # files of other versions have none
     page = render_report(
         found=found,
         title=title or f"Report on a model of {found.target}",

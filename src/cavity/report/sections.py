@@ -30,7 +30,7 @@ from cavity.report.findings import Findings, Scored, explain_notable, find_depen
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
 from cavity.rows.validation import Prepared
-from cavity.saving.fact_list import list_facts
+from cavity.saving.summary import list_facts
 
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table

@@ -1,4 +1,4 @@
-"""Tables of any kind, frames, tensors, sparse arrays: whether a model can read them, and all as Arrow tables.
+"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a model can read them, and all as Arrow tables.
 
 Libraries are loaded when needed. Errors name the column and say what to do.
 """
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput, missing_extra
-from cavity.rows.foreign_arrays import to_host
 
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
 MAX_COLUMNS = 5_000  # of a sparse table that a model is fitted to
+PROTOCOLS = "__dlpack__", "__cuda_array_interface__"
 
 
 class Chunk(NamedTuple):
@@ -28,6 +28,30 @@ class Chunk(NamedTuple):
     table: Any  # pyarrow.Table
     first: int  # number of the first row, in file order
     where: str  # the file
+
+
+def is_foreign(value: Any) -> bool:
+    """Return whether this is an array of another library than NumPy; tables and arrays of Arrow are read as such."""
+    kind = type(value)  # not the value: a frame may have a column of that name
+    own = isinstance(value, np.ndarray) or kind.__module__.partition(".")[0] == "pyarrow"
+    return not own and any(hasattr(kind, name) for name in PROTOCOLS)
+
+
+def to_host(value: Any) -> Any:
+    """Return an array of another library, of any device and number type, as a NumPy array; anything else unchanged."""
+    if not is_foreign(value):
+        return value
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    if not isinstance(value, torch.Tensor):
+        standard = hasattr(value, "__dlpack__")
+        try:
+            value = from_dlpack(value) if standard else torch.as_tensor(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # torch lacks this device or number type
+            return np.from_dlpack(value, device="cpu") if standard else np.asarray(value)
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # NumPy has no bfloat16
 
 
 def to_plain(value: Any, what: str) -> Any:
@@ -103,10 +127,14 @@ def refuse_foreign(X: Any) -> None:
         isinstance(X, list) and X and isinstance(X[0], dict)
     ):
         raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
-    names = Counter(list_names(X))
-    twice = next((name for name, count in names.items() if name != "" and count > 1), None)
+    twice = find_twice(list_names(X))
     if twice is not None:
         raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
+
+
+def find_twice(names: Sequence[Any]) -> Any:
+    """Return a name that stands twice; None if all differ. Several columns may have none."""
+    return next((name for name, count in Counter(names).items() if name != "" and count > 1), None)
 
 
 def is_sparse(X: Any) -> bool:

@@ -33,9 +33,7 @@ def find_source(
     `check` validates a y in memory.
     """
     X, y, sample_weight, target, weight, _, _, groups = raw
-    path = path_of(X)
-    files = path != "" or is_table(X)
-    batches = y is None and not files and is_batches(X)
+    files, is_path = is_files(X), isinstance(X, str | os.PathLike)
     if is_sparse(X) and is_large(X) and not reads_whole_table and _are_positive(sample_weight):
         _refuse("a sparse table", target=target, weight=weight)
         return Arrays(X, check(y, X.shape[0]), sample_weight, groups)
@@ -43,23 +41,19 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight, groups=groups)
         source: Source = X
         return source
-    if batches:
+    if y is None and not files and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight, groups=groups)
         return Batches(X)
-    if path or (files and y is None):
+    if is_path or (files and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
         return Arrow(X, target, weight, groups, learn=features is None, model=features)
     _refuse("a table in memory", target=target, weight=weight)
     return None
 
 
-def path_of(X: Any) -> str:
-    return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
-
-
-def is_table(X: Any) -> bool:
-    """Return whether X is a table, dataset or reader of pyarrow, or another stream of Arrow batches."""
-    return is_arrow(X) or is_stream(X)
+def is_files(X: Any) -> bool:
+    """Return whether X is a path, a table, dataset or reader of pyarrow, or another stream of Arrow batches."""
+    return isinstance(X, str | os.PathLike) or is_arrow(X) or is_stream(X)
 
 
 def _are_positive(weight: Any) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +21,6 @@ from cavity.common.column_statistics import (
     share_units,
     summarize,
 )
-from cavity.errors import BadInput
 from cavity.kernels import inducing
 from cavity.rows.arrow_tables import to_plain
 from cavity.rows.batches.array_sources import Arrays
@@ -258,12 +255,3 @@ Facts = Table | Streamed
 def has_room(device: torch.device, size: int) -> bool:
     """Return whether a table of this many bytes leaves a device room to work."""
     return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
-
-
-@contextmanager
-def name_eval_set() -> Iterator[None]:
-    """Name the argument in errors about its rows."""
-    try:
-        yield
-    except ValueError as error:  # of scikit-learn, too
-        raise BadInput(f"eval_set: {error}") from error

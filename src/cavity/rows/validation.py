@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput, as_bad_input
-from cavity.rows.arrow_tables import (
-    import_pyarrow,
-    is_frame,
-    is_numeric,
-    refuse_foreign,
-    to_chunk,
-    to_dense,
-)
+from cavity.rows.arrow_tables import import_pyarrow, is_frame, is_numeric, refuse_foreign, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
@@ -34,6 +27,18 @@ class Features(NamedTuple):
     n: int
     names: tuple[str, ...] | None = None
     preparation: ColumnEncoder | None = None  # how raw columns become these
+
+    @property
+    def encoder(self) -> ColumnEncoder:
+        """The preparation, or that of numbers used as they are; columns without names are column 0, column 1, ..."""
+        names = self.names or [f"column {j}" for j in range(self.n)]
+        return self.preparation or leave_unchanged([str(name) for name in names])
+
+    @property
+    def target(self) -> str | None:
+        """Name of the column of the labels, if it is known."""
+        target = self.encoder.target_
+        return None if target is None else target.name
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
             reader.feature_names_in_ = np.array(features.names, dtype=object)
     rows = _convert(X, reader, reset=False)
     if center is not None and not np.isinf(rows).any():
-        rows = _fill_missing(rows, features.names or [f"column {j}" for j in range(features.n)], center)
+        rows = _fill_missing(rows, features.encoder.names, center)
     _refuse_infinite(rows, features.names)
     return rows
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from cavity.common import tensor_files
 from cavity.errors import BadFile
 from cavity.saving import ranges, schema
-from cavity.saving.json_checks import unpack_labels
 from cavity.saving.ranges import FINITE, Sizes
 from cavity.saving.schema import Tensor
+from cavity.saving.serialize import unpack_labels
 
 Declared = dict[str, tensor_files.Entry]
 Arrays = dict[str, NDArray[Any]]

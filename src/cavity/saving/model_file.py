@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from cavity.common import tensor_files
-from cavity.common.lazy import Later, resolve
 from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
+from cavity.options.plan import Plan
 from cavity.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
@@ -21,11 +21,26 @@ from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.json_checks import from_json, read_array, read_features, to_json, unpack_labels
-from cavity.saving.pools import describe_pool, list_arrays, restore_pool
-from cavity.saving.posterior import describe_prior, model_tensors, restore_model, restore_rows
+from cavity.saving.posterior import (
+    count_kernels,
+    describe_pool,
+    list_arrays,
+    model_tensors,
+    restore_model,
+    restore_rows,
+)
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
+from cavity.saving.serialize import (
+    Omitted,
+    Packing,
+    Unpacking,
+    from_json,
+    pack_labels,
+    read_array,
+    read_features,
+    to_json,
+    unpack_labels,
+)
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
@@ -58,10 +73,7 @@ def register(cls: E) -> E:
 
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
-    import torch
-
     packing, result = Packing(), record.result
-    plan = resolve(result.plan)
     prepare = result.features.preparation
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
@@ -71,7 +83,7 @@ def save(record: Record, path: str | Path) -> None:
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
         "names": None if names is None else list(names),
-        "prior": describe_prior(result.model.prior),
+        "prior": {"learn": result.model.prior.learnt, "kernels": count_kernels(result.model.prior.kernel)},
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "history": result.history,
         "warnings": list(result.warnings),
@@ -86,7 +98,7 @@ def save(record: Record, path: str | Path) -> None:
         "class_prior": to_json(result.class_prior),
         "target_estimate" if result.classes is None else "estimate": to_json(result.estimate),
         "importance": to_json(result.importance),
-        "plan": None if plan is None else asdict(plan),
+        "plan": None if result.plan is None else asdict(result.plan),
         "novelty": to_json(result.novelty),
         "predicts": {
             "residual": result.predicts_residual,
@@ -98,14 +110,12 @@ def save(record: Record, path: str | Path) -> None:
         arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
         arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
-    tensors = {name: torch.tensor(a) for name, a in arrays.items()}
-    tensor_files.write(path, record.kind, tensors | model_tensors(result.model), meta)
+    tensor_files.write(path, record.kind, arrays | model_tensors(result.model), meta)
 
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    inside = describe_rows_inside(record)
-    return summarise(record.arguments, record.result, inside)
+    return summarise(record.arguments, record.result)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
@@ -164,28 +174,13 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def describe_rows_inside(record: Record) -> str:
-    """Return which training rows a file of this model holds."""
-    arguments, result = record.arguments, record.result
-    if result.rows is not None:
-        return "every training row, with its target"
-    if all(
-        isinstance(arguments.get(name), str) and arguments[name] == "auto" for name in ("method", "inducing")
-    ):
-        return "none"
-    if result.model.prior.learn_inducing:
-        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
-    return "the inducing points, which were not learnt: training rows, unless you gave them"
-
-
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     if classes is None and contents.sizes["C"] > 1 and meta["likelihood"].get("likelihood") != "Committee":
         raise BadFile(f"mean has {contents.sizes['C']} latent functions; expected one.")
-    pool = restore_pool(arrays, meta.get("pool") if classes is not None else None)
-    model = restore_model(arrays, meta, contents, pool, kernel)
+    model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
-    evidence, plan = meta["scalars"].get("log_marginal_likelihood_"), meta.get("plan")
+    evidence = meta["scalars"].get("log_marginal_likelihood_")
     estimate = from_json(Estimate, meta.get("estimate"))
     shift, scale = meta.get("units") or (0.0, 1.0)
     return Result(
@@ -205,15 +200,9 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         class_prior=read_array(meta.get("class_prior")),
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
-        plan=None if plan is None else Later(lambda: _restore_plan(plan)),
+        plan=Plan.from_json(meta.get("plan")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
     )
-
-
-def _restore_plan(plan: Meta) -> Any:
-    from cavity.options.plan import Plan
-
-    return Plan.from_json(plan)
 
 
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:

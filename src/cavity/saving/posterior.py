@@ -1,4 +1,4 @@
-"""The posterior, its prior and its likelihood: from the arrays of a file to a record that predicts, and to torch and back.
+"""The posterior, its prior, its likelihood and its pool: from the arrays of a file to a record that predicts, to torch and back.
 
 Every shape has been checked before. Only a kernel or a likelihood that the schema does not know loads torch.
 """
@@ -21,11 +21,16 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
+from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.model import FittedModel, Modules, make_model
-from cavity.prediction.pool import Pool
+from cavity.prediction.networks import Network
+from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.regression import STORED, TrainingRows, condition
+from cavity.prediction.tree_ensembles import Forest
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
-from cavity.saving.serialize import Unpacking
+from cavity.saving.ranges import LINEAR
+from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
+from cavity.saving.serialize import Unpacking, from_json, read_array, to_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,15 +38,15 @@ if TYPE_CHECKING:
     from cavity.kernels.prior import Prior
     from cavity.likelihoods import Likelihood
 
+DECLARED: dict[type, tuple[Any, ...]] = {Forest: TREES, LinearModel: LINEAR_MODEL, Network: NETWORK}
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
 NUMBERS = {"lengthscale", "variance", "alpha"}  # arguments of kernels that are not pairs
 
 
-def restore_model(
-    arrays: Arrays, meta: Meta, contents: Contents, pool: Pool, kernel: Any = None
-) -> FittedModel:
+def restore_model(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any = None) -> FittedModel:
     """Return the model of a file; `kernel` is one of the user's own."""
     n_classes = contents.sizes["classes"] or None
+    pool = NO_POOL if n_classes is None else restore_pool(arrays, meta.get("pool"))
     modules = Later(lambda: _restore_modules(arrays, meta, contents, kernel))
     about = meta["likelihood"]
     name, arguments = about.get("likelihood"), about.get("arguments")
@@ -125,6 +130,74 @@ def _make_own_formula(modules: Later[Modules]) -> Formula:
     return formula_of(modules.get().prior.kernel, NUMPY)
 
 
+# --- pool ------------------------------------------------------------------------------------------------
+
+
+def describe_pool(pool: Pool) -> dict[str, Any] | None:
+    """Return the part of a pool that is JSON, next to its arrays; None without a pool."""
+    if pool.is_trivial:
+        return None
+    boosted = [
+        member.boosted if isinstance(member, Forest) else LINEAR if isinstance(member, LinearModel) else None
+        for member in pool.members
+    ]
+    return {
+        "weight": pool.weight,
+        "weights": list(pool.weights),
+        "boosted": boosted,
+        "gate": to_json(pool.gate),
+    }
+
+
+def list_arrays(pool: Pool) -> Arrays:
+    """Return the arrays of the members by the names of the schema."""
+    found: Arrays = {}
+    for i, member in enumerate(pool.members):
+        if isinstance(member, Forest):
+            member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
+        names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
+        own = {name: np.ascontiguousarray(getattr(member, name)) for name in names}
+        found |= {f"pool.{i}.{name}": a for name, a in own.items() if a.size or name not in ("block", "code")}
+    return found
+
+
+def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
+    return np.asarray(forest.child == np.arange(len(forest.child)))
+
+
+def restore_pool(arrays: Arrays, about: Any) -> Pool:
+    if about is None:
+        return NO_POOL
+    members = tuple(_restore_member(arrays, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
+    return Pool(
+        about["weight"], members, tuple(about["weights"]), from_json(Gate, about.get("gate"), read_array)
+    )
+
+
+def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:
+    of = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+    if boosted is None:
+        return Network(**of)
+    if boosted == LINEAR:
+        return LinearModel(**of)
+    forest = Forest(**of, boosted=boosted is True)
+    threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
+    forest = forest._replace(threshold=threshold)
+    if not _are_apart(forest):
+        raise BadFile("the trees of the pool do not fit together.")
+    return forest
+
+
+def _are_apart(forest: Forest) -> bool:
+    """Return whether the nodes of each tree follow its root, and their children follow them."""
+    own, ends = np.arange(len(forest.child)), np.append(forest.root, len(forest.child))
+    size = np.diff(ends)
+    if forest.root[0] != 0 or not (size > 0).all():
+        return False
+    last = forest.child + ~_find_leaves(forest)
+    return bool((forest.child >= own).all() and (last < np.repeat(ends[1:], size)).all())
+
+
 # --- torch -------------------------------------------------------------------------------------------------
 
 
@@ -184,11 +257,7 @@ def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int |
     return made
 
 
-def describe_prior(prior: Prior) -> dict[str, Any]:
-    return {"learn": prior.learnt, "kernels": _kernel_sets(prior.kernel)}
-
-
-def _kernel_sets(kernel: Any) -> int:
+def count_kernels(kernel: Any) -> int:
     """Return how many sets of parameters the kernel has: one per class, or one that they share."""
     from torch import nn
 
@@ -199,10 +268,8 @@ def _kernel_sets(kernel: Any) -> int:
     return max((len(p) for p in logs if p.ndim), default=1)
 
 
-def model_tensors(model: FittedModel) -> dict[str, Tensor]:
-    import torch
-
-    found = model.prior.state_dict(prefix="prior.")
-    found |= {name: torch.tensor(getattr(model, name)) for name in ("prior_lower", "mean", "lower")}
+def model_tensors(model: FittedModel) -> dict[str, Any]:
+    found: dict[str, Any] = model.prior.state_dict(prefix="prior.")
+    found |= {name: getattr(model, name) for name in ("prior_lower", "mean", "lower")}
     found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found

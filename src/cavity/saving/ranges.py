@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,14 +59,6 @@ def _has_shares(a: Array, _: Sizes) -> Any:
     return (a >= 0).all() and (abs(a.sum(-1, dtype="f8") - 1) <= close).all()
 
 
-def _is_child(a: Array, sizes: Sizes) -> Any:
-    return (a >= np.arange(len(a))).all() and (a < sizes["nodes"]).all()
-
-
-def _is_pair(a: Array, sizes: Sizes) -> Any:
-    return _is_child(a + (a != np.arange(len(a))), sizes) and _is_child(a, sizes)
-
-
 FINITE = Range("finite", lambda a, _: True)
 BOUNDED = within(-LARGE, LARGE, f"within ±{LARGE:g}")
 WIDE = within(-1e50, 1e50, "within ±1e50")
@@ -80,8 +71,11 @@ LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
 PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
+QUANTILE = Range(
+    f"a list of {QUANTILES} ascending values",
+    lambda a, _: len(a) == QUANTILES and (np.diff(a, prepend=0) >= 0).all() and a[-1] <= LARGE,
+)
 LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
-PAIR = Range("two nodes after their parent", _is_pair)
 
 
 def check_that(words: str, holds: Callable[[Any], bool]) -> Check:
@@ -171,15 +165,11 @@ def by_name(each: Check, *needed: str) -> Check:
 mapping = by_name(anything)
 
 
-def quantiles(values: Any, name: str, sizes: Sizes) -> None:
-    """Check that there are 101 variances in ascending order."""
-    many(number(0, LARGE))(values, name, sizes)
-    if len(values) != QUANTILES or any(a > b for a, b in pairwise(values)):
-        raise BadFile(f"{name} is not a list of {QUANTILES} ascending values.")
+def numbers(within: Range, size: str | None = None) -> Check:
+    """Return the check of a list of numbers in a range, as many as a size has."""
 
+    def check(values: Any, name: str, sizes: Sizes) -> None:
+        many(number(), size)(values, name, sizes)
+        within.check(name, np.array(values, dtype=np.float64), sizes)
 
-def shares(values: Any, name: str, sizes: Sizes) -> None:
-    """Check that there is a share per class, which sum to one."""
-    many(number(0, 1.001), "classes")(values, name, sizes)
-    if not abs(sum(values) - 1) < 1e-6:
-        raise BadFile(f"{name} does not sum to one.")
+    return check

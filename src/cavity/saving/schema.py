@@ -97,7 +97,7 @@ ROWS = (  # below rows., of a regressor that predicts from its training rows
 TREES = (  # below pool., of each member
     Tensor("feature",   "nodes",       SMALL, r.index("D")),
     Tensor("threshold", "nodes",       FLOAT),
-    Tensor("child",     "nodes",       INT, r.PAIR),
+    Tensor("child",     "nodes",       INT, r.index("nodes")),
     Tensor("leaf",      "nodes",       SMALL, r.index("values")),
     Tensor("value",     "values leaf", FLOAT, r.LEAVES),
     Tensor("root",      "trees",       INT, r.index("nodes")),
@@ -155,7 +155,7 @@ FACTS = (
     Fact("classes?.type", r.text),
     Fact("classes?.values", r.many(r.scalar)),
     Fact("calibration?", r.text),
-    Fact("class_prior?", r.shares),
+    Fact("class_prior?", r.numbers(r.SHARES, "classes")),
     Fact("importance?", r.many(r.number(0), "columns")),
     Fact("pool?.weight", r.number(0, 1000, above=True)),
     Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
@@ -165,7 +165,7 @@ FACTS = (
     Fact("predicts?.residual", r.flag),  # variances have it
     Fact("predicts?.tolerance", r.number(0, 1)),  # of conjugate gradients at training rows
     Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
-    Fact("novelty?.quantiles", r.quantiles),
+    Fact("novelty?.quantiles", r.numbers(r.QUANTILE)),
     Fact("estimate?.how", r.text),
     Fact("estimate?.rows", COUNT),
     Fact("estimate?.log_loss", r.any_number),

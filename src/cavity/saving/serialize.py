@@ -1,4 +1,4 @@
-"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods and likelihoods, and labels.
+"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods, likelihoods, labels and records of a fit.
 
 Reading loads torch with the first kernel, method or likelihood.
 """
@@ -6,16 +6,20 @@ Reading loads torch with the first kernel, method or likelihood.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadInput
-from cavity.saving.json_checks import NUMBERS
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.validation import Features, prepared_features
 
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 OBJECTS = ("kernel", "method", "likelihood")
 # options of 0.3 that are gone, and their defaults
 GIVEN_UP = {"q_update": "natural", "bound": "quadrature", "predictive": "quadrature", "probit": False}
@@ -54,9 +58,17 @@ class Packing:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.nn.Module | KernelLike):
-            return self._kernel(value, name)
+            return (
+                self._object("kernel", value, name) if _is_registered(value) else {"foreign": _spell(value)}
+            )
         if isinstance(value, Method | Likelihood):
-            return self._object(value, name)
+            kind = "method" if isinstance(value, Method) else "likelihood"
+            if not find_registry(kind).holds(value):
+                raise BadInput(
+                    f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
+                    f"{kind.upper()}S.register of cavity.{kind}s."
+                )
+            return self._object(kind, value, name)
         if isinstance(value, dict):
             pairs = [(self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")) for k, v in value.items()]
             return {"pairs": pairs}
@@ -77,25 +89,10 @@ class Packing:
         self.arrays[name] = array
         return {"array": name}
 
-    def _object(self, value: Parameters, name: str) -> Any:
-        """Return the class name of a method or likelihood, and its arguments."""
-        from cavity.options.method import Method
-
-        kind = "method" if isinstance(value, Method) else "likelihood"
-        if not find_registry(kind).holds(value):
-            raise BadInput(
-                f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
-                f"{kind.upper()}S.register of {'cavity.methods' if kind == 'method' else 'cavity.likelihoods'}."
-            )
+    def _object(self, kind: str, value: Any, name: str) -> Any:
+        """Return the class name of a registered object, and its arguments."""
         arguments = {k: self.pack(v, f"{name}.{k}") for k, v in value.get_params(deep=False).items()}
         return {kind: type(value).__name__, "arguments": arguments}
-
-    def _kernel(self, kernel: Any, name: str) -> Any:
-        """Return the name of a registered kernel with its arguments; of another kernel, its class."""
-        if not _is_registered(kernel):
-            return {"foreign": _spell(kernel)}
-        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in kernel.get_params(deep=False).items()}
-        return {"kernel": type(kernel).__name__, "arguments": arguments}
 
 
 def _is_registered(kernel: Any) -> bool:
@@ -184,3 +181,46 @@ def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
             "booleans, for example y.astype(str)."
         )
     return {"type": kind, "values": values}
+
+
+def unpack_labels(packed: Any) -> NDArray[Any]:
+    """Return the array of labels that was packed: at least two, in order, none twice."""
+    kind, values = packed["type"], packed["values"]
+    if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
+        raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
+    if not all(isinstance(v, str if kind in ("str", "object") else bool | int | float) for v in values):
+        raise BadFile(f"the labels are not all of type {kind}.")
+    classes = np.array(values, dtype=kind)
+    if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
+        raise BadFile("the labels are fewer than two, or not in order.")
+    return classes
+
+
+def to_json(value: Any) -> Any:
+    """Return a named tuple, with what is in it, or an array as JSON; other values stay."""
+    if hasattr(value, "_asdict"):
+        return {name: to_json(inner) for name, inner in value._asdict().items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def from_json(kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]], Any] = tuple) -> Any:
+    """Return the named tuple that `to_json` was given, with `many` of lists; None stays."""
+    if value is None:
+        return None
+    fields = {name: value[name] for name in kind._fields if name in value}
+    return kind(**{name: many(v) if isinstance(v, list) else v for name, v in fields.items()})
+
+
+def read_array(value: list[float] | None) -> NDArray[np.float64] | None:
+    return None if value is None else np.array(value, dtype=np.float64)
+
+
+def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
+    """Return the columns that the model was fitted on, D features."""
+    names = None if meta["names"] is None else tuple(np.array(meta["names"], dtype=object))
+    if meta["preparation"] is None:
+        return Features(owner, D, names)
+    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
+    if features.n != D:
+        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
+    return features

@@ -1,4 +1,4 @@
-"""What `cavity info` prints about a model, stored in its file: reading it back needs neither torch nor a tensor."""
+"""What `cavity info` and the report say of a model, stored in its file: reading it back needs neither torch nor a tensor."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from cavity.common.lazy import resolve
-from cavity.common.text_tables import format_label
+from cavity.common.terms import TERMS
+from cavity.common.text_tables import format_label, list_names
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
-from cavity.rows.columns.encoder import leave_unchanged
 
 
-def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> dict[str, Any]:
+def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
-    model, prepare, pool = result.model, result.features.preparation, result.model.pool
-    if prepare is None and result.features.names is not None:
-        prepare = leave_unchanged([str(name) for name in result.features.names])
-    n = result.features.n if prepare is None else prepare.n_features_in_
-    names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
+    model, features, pool = result.model, result.features, result.model.pool
+    names = features.encoder.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
-    plan = resolve(result.plan)
+    plan = result.plan
     importance = None if result.importance is None else result.importance.tolist()
     return {
         "method": str(arguments["method"]),
@@ -30,8 +26,8 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "classes": [format_label(c) for c in (() if result.classes is None else result.classes)],
         "inducing_points": int(model.inducing_points.shape[-2]),
         "noise": _list_noise(result),
-        "rows_inside": rows_inside,
-        "n_features": n,
+        "rows_inside": describe_rows_inside(arguments, result),
+        "n_features": len(names),
         "dtype": str(arguments["dtype"]).removeprefix("torch."),
         "epochs": len(result.history),
         "log_marginal_likelihood": None if math.isnan(result.evidence) else float(result.evidence),
@@ -41,8 +37,8 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "plan": None if plan is None else plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
-        "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
-        "columns": None if prepare is None else dict(prepare.describe()),
+        "target": features.target,
+        "columns": None if features.names is None else dict(features.encoder.describe()),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),
         "importance": None if importance is None else dict(zip(names, importance, strict=True)),
     }
@@ -53,3 +49,46 @@ def _list_noise(result: Result) -> Any:
     if result.classes is None:
         return target_noise(result.model) * result.units[1] ** 2
     return result.model.noises.tolist()
+
+
+def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
+    """Return which training rows a file of this model holds."""
+    if result.rows is not None:
+        return "every training row, with its target"
+    if all(isinstance(arguments.get(n), str) and arguments[n] == "auto" for n in ("method", "inducing")):
+        return "none"
+    if result.model.prior.learn_inducing:
+        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
+    return "the inducing points, which were not learnt: training rows, unless you gave them"
+
+
+def format_evidence(evidence: float | None) -> str:
+    return "not available" if evidence is None else f"{evidence:.2f}"
+
+
+def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the summary as pairs of a name and a text, for `cavity info` and the report."""
+    classes = found["classes"]
+    points = f"{found['inducing_points']} inducing points{' per class' if classes else ''}"
+    name = found.get("evidence") or "log Z_q"
+    meaning = f" ({TERMS[name].meaning})" if name in TERMS else ""
+    facts = [
+        ("method", f"{found['method']}, {points}, {found['dtype']}"),
+        ("kernel", found["kernel"]),
+        ("classes", f"{len(classes)}: {list_names(classes)}")
+        if classes
+        else ("noise", f"variance {found['noise']:.4g}"),
+        ("epochs", f"{found['epochs']}"),
+        (name, format_evidence(found["log_marginal_likelihood"]) + meaning),
+    ]
+    if found["calibration"] not in (None, "none"):
+        facts.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
+    if len(found["ensemble_weights"]) > 1:
+        # older files have no names
+        named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
+        facts.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
+    if found.get("plan"):
+        facts.append(("plan", found["plan"]))
+    if found["rows_inside"] != "none":
+        facts.append(("stored rows", found["rows_inside"]))
+    return facts

@@ -43,12 +43,10 @@ class RowReader:
     numeric columns."""
 
     def __init__(self, model: Model, most_rows: int) -> None:
-        self.prepare, self.most_rows, prepare = model.prepare, most_rows, model.prepare
-        self.names = list(map(str, range(1, model.features.n + 1)) if prepare is None else prepare.inputs)
-        self._takes_lists = prepare is None or prepare.inputs == prepare.names
-        self._is_number = dict.fromkeys(self.names, True)
-        if prepare is not None:
-            self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in prepare.columns_}
+        self.prepare, self.most_rows, self._has_names = model.prepare, most_rows, model.has_names
+        self.names = list(self.prepare.inputs)
+        self._takes_lists = self.prepare.inputs == self.prepare.names
+        self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in self.prepare.columns_}
 
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
@@ -70,7 +68,7 @@ class RowReader:
         listed = isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
         if listed:
             row = dict(zip(self.names, row, strict=True))
-        elif not isinstance(row, dict) or self.prepare is None:
+        elif not isinstance(row, dict) or not self._has_names:
             return [], {None: self._describe_row()}
         cells, wrong = [], dict[str | None, str]()
         unknown = [name for name in row if name not in self._is_number]
@@ -87,7 +85,7 @@ class RowReader:
         return cells, wrong
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
-        if self.prepare is None:
+        if not self._has_names:
             return np.array(rows, dtype=np.float64)
         columns = map(unify_cells, zip(*rows, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names what overflows
@@ -95,16 +93,15 @@ class RowReader:
 
     def _check_finite(self, X: Any) -> None:
         """Name the cells that are missing where the model needs them, or overflow when they are scaled."""
-        wrong, names = np.argwhere(~np.isfinite(X))[:MOST_ERRORS], self.names
-        if self.prepare is not None:
-            names = [column.name for column in self.prepare.columns_ for _ in column.features]
+        wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS]
+        names = [column.name for column in self.prepare.columns_ for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
             raise BadRows([CellError(i + 1, names[j], message) for i, j in wrong.tolist()])
 
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"
-        if self.prepare is None:
+        if not self._has_names:
             return f"each row must be {numbers}; /schema describes the columns."
         either = f", or {numbers}" if self._takes_lists else ""
         return f"each row must be an object by column name{either}; /schema lists the columns."

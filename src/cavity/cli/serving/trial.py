@@ -56,8 +56,7 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     low, high = center - most, center + most
     points = np.clip(points, low, high) if len(points) else np.stack([low, high])
     columns, place = list[dict[str, Any]](), 0
-    known = [Unchanged(f"column {j + 1}") for j in range(model.features.n)]
-    for column in known if model.prepare is None else model.prepare.columns_:
+    for column in model.prepare.columns_:
         width = len(column.features)
         columns.append(_describe_column(column, center[place : place + width], points[:, place]))
         place += width
@@ -65,7 +64,7 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         "target": model.target,
         "classes": model.labels or None,
         "columns": columns,
-        "named": model.prepare is not None,
+        "named": model.has_names,
         "novelty": getattr(model.result, "novelty", None) is not None,
         "terms": {word: TERMS[word].meaning for word in WORDS},
         "most_rows": limits.rows,

@@ -126,19 +126,11 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
     where = f"batch {number}"
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         raise BadInput(f"{where} is a {type(batch).__name__}; every batch must be (X, y) or (X, y, weight).")
-    weight: Array | None = None if len(batch) == 2 else _to_array(batch[2], where).astype(np.float64)
-    X, y = _to_array(batch[0], where), _to_array(batch[1], where)
+    X, y, *weights = (to_plain(part, where) for part in batch)
     try:
-        X = X.astype(np.float64)
+        X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
+        weight = np.asarray(weights[0], dtype=np.float64) if weights else None
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{where}: X is not numeric ({error}); encode its columns first.") from error
+        raise BadInput(f"{where} is not numeric ({error}); encode its columns first.") from error
     rows = len(X) if X.ndim else 0
     return Piece(np.arange(first, first + rows), X, y, weight, where)
-
-
-def _to_array(value: Any, where: str) -> Any:
-    value = to_plain(value, where)
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise BadInput(f"{where} is not a table: {error}") from error

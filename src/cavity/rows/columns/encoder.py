@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.text_tables import list_names
-from cavity.errors import BadFile, BadInput, BadOption
+from cavity.errors import BadFile, BadInput, BadOption, name_in_errors
 from cavity.rows.arrow_tables import Chunk, get_column, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import PATTERNS, EncodingContext
-from cavity.rows.columns.column_json import read_column, read_field, store_column
-from cavity.rows.columns.column_kinds import Column, Ignored, Target, Unchanged
+from cavity.rows.columns.cells import PATTERNS, STYLES, EncodingContext
+from cavity.rows.columns.column_kinds import Category, Column, Date, Ignored, Number, Target, Unchanged
+from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
+from cavity.rows.columns.text_kind import Text
+
+KINDS: dict[str, Any] = {
+    "number": Number,
+    "category": Category,
+    "text": Text,
+    "date": Date,
+    "plain": Unchanged,
+}
 
 
 class ColumnEncoder:
@@ -76,12 +86,8 @@ class ColumnEncoder:
         chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
         context = EncodingContext(chunk.first, Counter() if notes is None else notes, self.strict)
-        try:
+        with name_in_errors(chunk.where):
             parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
-        except BadInput as error:
-            if not chunk.where:
-                raise
-            raise BadInput(f"{chunk.where}: {error}") from error
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _to_chunk(self, data: Any) -> Chunk:
@@ -219,3 +225,55 @@ def note_new_columns(encoder: ColumnEncoder, names: Sequence[str], n_rows: int, 
     if new and n_rows:
         few = ", ".join(map(repr, new[:5])) + (", ..." if len(new) > 5 else "")
         notes[f"columns that the training rows did not have are ignored: {few}"] += n_rows * len(new)
+
+
+def store_column(column: Column) -> dict[str, Any]:
+    kind = next(name for name, kind in KINDS.items() if type(column) is kind)
+    usual: dict[str, Any] = column._field_defaults
+    told = {name: v for name, v in column._asdict().items() if name not in usual or v != usual[name]}
+    return {"kind": kind, **told}
+
+
+def read_column(value: dict[str, Any]) -> Column:
+    """Return a column. Damage raises KeyError, TypeError or ValueError; what no version reads any more, BadFile."""
+    if value["kind"] == "group" or value.get("values"):
+        raise BadFile(
+            f"column {value['name']!r} names groups of rows, which cavity 0.3 encoded by their classes: load the model with "
+            "cavity 0.3 (pip install 'cavity<0.4'), or fit again, the column as a category."
+        )
+    column: Column = read_field(value, KINDS[value["kind"]])
+    if not _is_whole(column):
+        raise ValueError(f"column {column.name!r} is damaged")
+    return column
+
+
+def read_field(value: Any, kind: Any) -> Any:
+    """Return a value of JSON as the type that a named tuple declares, or as one. Damage raises TypeError or ValueError."""
+    if get_origin(kind) is UnionType:
+        return None if value is None else read_field(value, get_args(kind)[0])
+    if get_origin(kind) is tuple:
+        return tuple(read_field(part, get_args(kind)[0]) for part in value)
+    if hasattr(kind, "_fields"):
+        types = get_type_hints(kind)
+        return kind(**{name: read_field(value[name], types[name]) for name in kind._fields if name in value})
+    if kind is str and not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not text")
+    if kind is float and not np.isfinite(float(value)):
+        raise ValueError(f"{value!r:.40} is not finite")
+    return kind(value)
+
+
+def _is_whole(column: Column) -> bool:
+    if isinstance(column, Number):
+        return column.scale > 0 and column.style in (None, *STYLES)
+    if isinstance(column, Category):
+        return len(set(column.levels)) == len(column.levels)
+    if isinstance(column, Text):
+        W = column.find_weights() if column.grams and column.examples else np.empty(0)
+        return bool(W.size and np.isfinite(W).all())
+    if isinstance(column, Date):
+        units = np.array([*column.days, *column.years, column.low, column.high])
+        known = set(column.parts) <= set(PARTS) and len(set(column.parts)) == len(column.parts) > 0
+        fit = len(column.days) == len(column.years) == 2 and min(column.days[1], column.years[1]) > 0
+        return known and fit and column.order in ORDERS and bool((np.abs(units) < MAX_DAYS).all())
+    return True

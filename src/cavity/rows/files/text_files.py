@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from cavity.errors import BadInput, CavityError
-from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
+from cavity.rows.arrow_tables import Chunk, find_twice, import_pyarrow, release_memory
 from cavity.rows.files.stores import locate
 
 ADVICE = {  # by a part of pyarrow's message
@@ -60,11 +60,9 @@ def check_names(names: list[str], path: str) -> None:
             f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
             "columns swapped?"
         )
-    seen: set[str] = set()
-    for name in names:
-        if name in seen and name:
-            raise BadInput(f"{path} has two columns with the name {name!r}: rename one of them.")
-        seen.add(name)
+    twice = find_twice(names)
+    if twice is not None:
+        raise BadInput(f"{path} has two columns with the name {twice!r}: rename one of them.")
 
 
 class TableFile:
