@@ -245,6 +245,8 @@ def make_toy() -> Split:
 
 def measure(method: str, data: Split) -> dict[str, Any]:
     """Fit a method and predict the test rows."""
+    import sklearn.ensemble  # noqa: F401  a second of imports, which the toy table does not cause for every method
+
     ours = Ours(method) if method not in PEERS else None
     columns, fit = PEERS[method] if ours is None else (_take_columns, ours.fit)
     if method not in WITHOUT_WARM_UP:
