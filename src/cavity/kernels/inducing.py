@@ -67,16 +67,14 @@ def draw_candidates(
 
 def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
-    if how is None:
-        return np.repeat(candidates.X[None], C, axis=0)
-    if not isinstance(how, str):
+    if how is not None and not isinstance(how, str):
         return given(how, C, candidates.X.shape[1])
     check_choice(how)
-    if len(candidates.X) <= M:
+    if how is None or len(candidates.X) <= M:
         return np.repeat(candidates.X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(candidates, M, C, rng)
-    return np.repeat(candidates.X[CHOOSERS[how](candidates, M, rng)][None], C, axis=0)
+    return np.repeat(candidates.X[None, CHOOSERS[how](candidates, M, rng)], C, axis=0)
 
 
 def check_choice(how: Any) -> None:
@@ -153,9 +151,4 @@ def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: n
     return np.stack(Z)
 
 
-CHOOSERS: dict[str, Chooser] = {
-    "auto": random,
-    "random": random,
-    "kmeans": kmeans,
-    "per-class": random,
-}
+CHOOSERS: dict[str, Chooser] = {"auto": random, "random": random, "kmeans": kmeans, "per-class": random}

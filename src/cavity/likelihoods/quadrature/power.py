@@ -9,16 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.normal_tails import (
-    LOG_SQRT_2PI,
-    SQRT_2_OVER_PI,
-    SQRT_HALF,
-    constant,
-    hazard,
-    hazard_slope,
-    log_ndtr,
-    log_normal_pdf,
-)
+from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF
+from cavity.common.torch_namespace import constant
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, hazard, hazard_slope, log_ndtr, log_normal_pdf
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 REACH = 7.2  # standard deviations on either side that nodes should cover
@@ -47,15 +40,13 @@ class Rule(NamedTuple):
 
 def _make_rule(least: float, n: int, scale: float) -> Rule:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-    return Rule(
-        least, tuple((scale * nodes).tolist()), tuple((scale * weights * np.exp(0.5 * nodes**2)).tolist())
-    )
+    weights = scale * weights * np.exp(0.5 * nodes**2)
+    return Rule(least, tuple((scale * nodes).tolist()), tuple(weights.tolist()))
 
 
-RULES = tuple(
-    _make_rule(*row)
-    for row in ((0.95, 13, 0.88), (0.9, 14, 0.87), (0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55))
-)
+# least exponent, number of nodes, and their scale
+_SIZES = (0.95, 13, 0.88), (0.9, 14, 0.87), (0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)
+RULES = tuple(_make_rule(*size) for size in _SIZES)
 
 
 def probit_power(
@@ -67,9 +58,9 @@ def probit_power(
     """
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
-    rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
-    if rule is not None:
-        return _integrate_difference(mean, V, R, exponent, rule)
+    for rule in RULES:  # the shortest first
+        if least >= rule.least:
+            return _integrate_difference(mean, V, R, exponent, rule)
     # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
     # N(μ, V), which falls by e in V/|μ|
     slope = exponent / R
