@@ -6,6 +6,7 @@ all CM whitened values. The store keeps π instead of τ, because W follows from
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -120,12 +121,10 @@ class Coupled(Engine):
             added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
             value = (batch.weight * _log_site(f, batch.y, stored.site)).sum() + old.evidence(r)
-            counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
-        skipped = torch.zeros((), dtype=torch.int64, device=r.device)
+            counts, skipped = r.new_zeros(len(a)), r.new_zeros((), dtype=torch.int64)
         totals = Totals(P, h, value, batch.weight.sum(), counts, skipped, failed)
-        return Visit(
-            totals, site, SiteUpdate(added, None if full else stored), lambda: torch.zeros_like(state.theta)
-        )
+        pull = partial(self.exact_gradient, state, batch)
+        return Visit(totals, site, SiteUpdate(added, None if full else stored), pull)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

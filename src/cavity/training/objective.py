@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
+from cavity.inference.posterior import Sums
 from cavity.inference.state import Slots
 from cavity.training.convergence import find_loose_tol
 from cavity.training.fixed_point import Rest, find_fixed_point
@@ -79,9 +80,8 @@ def _without_sites(state: State) -> State:
     """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
     if not len(state.sites.tau):
         return state
-    tau, nu = (torch.zeros_like(t) for t in state.sites[:2])
-    sums = type(state.sums)(*(torch.zeros_like(t) for t in state.sums))
-    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
+    tau, nu, P, h = map(torch.zeros_like, (*state.sites[:2], *state.sums))
+    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
 
 
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
