@@ -23,7 +23,7 @@ from cavity.inference.state import (
     Slope,
     State,
     Totals,
-    choose_state,
+    choose,
     is_readable,
     start_beside,
 )
@@ -206,10 +206,10 @@ class Engine(Visits):
         """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
         if is_readable(info.failed):
             return new, info
-        rows = None if update.stored is None else update.stored.rows
-        moved = choose_state(info.failed, old, new, None if rows is None else (batch.index, rows))
-        pairs = zip(factor, info.factored.factor, strict=True)
-        chosen = Factor(*(torch.where(info.failed, a, b) for a, b in pairs))
+        if update.stored is not None and update.stored.rows is not None:  # the step wrote them in place
+            for table, kept in zip(new.sites, update.stored.rows, strict=True):
+                table[batch.index] = choose(info.failed, kept, table[batch.index])
+        moved, chosen = choose(info.failed, (old, factor), (new, info.factored.factor))
         return moved, info._replace(factored=Factored(moved.sums.P, chosen))
 
 

@@ -130,19 +130,17 @@ class Visits:
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
         f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
-        records = torch.is_grad_enabled()
-        fixed = Latents(*(x.detach() for x in f)) if records else f
+        fixed = Latents(*(x.detach() for x in f))
         with torch.no_grad():
             if self.removal == 0:
                 moments = self.factor.average(fixed, y)
             else:
                 moments = self.factor.moments(fixed, y, view.share.exponent)
-        if not records:
+        if not torch.is_grad_enabled():
             return moments
-        along_mean = moments.dm * (f.mean - fixed.mean)
-        along_var = moments.dv * (f.var - fixed.var)
-        moved = along_mean + along_var + (moments.dr - moments.dv) * (f.residual - fixed.residual)
-        return moments._replace(value=moments.value + moved.sum(1))
+        slopes = moments.dm, moments.dv, moments.dr - moments.dv
+        moved = torch.stack([s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)])
+        return moments._replace(value=moments.value + moved.sum((0, 2)))
 
     def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:
         """Return what the rows' sites add to the sums."""

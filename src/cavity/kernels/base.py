@@ -18,7 +18,7 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
-from cavity.kernels.parameters import as_array, log_parameter, per_class
+from cavity.kernels.parameters import log_parameter, per_class
 
 CALLS = ("full", "cross", "diag")
 
@@ -89,7 +89,7 @@ class Kernel(Parameters, nn.Module):
         Shared values are repeated for all `classes`.
         """
         for name in (*self.positive, *self.own):
-            value = as_array(getattr(self, f"log_{name}").exp())
+            value = TORCH.host(getattr(self, f"log_{name}").exp())
             setattr(self, name, np.repeat(value, classes // len(value)))
 
     def formula(self, xp: Any) -> Formula:
@@ -249,9 +249,8 @@ class CalledFormula(NamedTuple):
             raise no_formula(self.kernel)
         if not isinstance(arrays[-1], np.ndarray):
             return function(*arrays)
-        held = (
-            (*self.kernel.parameters(), *self.kernel.buffers()) if isinstance(self.kernel, nn.Module) else ()
-        )
+        module = self.kernel if isinstance(self.kernel, nn.Module) else nn.Module()
+        held = (*module.parameters(), *module.buffers())
         dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
         return function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
 

@@ -139,8 +139,7 @@ class StationaryFormula(NamedTuple):
         return xp.exp_(log_k)
 
     def diag(self, X: Array) -> Array:
-        xp = namespace(X)
-        return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)
+        return ConstantFormula(self.scale.log_variance).diag(X)
 
 
 class LinearFormula(NamedTuple):
@@ -203,8 +202,7 @@ class ConstantFormula(NamedTuple):
     log_variance: Array  # [C]
 
     def prepare(self, Z: Array) -> Array:
-        xp = namespace(Z)
-        return xp.repeat_rows(xp.exp(self.log_variance)[:, None], Z)[..., None]  # [C M 1]
+        return self.diag(Z)[..., None]  # [C M 1]
 
     def cross(self, points: Array, X: Array) -> Array:
         return namespace(X).repeat_rows(points, X)

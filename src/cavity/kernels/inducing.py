@@ -48,7 +48,7 @@ class Candidates(NamedTuple):
 
 def draw_candidates(
     X: Array,
-    y: NDArray[np.int64],
+    y: Rows,
     weight: Array,
     n_classes: int,
     columns: Columns,

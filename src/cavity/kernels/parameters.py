@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cavity.errors import BadOption
 
@@ -34,8 +34,3 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
             f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
         )
     return array
-
-
-def as_array(tensor: Tensor) -> np.ndarray:
-    """Return a detached copy in float64 on the CPU."""
-    return tensor.detach().double().cpu().numpy().copy()

@@ -49,7 +49,7 @@ class Gaussian(Likelihood):
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
         return (self.log_noise,) if self.learn else ()
 
-    log_parameters = parameters  # type: ignore[assignment]
+    log_parameters = parameters
 
     @property
     def noise(self) -> Tensor:

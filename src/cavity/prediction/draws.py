@@ -50,9 +50,8 @@ def draw_latent(
         X = as_rows(model, rows)
         a = _as_tensor(model, model.project(X)[0]).expand(C, -1, -1)
         f = torch.einsum("scm,cmn->snc", w, a)
-        values, vectors = torch.linalg.eigh(
-            _as_tensor(model, model.among(X)) - a.mT @ a
-        )  # given the inducing values
+        given_w = _as_tensor(model, model.among(X)) - a.mT @ a
+        values, vectors = torch.linalg.eigh(given_w)
         root = vectors * values.clamp_min(0).sqrt()[:, None]
         yield f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
 

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, namespace
-from cavity.prediction.linear_model import LinearModel
-from cavity.prediction.networks import Network
+from cavity.prediction.networks import LinearModel, Network
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]

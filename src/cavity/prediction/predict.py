@@ -120,9 +120,8 @@ def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
 
 def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
     """Yield means and variances of a few rows at a time, as arrays of the model's kind: the quadrature takes memory per row."""
-    mean, var = (
-        model.xp.double(x) if namespace(x) is model.xp else model.xp.like(x, model.mean) for x in f[:2]
-    )
+    xp = model.xp
+    mean, var = (xp.double(x) if namespace(x) is xp else xp.like(x, model.mean) for x in f[:2])
     C = mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))

@@ -13,14 +13,7 @@ from cavity.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.predict import (
-    apply_pool,
-    ask,
-    log_probabilities,
-    predict_latent,
-    predict_moments,
-    split_marginals,
-)
+from cavity.prediction.predict import apply_pool, ask, log_probabilities, predict_latent, split_marginals
 
 Array = NDArray[np.float64]
 
@@ -72,14 +65,12 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Arra
         if hasattr(outcome, "to"):  # a likelihood of the user's own
             outcome = copy.deepcopy(outcome).to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
-            parts = [
-                ask(outcome.uncertainty, host(m), np.maximum(host(v) - noise, 0), noise)
-                for m, v in split_marginals(model, f)
-            ]
+            pieces = (map(host, piece) for piece in split_marginals(model, f))
+            parts = [ask(outcome.uncertainty, m, np.maximum(v - noise, 0), noise) for m, v in pieces]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
 
 
 def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:
     """Return how unlike the training rows each row is, [n]."""
-    return (novelty.at(predict_moments(model, rows)[1]),)
+    return (novelty.at(model.xp.host(predict_latent(model, rows).var)),)

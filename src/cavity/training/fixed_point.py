@@ -36,7 +36,7 @@ def find_fixed_point(run: Run, state: State, rest: Rest, engine: Engine | None =
     needed afterwards.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
-    scale, reduce = run.site_scale(), Local() if run.engine.sites.tied else run.reduce
+    scale, reduce = run.site_scale, Local() if run.engine.sites.tied else run.reduce
     best, safe, last = math.inf, state, math.inf
     factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -76,7 +77,6 @@ class Run:
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
         self.replay: Replay | None = None
-        self._site_scale: torch.Tensor | None = None
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""
@@ -114,32 +114,25 @@ class Run:
             return True
         return bool(self.history) and self.is_late()
 
+    @cached_property
     def site_scale(self) -> torch.Tensor | None:
-        """Return factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
-        sites = self.engine.sites
-        if self._site_scale is None and sites.weighted and not sites.tied:
-            weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
-            power = -0.5 if self.engine.sites_are_totals else 0.5
-            self._site_scale = weight[:, None] ** power
-        return self._site_scale
+        """Factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
+        if self.engine.sites.tied or not self.engine.sites.weighted:
+            return None
+        weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
+        return weight[:, None] ** (-0.5 if self.engine.sites_are_totals else 0.5)
 
     def is_late(self) -> bool:
         """Return whether `max_seconds` have passed, on any rank."""
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
-    def count_rows_in_time(self) -> float:
-        """Return how many rows can be visited once more: any number, or those that take little time if time is up."""
-        limit = self.plan.max_seconds
-        if limit is None or not self.is_late():
-            return math.inf
-        share, least = OVERTIME
-        return max(share * limit, least) / max(self.pace, 1e-300)
-
     def has_time_to_sweep(self) -> bool:
         """Return whether one more sweep is in time, or takes little time if time is up."""
-        most = self.count_rows_in_time()
-        return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
+        limit, (share, least) = self.plan.max_seconds, OVERTIME
+        if limit is None or not self.is_late():
+            return True
+        return not self.reduce.agree(self.rows.n_rows * self.pace > max(share * limit, least))
 
     def warm_up(self) -> None:
         """Find a first q with the warm-up engine, if there is one: a few sweeps, or one pass over mini-batches."""

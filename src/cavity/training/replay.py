@@ -7,7 +7,7 @@ After a failed step nothing moves; the guard repairs, and the rows since then ar
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -99,7 +99,7 @@ class Replay:
         self.going.fill_(True)
 
     def _record(self, batch: Batch) -> Recorded:
-        fixed = map_tensors(Tensor.clone, batch)
+        fixed: Batch = map_tensors(Tensor.clone, batch)
         step = partial(self._step, fixed)
         if not fixed.index.is_cuda:
             return Recorded(fixed, step)
@@ -170,6 +170,4 @@ def _moving(state: State, factor: Factor) -> list[Tensor]:
     return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter, *factor]
 
 
-def _copy(into: Iterable[Tensor], new: Iterable[Tensor]) -> None:
-    for kept, value in zip(into, new, strict=True):
-        kept.copy_(value, non_blocking=True)
+_copy = partial(map_tensors, partial(Tensor.copy_, non_blocking=True))  # the second nest into the first

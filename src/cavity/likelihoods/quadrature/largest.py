@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
+from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.quadrature.nodes import (
-    CEILING,
     LOW,
     Evaluate,
     Span,
@@ -215,12 +214,12 @@ class Rivals(NamedTuple):
     def at(self, x: Array) -> Point:
         """Evaluate at x, [B 1]."""
         xp, z = namespace(x), (x - self.mean) * self.rate
-        u = xp.maximum(-SQRT_HALF * z, -CEILING)
-        E = xp.erfcx(u)
-        beta = SQRT_2_OVER_PI / E
+        ratio, total = by_erfcx(z, 0 * z, x)
+        beta = ratio[..., 0] / SQRT_2PI
         bend = xp.where(z < -1e4, 1.0, beta * (beta + z))  # it cancels on the far left
-        value = xp.sum(xp.log(0.5 * E) - u * u) - 0.5 * x * x
-        return Point(value, xp.sum(beta * self.rate) - x, xp.sum(bend * self.rate * self.rate) + 1)
+        return Point(
+            -total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend * self.rate * self.rate) + 1
+        )
 
     def find_span(self, careful: bool) -> tuple[Span, Array]:
         r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the mode: there −z balances x for one rival.
