@@ -127,12 +127,18 @@ class Run:
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
+    def count_rows_in_time(self) -> float:
+        """Return how many rows can be visited once more: any number, or those that take little time if time is up."""
+        limit = self.plan.max_seconds
+        if limit is None or not self.is_late():
+            return math.inf
+        share, least = OVERTIME
+        return max(share * limit, least) / max(self.pace, 1e-300)
+
     def has_time_to_sweep(self) -> bool:
         """Return whether one more sweep is in time, or takes little time if time is up."""
-        limit, (share, least) = self.plan.max_seconds, OVERTIME
-        if limit is None or not self.is_late():
-            return True
-        return not self.reduce.agree(self.rows.n_rows * self.pace > max(share * limit, least))
+        most = self.count_rows_in_time()
+        return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
 
     def warm_up(self) -> None:
         """Find a first q with the warm-up engine, if there is one: a few sweeps, or one pass over mini-batches."""
