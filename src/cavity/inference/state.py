@@ -44,15 +44,18 @@ class State(NamedTuple):
 
 
 class Optimiser:
-    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.training.optimisers` has the rules."""
+    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.training.optimisers` has the rules.
+
+    This one leaves the parameters alone: the gradient is in the step's `info`.
+    """
 
     def init(self, theta: Tensor) -> Slots:
         """Return the optimiser's state before its first step."""
-        raise NotImplementedError
+        return ()
 
     def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         """Return the parameters and the optimiser's state after a step up the gradient."""
-        raise NotImplementedError
+        return theta, state
 
 
 class Factored(NamedTuple):

@@ -62,13 +62,9 @@ def rational_quadratic(xp: Any, d2: Array, alpha: Array) -> Array:
     return -alpha * xp.log1p(d2 / (2 * alpha))
 
 
-SHAPES: dict[str, Shape] = {
-    "RBF": rbf,
-    "Matern12": matern12,
-    "Matern32": matern32,
-    "Matern52": matern52,
-    "RationalQuadratic": rational_quadratic,
-}
+SHAPES: dict[str, Shape] = dict(
+    RBF=rbf, Matern12=matern12, Matern32=matern32, Matern52=matern52, RationalQuadratic=rational_quadratic
+)
 
 
 # --- distances ---------------------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ from cavity.common.column_statistics import Columns
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import formulas
-from cavity.kernels.base import Kernel
+from cavity.kernels.base import Kernel, log_parameter
 from cavity.kernels.formulas import Scale
-from cavity.kernels.parameters import log_parameter
 
 ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: formulas.ROW_REACH_SINGLE}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)

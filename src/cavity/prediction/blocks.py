@@ -36,7 +36,7 @@ def predict_blocks(
     else:
         blocks = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
         parts = [predict(model, rows) for rows in blocks]
-        warn_notes(getattr(source, "notes", Counter[str]()))
+        warn_notes(getattr(source, "notes", None) or Counter())
     return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
 
 
@@ -49,7 +49,7 @@ def accuracy(model: FittedModel, features: Features, source: Source, classes: ND
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
-    warn_notes(getattr(source, "notes", Counter[str]()))
+    warn_notes(getattr(source, "notes", None) or Counter())
     return right / total
 
 

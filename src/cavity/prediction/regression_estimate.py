@@ -131,7 +131,7 @@ def find_normal_half_width(coverage: float) -> float:
 
 
 def estimate_targets(
-    mean: Array, sd: Array, y: Array, weight: Array, how: str = "leave-one-out", of: int | None = None
+    mean: Array, sd: Array, y: Array, weight: Array, of: int | None = None
 ) -> TargetEstimate:
     """Score normal predictions of rows with weights, in the units of y; `of`: rows of the table."""
     share = weight / weight.sum()
@@ -155,4 +155,4 @@ def estimate_targets(
     levels = np.arange(1, min(len(y), MOST_SCORES) + 1) / min(len(y), MOST_SCORES)
     place = np.searchsorted(np.cumsum(share[order]), levels - 1e-12)
     quantiles = score[order[np.minimum(place, len(y) - 1)]]
-    return TargetEstimate._make((how, len(y), *scores, *baseline, tuple(quantiles.tolist())))
+    return TargetEstimate._make(("leave-one-out", len(y), *scores, *baseline, tuple(quantiles.tolist())))

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from cavity.inference import Optimiser, State
 from cavity.inference.posterior import Sums
-from cavity.inference.state import Slots
 from cavity.training.convergence import find_loose_tol
 from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
@@ -30,13 +29,6 @@ class Point(NamedTuple):
     value: float
     evidence: float  # log Z_q alone
     gradient: Tensor  # [P], of the value
-
-
-class Stay(Optimiser):
-    """Leaves the parameters alone: the gradient is in the step's `info`."""
-
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
-        return theta, state
 
 
 def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
@@ -90,7 +82,7 @@ def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
-    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Stay(), True)
+    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Optimiser(), True)
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None
     assert info.slope is not None
