@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from cavity.common.linalg import concatenate
 from cavity.inference.posterior import Normal
 from cavity.inference.sites import Share, Site, SiteUpdate, StoredSites
+from cavity.inference.state import map_tensors
 
 
 class SiteTotals(NamedTuple):
@@ -69,10 +69,5 @@ def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
-    if len(parts) == 1:
-        return parts[0]
-    added, stored = concatenate([p.added for p in parts]), [p.stored for p in parts if p.stored is not None]
-    if not stored:
-        return SiteUpdate(added, None)
-    rows = [s.rows for s in stored if s.rows is not None]
-    return SiteUpdate(added, StoredSites(concatenate([s.site for s in stored]), concatenate(rows)))
+    whole: SiteUpdate = parts[0] if len(parts) == 1 else map_tensors(lambda *t: torch.cat(t), *parts)
+    return whole

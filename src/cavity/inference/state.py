@@ -110,6 +110,8 @@ def copy_state(state: State) -> State:
 
 def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any:
     """Return the same nest of tuples with the function applied to its tensors, and to those of other nests at their places."""
+    if nest is None:
+        return None
     if isinstance(nest, Tensor):
         return function(nest, *others)
     parts = [map_tensors(function, *part) for part in zip(nest, *others, strict=True)]

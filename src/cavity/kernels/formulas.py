@@ -182,14 +182,12 @@ class LinearFormula(NamedTuple):
     def cross(self, points: Array, X: Array) -> Array:
         return namespace(X).products(points, self.features(X))
 
-    def squares(self, X: Array) -> Array:
-        """Return v²/q, [n D]."""
-        V = self.to_units(X)
-        square = V * V
-        return square if self.fade is None else square / namespace(X).maximum(square @ self.fade, 1.0)
-
     def diag(self, X: Array) -> Array:
-        return namespace(X).exp(self.log_weight()) @ self.squares(X).T
+        xp, V = namespace(X), self.to_units(X)
+        square = V * V
+        if self.fade is not None:
+            square = square / xp.maximum(square @ self.fade, 1.0)  # v²/q, [n D]
+        return xp.exp(self.log_weight()) @ square.T
 
 
 class ConstantFormula(NamedTuple):

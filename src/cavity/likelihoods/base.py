@@ -230,9 +230,7 @@ class Likelihood(Parameters):
         if self.two_classes:
             return 2
         if self.n_classes is None:
-            raise BadOption(
-                f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."
-            )
+            raise BadOption(f"{type(self).__name__} does not know the number of classes: call bind().")
         return self.n_classes
 
 

@@ -33,9 +33,7 @@ class Normals:
 
 
 @torch.no_grad()
-def draw_latent(
-    model: FittedModel, groups: Iterable[Array], n_draws: int, draw_normal: Normals
-) -> Iterator[Tensor]:
+def draw_latent(model: FittedModel, groups: Iterable[Array], n_draws: int, draw: Normals) -> Iterator[Tensor]:
     """Yield draws of f without noise at each group of rows, [S n C].
 
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
@@ -43,7 +41,7 @@ def draw_latent(
     """
     mean, lower = (_as_tensor(model, x) for x in (model.mean, model.lower))
     C, M = model.n_latent, mean.numel() // model.n_latent
-    noise = draw_normal(n_draws, *lower.shape[:2])
+    noise = draw(n_draws, *lower.shape[:2])
     off = solve_lower_t(lower, noise.permute(1, 2, 0)).permute(2, 0, 1)
     w = mean.reshape(C, M) + off.reshape(n_draws, C, M)
     for rows in groups:
@@ -53,7 +51,7 @@ def draw_latent(
         given_w = _as_tensor(model, model.among(X)) - a.mT @ a
         values, vectors = torch.linalg.eigh(given_w)
         root = vectors * values.clamp_min(0).sqrt()[:, None]
-        yield f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
+        yield f + torch.einsum("cnk,sck->snc", root, draw(n_draws, C, len(rows)))
 
 
 def _as_tensor(model: FittedModel, x: Any) -> Tensor:

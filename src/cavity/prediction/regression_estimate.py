@@ -93,11 +93,8 @@ class TargetEstimate(Tabular, _TargetScores):
     @property
     def trust(self) -> str:
         """Return what to think of the normal intervals, in a sentence."""
-        coverage = (
-            (95, self.coverage_95, self.coverage_95_error),
-            (50, self.coverage_50, self.coverage_50_error),
-        )
-        for level, found, error in coverage:
+        for level in (95, 50):
+            found, error = getattr(self, f"coverage_{level}"), getattr(self, f"coverage_{level}_error")
             if abs(found - level / 100) > 2 * max(error, 0.5 / self.rows):
                 wrong = "narrow" if found < level / 100 else "wide"
                 return f"Normal intervals of {level}% are too {wrong}: use predict_interval, which learns from residuals."
@@ -130,9 +127,7 @@ def find_normal_half_width(coverage: float) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * coverage)
 
 
-def estimate_targets(
-    mean: Array, sd: Array, y: Array, weight: Array, of: int | None = None
-) -> TargetEstimate:
+def estimate_targets(mean: Array, sd: Array, y: Array, weight: Array, of: int = 0) -> TargetEstimate:
     """Score normal predictions of rows with weights, in the units of y; `of`: rows of the table."""
     share = weight / weight.sum()
     centre = float(share @ y)

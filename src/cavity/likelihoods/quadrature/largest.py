@@ -216,10 +216,9 @@ class Rivals(NamedTuple):
         xp, z = namespace(x), (x - self.mean) * self.rate
         ratio, total = by_erfcx(z, 0 * z, x)
         beta = ratio[..., 0] / SQRT_2PI
-        bend = xp.where(z < -1e4, 1.0, beta * (beta + z))  # it cancels on the far left
-        return Point(
-            -total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend * self.rate * self.rate) + 1
-        )
+        # β(β + z) cancels on the far left
+        bend = xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
+        return Point(-total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
 
     def find_span(self, careful: bool) -> tuple[Span, Array]:
         r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the mode: there −z balances x for one rival.
