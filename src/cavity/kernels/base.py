@@ -32,15 +32,12 @@ class KernelLike(Protocol):
 
     def full(self, Z: Tensor) -> Tensor:
         """Return k(Z, Z) at the inducing points, [C M M]."""
-        ...
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         """Return k(Z, X) between inducing points and rows, [C M N]."""
-        ...
 
     def diag(self, X: Tensor) -> Tensor:
         """Return k(x, x) per row, [C N]."""
-        ...
 
 
 def check_kernel(kernel: Any) -> None:

@@ -86,7 +86,7 @@ def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
     if isinstance(how, str) and how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for all rows or an array (M, D) or (C, M, D)."
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, an array (M, D) or (C, M, D)."
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.model import FittedModel, Rows, as_array
 from cavity.prediction.predict import predict_labels, rows_per_block
 from cavity.rows import sources
 from cavity.rows.arrow_tables import is_sparse
@@ -19,13 +19,12 @@ from cavity.rows.batches.source import Piece, Source, check_pieces, describe_pla
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.validation import Features, Prepared, check_rows, warn_notes
 
-Array = NDArray[np.float64]
 Results = TypeVar("Results", bound=tuple[Any, ...])
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
 
 
 def predict_blocks(
-    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], Results]
+    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Rows], Results]
 ) -> Results:
     """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
     size, table = _block_size(model, features), _find_plain(X, features)
@@ -69,7 +68,7 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
         )
 
 
-def _find_plain(X: Any, features: Features) -> Array | None:
+def _find_plain(X: Any, features: Features) -> Rows | None:
     """Return a finite table as `check_rows` would, None if X is something else: a served row should not wait for all checks."""
     if isinstance(X, Prepared):
         X = X.X

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.common.linalg import solve_lower_t
 from cavity.likelihoods import ProbitPairs, RobustMax
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.model import FittedModel, Rows, as_array
 from cavity.prediction.pool import normalised
 from cavity.prediction.predict import as_rows, log_probabilities, predict_latent
 
-Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
 
 
@@ -33,7 +31,7 @@ class Normals:
 
 
 @torch.no_grad()
-def draw_latent(model: FittedModel, groups: Iterable[Array], n_draws: int, draw: Normals) -> Iterator[Tensor]:
+def draw_latent(model: FittedModel, groups: Iterable[Rows], n_draws: int, draw: Normals) -> Iterator[Tensor]:
     """Yield draws of f without noise at each group of rows, [S n C].
 
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
@@ -60,7 +58,7 @@ def _as_tensor(model: FittedModel, x: Any) -> Tensor:
 
 
 @torch.no_grad()
-def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: int) -> Iterator[Array]:
+def draw_log_proba(model: FittedModel, groups: list[Rows], n_draws: int, seed: int) -> Iterator[Rows]:
     """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
 
     The noise of f and the pool's weights stay as they are in predictions.
@@ -84,7 +82,7 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
-def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:
+def _combine(model: FittedModel, log_p: Rows, rows: Rows, n_draws: int) -> Rows:
     """Apply the pool; its other members, and how much they count, are the same in every draw."""
     if model.pool.is_trivial:
         return log_p

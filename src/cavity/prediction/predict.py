@@ -13,9 +13,8 @@ from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.errors import BadInput
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import FittedModel
+from cavity.prediction.model import FittedModel, Rows
 
-Rows = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
 CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
 # with several latent functions, whose quadratures take a few rows at a time themselves

@@ -10,13 +10,11 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.common.scoring import Mean, average
+from cavity.common.scoring import Array, Mean, average
 from cavity.common.tabular import Tabular
 from cavity.prediction.estimate import FULL_ROWS, WIDER
 
-Array = NDArray[np.float64]
 MOST_SCORES = 500  # quantiles of the residuals that a model keeps
 LEVELS = (0.5, 0.95)  # of the intervals whose coverage is counted
 
