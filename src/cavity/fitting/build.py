@@ -29,8 +29,8 @@ from cavity.inference import (
 )
 from cavity.inference.posterior import Sums
 from cavity.kernels import RBF, Kernel, Linear, inducing
+from cavity.kernels.base import per_class
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
-from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options.configuration import Config

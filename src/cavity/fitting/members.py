@@ -25,8 +25,7 @@ from cavity.fitting.sklearn_trees import (
     make_forest,
 )
 from cavity.options.plan import CalibrationPlan
-from cavity.prediction.linear_model import FARTHEST, LinearModel
-from cavity.prediction.networks import Network
+from cavity.prediction.networks import FARTHEST, LinearModel, Network
 from cavity.prediction.pool import Member
 from cavity.prediction.tree_ensembles import Forest
 from cavity.rows.tables import Table

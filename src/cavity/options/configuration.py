@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from cavity.errors import BadOption
-from cavity.kernels.base import check_kernel
+from cavity.kernels.base import check_kernel, per_class
 from cavity.kernels.inducing import CANDIDATES, check_choice
-from cavity.kernels.parameters import per_class
 from cavity.options import value_checks as checks
 from cavity.options.library import method_names, read_method
 from cavity.options.method import Method
