@@ -17,13 +17,7 @@ import numpy as np
 from cavity.fitting.boosting import Boosting
 from cavity.fitting.member_rows import Array, Left, Rows, make_codes
 from cavity.fitting.networks import train_networks
-from cavity.fitting.sklearn_trees import (
-    Columns,
-    ExtraTrees,
-    bin_without_weights,
-    choose_columns,
-    make_forest,
-)
+from cavity.fitting.sklearn_trees import Columns, ExtraTrees, bin_without_weights, choose_columns, make_forest
 from cavity.options.plan import CalibrationPlan
 from cavity.prediction.linear_model import FARTHEST, LinearModel
 from cavity.prediction.networks import Network

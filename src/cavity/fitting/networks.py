@@ -62,10 +62,7 @@ def train_networks(
     for taken, (first, first_bias, second, second_bias, last, last_bias) in stages:
         first = signs[:, None] * (first if axes is None else axes @ first)
         last, last_bias = last[..., back], last_bias[..., back]
-        yield (
-            taken,
-            Network(used, shift, scale, first, first_bias, second, second_bias, last, last_bias),
-        )
+        yield (taken, Network(used, shift, scale, first, first_bias, second, second_bias, last, last_bias))
 
 
 def choose_batch(n_rows: int) -> int:

@@ -150,10 +150,7 @@ def describe_data(found: Findings) -> Content:
         used = how.get(name, "number, used as it is")
         lines.append([name_column(name), used, *([] if raw is None else _describe_cells(raw, j))])
     novelty = None if found.scored is None else found.scored.novelty
-    return {
-        "lines": lines,
-        "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-    }
+    return {"lines": lines, "unusual": None if novelty is None else (novelty > UNUSUAL).mean()}
 
 
 def _describe_cells(raw: RawRows, j: int) -> list[str]:
