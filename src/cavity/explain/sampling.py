@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
@@ -109,7 +110,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0)
+    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0, Local())
     if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
         lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -50,8 +52,11 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     recipes, members = make_members(request.config.ensemble, judging, request.seed), list[Member]()
     notes, began = list[str](), request.clock.spent()
     if split.held is not None:
-        members, known = fit_held_out(request, split, recipes)
-        notes, recipes = note_left_out(request, recipes[len(known) :]), known
+        if isinstance(split.rest, Table) and recipes:
+            members, known = fit_members(
+                recipes, split.rest, split.held, split.given.blocks, request.clock.share(MEMBERS)
+            )
+            notes, recipes = note_left_out(request, recipes[len(known) :]), known
     member_seconds = request.clock.spent() - began
 
     request = request.limit_training(TRAINING if split.held is not None else TRAINING / 2)
@@ -104,16 +109,6 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     return rows._replace(held=read_eval_labels(raw.eval_set, rows.features, rows.classes))
 
 
-def fit_held_out(
-    request: Request[ClassifierConfig], split: Split, recipes: list[Recipe]
-) -> tuple[list[Member], list[Recipe]]:
-    """Fit the members of a pool to the rows that are not held out; also return the recipes of those for which there was time."""
-    if not isinstance(split.rest, Table) or not recipes:
-        return [], recipes
-    seconds = request.clock.share(MEMBERS)
-    return fit_members(recipes, split.rest, split.held, split.given.blocks, seconds)
-
-
 def complete_plan(
     request: Request[ClassifierConfig], split: Split, begun: Begun, judging: CalibrationPlan
 ) -> Plan:
@@ -157,11 +152,9 @@ def extend(begun: Begun, split: Split) -> None:
         trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])
     share = np.where(place < 0, 0.0, trained.weight / own.weight[np.maximum(place, 0)])
-    try:
+    with suppress(NotPositiveDefinite):
         begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, np.maximum(place, 0), share)
-    except NotPositiveDefinite:
-        return
-    begun.table, begun.seen = trained, table
+        begun.table, begun.seen = trained, table
 
 
 def refit_members(
@@ -180,7 +173,7 @@ def record(
     begun: Begun,
     plan: Plan,
     judged: Judged | None = None,
-    members: list[Member] | None = None,
+    members: Sequence[Member] = (),
 ) -> Result:
     """Return what a fit leaves: the model with its pool, its estimate and what explains it."""
     config, rows, run, (columns, candidates) = request.config, split.given, begun.run, begun.start
@@ -196,18 +189,15 @@ def record(
     if not members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
     elif judged is None and loo is not None and policy.calibrates(config):
-        known = loo.without_lone_rows()
-        if (loo.unit is not None or not rows.table.n_groups) and len(
-            known.y
-        ):  # it knows no groups of a source
+        known, knows_groups = loo.without_lone_rows(), loo.unit is not None or not rows.table.n_groups
+        if knows_groups and len(known.y):
             judged = judge_left_out(known, found.model, rows.class_prior, table.n_rows)
     pool = Pool()
     if judged is not None:
-        own, *weights = judged.weights
-        gate = None
+        (own, *weights), gate = judged.weights, None
         if members and isinstance(split.table, Table):
             gate = make_gate(find_scale(found.model, split.table), judged.u)
-        pool = Pool(own, tuple(members or ()), tuple(w for w in weights if w), gate)
+        pool = Pool(own, tuple(members), tuple(w for w in weights if w), gate)
     return found._replace(
         model=found.model._replace(pool=pool),
         classes=rows.classes,

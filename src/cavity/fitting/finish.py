@@ -34,8 +34,7 @@ def describe_plan(request: Request[Any], plan: Plan, fast: Plan | None) -> Plan:
     """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
     if request.reduce.world == 1:
         plan = add_estimate(plan, fast)
-    time_needed = plan.describe_time()
-    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), request.verbose)
+    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", plan.describe_time()])), request.verbose)
     announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", request.verbose)
     return plan
 
@@ -103,10 +102,8 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
 
 def _matches_whole_rows(begun: Begun) -> bool:
     """Return whether a row of weight below 1 is matched as a whole row.  [docs/decisions/0008]"""
-    method = build.find_method(begun.config, begun.plan)
-    if method.variational or method.at_mode:
-        return False
-    return method.on_f or not begun.run.engine.factor.tempers
+    method, tempers = build.find_method(begun.config, begun.plan), begun.run.engine.factor.tempers
+    return not (method.variational or method.at_mode) and (method.on_f or not tempers)
 
 
 def _say(found: Found, stacklevel: int) -> list[str]:

@@ -48,17 +48,13 @@ def judge_folds(
     recipes: list[Recipe],
 ) -> tuple[Judged | None, list[Recipe], list[str]]:
     """Judge the model by fits without some of the rows; also return recipes with what the folds decided, and notes."""
-    table, clock = split.table, request.clock
+    table, clock, verbose = split.table, request.clock, request.verbose
     assert isinstance(table, Table)
     fold, unit = number_folds(table, plan, request.seed), number_cases(table)
     folds = [i for i in range(plan.parts) if (fold == i).any()]
-    epochs = max(1, len(begun.run.history))
-    found, notes = list[Held](), list[str]()
-    announce(
-        f"  judging: {len(folds)} more fit{'s' * (len(folds) != 1)}, each without 1 of {plan.parts} parts of the rows",
-        request.verbose,
-    )
-    verbose = request.verbose
+    epochs, found, notes = max(1, len(begun.run.history)), list[Held](), list[str]()
+    more = f"{len(folds)} more fit{'s' * (len(folds) != 1)}"
+    announce(f"  judging: {more}, each without 1 of {plan.parts} parts of the rows", verbose)
     for i in make_bar(verbose, folds, desc="judging", unit="fit") if verbose else folds:
         seconds = clock.left() / (len(folds) - len(found)) if clock.limit is not None else None
         if found and not clock.has(0.0):
@@ -78,10 +74,9 @@ def judge_folds(
             found = [found[0]._replace(logs=found[0].logs[[0, *(kept + 1)]])]
     if not found:
         return None, [], notes
-    joined, how = join_folds(found), f"{len(found)} folds"
-    if len(found) < len(folds):
-        how = f"{len(found)} of {len(folds)} folds"
-    judged = judge_rows(joined, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
+    joined, of = join_folds(found), f" of {len(folds)}" if len(found) < len(folds) else ""
+    how = f"{len(found)}{of} folds{name_groups(table)}"
+    judged = judge_rows(joined, split.given.class_prior, how, FOLDS)
     return judged, recipes[: len(joined.logs) - 1], notes
 
 

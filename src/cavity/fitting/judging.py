@@ -92,8 +92,7 @@ def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
     found = fit_weights(list(logs), y, omega)
     counts = np.flatnonzero((found >= LEAST_WEIGHT) | (np.arange(len(found)) == 0))
     if len(counts) < np.count_nonzero(found):
-        again = fit_weights(list(logs[counts]), y, omega)
-        found = np.zeros(len(found))
+        found, again = np.zeros(len(found)), fit_weights(list(logs[counts]), y, omega)
         found[counts] = again
     return found
 
@@ -105,8 +104,7 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) 
     """
     used = loo.sample()
     log_p = used.log_proba(model)
-    each = used.weight if used.unit is None else np.bincount(used.unit, used.weight)
-    w = fit_temperature(log_p, used.y, each.sum() / np.square(each).sum() * used.weight)
+    w = fit_temperature(log_p, used.y, effective_share(used.weight, used.unit) * used.weight)
     w = w**LOO_EXPONENT if w > 1 else w
     how = f"leave-one-out of {len(used.y)} rows" if len(used.y) < of else "leave-one-out"
     return Judged((w,), how, used.estimate(model, normalised(w * log_p), prior, how))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import count as count_from
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,29 +41,33 @@ def train_networks(
     Yields the networks after so many steps, or two passes over the rows if these are more, after twice as many, and so on.
     """
     omega = np.ones(len(y)) if weight is None else weight / weight.mean()
-    shift = np.average(X, 0, omega)
-    spread = np.sqrt(np.average(np.square(X - shift), 0, omega))
-    scale = 1 / np.where(spread > 0, spread, 1.0)
-    Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST).astype(np.float32)
+    Z, shift, scale = standardise(X, omega)
     # columns with signs of their own, and classes in the order of their first rows, so that neither decides how a network starts
     order = np.argsort([(y == c).argmax() for c in range(n_classes)], kind="stable")
     labels = np.eye(n_classes, dtype=np.float32)[y][:, order]
     signs = find_signs(X[omega > 0]).astype(np.float32)
-    rng, Z = np.random.default_rng(seed), Z * signs
+    rng, Z = np.random.default_rng(seed), Z.astype(np.float32) * signs
     # slopes between columns that no row tells apart need no steps
     axes = _find_axes(Z) if Z.shape[1] > len(y) else None
     if axes is not None:
         Z = Z @ axes
     layers = _draw_layers(count, (Z.shape[1], *UNITS, n_classes), rng)
-    size = choose_batch(len(y))
+    size, back = choose_batch(len(y)), np.argsort(order)
     first_stage = max(steps, LEAST_EPOCHS * math.ceil(len(y) / size))
-    back, used = np.argsort(order), np.arange(X.shape[1])
     batches = _draw_batches(len(y), size, count, rng)
     stages = _train(layers, Z, labels, omega.astype(np.float32), batches, first_stage)
-    for taken, (first, first_bias, second, second_bias, last, last_bias) in stages:
+    for taken, (first, *hidden, last, last_bias) in stages:
         first = signs[:, None] * (first if axes is None else axes @ first)
-        last, last_bias = last[..., back], last_bias[..., back]
-        yield (taken, Network(used, shift, scale, first, first_bias, second, second_bias, last, last_bias))
+        arrays = np.arange(X.shape[1]), shift, scale, first, *hidden, last[..., back], last_bias[..., back]
+        yield taken, Network(*arrays)
+
+
+def standardise(X: NDArray[np.float64], weight: NDArray[np.float64] | None) -> tuple[Any, Any, Any]:
+    """Return columns of mean 0 and variance 1 by weight, clipped, with the shift and the scale of each."""
+    shift = np.average(X, 0, weight)
+    spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
+    scale = 1 / np.where(spread > 0, spread, 1.0)
+    return np.clip((X - shift) * scale, -FARTHEST, FARTHEST), shift, scale
 
 
 def choose_batch(n_rows: int) -> int:

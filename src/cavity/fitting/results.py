@@ -38,11 +38,10 @@ def common_result(
     left_out: LeaveOneOut | None = None,
 ) -> Result:
     """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
-    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
-    model = extract_model(run.engine, run.state)
+    model, sample = extract_model(run.engine, run.state), draw_rows(candidates, NOVELTY_ROWS)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model.prior, model.likelihood)
-    sample = draw_rows(candidates, NOVELTY_ROWS)
+    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
     return Result(
         model=model,
         features=features,
@@ -61,9 +60,8 @@ def draw_rows(candidates: Candidates | None, n: int) -> Array | None:
     """Draw training rows by weight."""
     if candidates is None:
         return None
-    rng = np.random.default_rng(0)
     share = candidates.weight / candidates.weight.sum()
-    return candidates.X[rng.choice(len(candidates.X), n, p=share)]
+    return candidates.X[np.random.default_rng(0).choice(len(share), n, p=share)]
 
 
 def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
