@@ -40,7 +40,9 @@ class Method(Parameters):
     name: ClassVar[str] = ""  # short name, for `method="..."`
     task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
+    needs_all_rows: ClassVar[bool] = (
+        False  # no mini-batches: sites converge before every step of the hyper-parameters
+    )
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
@@ -50,8 +52,7 @@ class Method(Parameters):
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    # "own": per row; "tied": sums only; "averaged": natural gradients
-    site_store: str = "own"
+    site_store: str = "own"  # per row; "tied": sums only; "averaged": natural gradients
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
@@ -74,11 +75,6 @@ class Method(Parameters):
     def at_mode(self) -> bool:
         """Whether a cavity is a point (Laplace)."""
         return self.placement == "mode"
-
-    @property
-    def sweeps_first(self) -> bool:
-        """Whether sites converge before every step of the hyper-parameters."""
-        return self.needs_all_rows
 
     @property
     def exact_jitter(self) -> bool:
@@ -141,10 +137,9 @@ class Method(Parameters):
         only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
-        if self.variational and likelihood.bounds:
-            return BOUND
-        whole = likelihood.sums_to_one or self.on_f  # on f there is no residual
-        return EVIDENCE if whole and not self.variational else OBJECTIVE
+        if self.variational:
+            return BOUND if likelihood.bounds else OBJECTIVE
+        return EVIDENCE if likelihood.sums_to_one or self.on_f else OBJECTIVE  # on f there is no residual
 
     def sampling_problem(self) -> str | None:
         """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
