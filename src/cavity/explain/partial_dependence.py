@@ -103,9 +103,9 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
         places = np.round(steps * (len(known) - 1)).astype(int)
         values = np.unique(np.sort(known)[places]).tolist() if len(known) else []
         gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
-    values = [*values, gap] if getattr(rows.columns[j], "missing", False) else values
-    kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
-    return np.array(values, dtype=np.dtype(kind[rows.kind(j)]))
+    kinds: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
+    missing = [gap] if getattr(rows.columns[j], "missing", False) else []
+    return np.array([*values, *missing], dtype=kinds[rows.kind(j)])
 
 
 def compute_partial_dependence(
@@ -113,14 +113,11 @@ def compute_partial_dependence(
 ) -> PartialDependence:
     """Average predictions of the chosen rows with one value in column j, for several values of all rows."""
     values = choose_values(rows, j, n_values)
-    groups = [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
-    mean, spread = average(groups)
+    mean, spread = average([rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)])
     ends = 0.5 - 0.5 * level, 0.5 + 0.5 * level
     low, high = (_find_quantile(mean, spread, q, classes is None) for q in ends)
-    low, high = np.minimum(low, mean), np.maximum(high, mean)
-    return PartialDependence(
-        rows.names[j], rows.kind(j), values, mean, low, high, classes, level, len(chosen)
-    )
+    found = mean, np.minimum(low, mean), np.maximum(high, mean)
+    return PartialDependence(rows.names[j], rows.kind(j), values, *found, classes, level, len(chosen))
 
 
 def _find_quantile(mean: Array, spread: Array, q: float, normal: bool) -> Array:

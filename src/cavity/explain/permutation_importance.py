@@ -42,12 +42,8 @@ class Importance(Tabular):
 
     def _columns(self) -> dict[str, Any]:
         order = np.argsort(-self.importance, kind="stable")
-        names = [self.names[j] for j in order]
-        return {
-            "column": names,
-            "importance": self.importance[order],
-            "standard_error": self.standard_error[order],
-        }
+        columns = {"importance": self.importance[order], "standard_error": self.standard_error[order]}
+        return {"column": [self.names[j] for j in order], **columns}
 
     def _heading(self) -> str:
         return f"importance: increase of the loss ({self.loss:.4f} nats per row) if a column is shuffled"

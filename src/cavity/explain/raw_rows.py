@@ -42,9 +42,8 @@ class RawRows(NamedTuple):
 
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
-        column = self.columns[j]
         kinds = {Category: "category", Text: "category", Date: "date"}
-        return kinds.get(type(column), "number")
+        return kinds.get(type(self.columns[j]), "number")
 
     def cells(self, j: int) -> NDArray[Any]:
         """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""
@@ -95,10 +94,9 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
 
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any form that predictions take, except sources that are read in pieces."""
-    names, owner = find_columns(features)
-    prepare = features.preparation
     if isinstance(X, RawRows):
         return X
+    (names, owner), prepare = find_columns(features), features.preparation
     if prepare is None or isinstance(X, Prepared):
         if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
             X = X.to_pandas()

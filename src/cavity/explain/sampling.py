@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
@@ -26,7 +25,7 @@ from cavity.likelihoods import Gaussian, Likelihood
 from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.options.value_checks import number, whole
+from cavity.options.value_checks import draw_seed, number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
@@ -45,7 +44,6 @@ def draw_samples(
     config: Config,
     fit: Result,
     request: GivenRows,
-    *,
     n_samples: int,
     warmup: int,
     chains: int,
@@ -53,9 +51,14 @@ def draw_samples(
     n_models: int,
     random_state: Any,
 ) -> HyperSamples:
-    for name, value, least in (("n_samples", n_samples, 20), ("warmup", warmup, 20), ("chains", chains, 1)):
-        whole(name, value, least)
-    whole("n_models", n_models, 1)
+    least = (
+        ("n_samples", n_samples, 20),
+        ("warmup", warmup, 20),
+        ("chains", chains, 1),
+        ("n_models", n_models, 1),
+    )
+    for limited in least:
+        whole(*limited)
     number("target_accept", target_accept, 0.0, 0.99)
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
@@ -65,7 +68,7 @@ def draw_samples(
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
         kind, scale = partial(RegressorSamples, units=fit.units), fit.units[1]
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    seed = draw_seed(random_state)
     run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
@@ -172,10 +175,9 @@ def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
     """Return draws by name and in the user's units: (chains, n, ...)."""
     owners, found = dict(engine.prior.named_modules()), {}
     for name, place in engine.places.items():
-        part = theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
+        values = np.exp(theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape))
         own = name.startswith(OF_FACTOR)  # the likelihood's noise
         path, _, last = ("log_noise" if own else name).rpartition(".")
-        values = np.exp(part)
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)
             values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
@@ -192,11 +194,11 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
     last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
-    r_hat, ess = (
-        {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
-        for measure in (array_stats.rhat, array_stats.ess)
-    )
-    return r_hat, ess
+
+    def measure(by: Any) -> dict[str, Array]:
+        return {name: np.asarray(by(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
+
+    return measure(array_stats.rhat), measure(array_stats.ess)
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
