@@ -107,13 +107,11 @@ class GPClassifier(ClassifierMixin, Judges):
     estimate_ : Estimate
         Log loss and accuracy on new rows, with errors, and those of class frequencies; `print` says how far to trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
-        Leave-one-out log-probabilities of the training rows of positive weight: each from the fitted model without that row's own
-        sites. Hyper-parameters saw the row, so they are too confident on small tables. Only after the `fit` of a table in memory
-        that the Gaussian process sees whole, of at most 16 million numbers.
+        Log-probabilities of the training rows of positive weight, each without its own sites. Hyper-parameters saw the rows, so
+        they are too confident on small tables. Only of a table in memory, seen whole, of at most 16 million numbers.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b))
-        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it. Not after
-        `partial_fit`.
+        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)).
+        Of correlated columns, each has more than would be lost without it. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
@@ -210,15 +208,9 @@ class GPClassifier(ClassifierMixin, Judges):
         self : GPClassifier
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        import torch
-
         from cavity.fitting.classification import fit_classifier
 
-        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
-        request = self._make_request(raw)
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            self.fit_warnings_ = fit_classifier(request, self._store)
-        return self
+        return self._fit(fit_classifier, X, y, sample_weight, target, weight, eval_set, time_limit, groups)
 
     @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(
@@ -256,12 +248,11 @@ class GPClassifier(ClassifierMixin, Judges):
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        model = result.model
+        model, points = result.model, result.model.inducing_points
         assert result.classes is not None
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", model.outcome.epsilon)
-        points = model.inducing_points
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
         self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
@@ -282,8 +273,7 @@ class GPClassifier(ClassifierMixin, Judges):
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = self._predict(X, predict_log_proba)
-        return log_p
+        return self._predict(X, predict_log_proba)[0]
 
     def predict_proba(self, X: Rows) -> Array:
         """Predict class probabilities.
@@ -298,8 +288,7 @@ class GPClassifier(ClassifierMixin, Judges):
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (P,) = self._predict(X, predict_proba)
-        return P
+        return self._predict(X, predict_proba)[0]
 
     def predict(self, X: Rows) -> NDArray[Any]:
         """Predict the most probable class of each row.
@@ -315,8 +304,7 @@ class GPClassifier(ClassifierMixin, Judges):
             Labels.
         """
         check_is_fitted(self, "_fitted")
-        (labels,) = self._predict(X, partial(predict_labels, classes=self.classes_))
-        return labels
+        return self._predict(X, partial(predict_labels, classes=self.classes_))[0]
 
     def score(
         self,
@@ -344,8 +332,7 @@ class GPClassifier(ClassifierMixin, Judges):
         features = self._features()
         raw = give_rows(X, y, sample_weight, target, weight).with_arrays()
         source = find_source(raw, features=features)
-        if source is None:
-            y = raw.y
-            labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
-            return float(super().score(to_host(X), labels, raw.sample_weight))
-        return accuracy(self._fitted, features, source, self.classes_)
+        if source is not None:
+            return accuracy(self._fitted, features, source, self.classes_)
+        labels = check_labels(raw.y, len(raw.y) if isinstance(raw.y, Sized) else 0)
+        return float(super().score(to_host(X), labels, raw.sample_weight))

@@ -15,7 +15,7 @@ from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.explanations import Array
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -149,15 +149,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        import torch
-
         from cavity.fitting.regression import fit_regressor
 
-        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit)
-        request = self._make_request(raw)
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            self.fit_warnings_ = fit_regressor(request, self._store)
-        return self
+        return self._fit(fit_regressor, X, y, sample_weight, target, weight, eval_set, time_limit)
 
     def _store(self, result: Result) -> None:
         super()._store(result)
@@ -270,8 +264,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         found = getattr(self, "estimate_", None)
         c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
-        half = c * std
-        return mean - half, mean + half
+        return mean - c * std, mean + c * std
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -291,8 +284,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             Draws of f.
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
-        draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
-        return draws
+        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.labelled_tables import read_targets_of_fit

@@ -54,7 +54,7 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
                 run.plan = replace(run.plan, max_seconds=0.0)  # no more passes that take long
                 text = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs: "
                 found: Found = [(f"{text}the model is what was learnt so far.", UserWarning)]
-                store(record()._replace(warnings=tuple(_say(found, stacklevel=5))))
+                store(record()._replace(warnings=tuple(_say(found, stacklevel=6))))
             raise
 
 
@@ -80,7 +80,7 @@ def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str
     found += monitoring.find_failed_checkpoint(begun.run)
     if math.isnan(result.evidence):
         found.append(NO_EVIDENCE)
-    return _say(found, stacklevel=4)
+    return _say(found, stacklevel=5)
 
 
 def _find_early_end(begun: Begun, limit: str) -> Found:

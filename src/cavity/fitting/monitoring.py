@@ -16,6 +16,7 @@ from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.inference import Engine, State
+from cavity.options import value_checks
 from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
@@ -40,10 +41,7 @@ def find_checkpoint(config: Config, reduce: Local) -> Path | None:
 
 def draw_seed(config: Config, reduce: Local) -> int:
     """Return the seed of the run, the same on every rank; a resumed run keeps that of its checkpoint."""
-    from sklearn.utils import check_random_state
-
-    fresh = int(check_random_state(config.random_state).randint(2**31 - 1))
-    path = find_checkpoint(config, reduce)
+    fresh, path = value_checks.draw_seed(config.random_state), find_checkpoint(config, reduce)
     mine = fresh if path is None else read_seed(path)
     return int(reduce.first(lambda: mine))
 

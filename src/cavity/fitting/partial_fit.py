@@ -20,6 +20,7 @@ from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig, Config, every_row
 from cavity.options.method import Method
 from cavity.options.plan import TableSize, TrainingPlan
+from cavity.options.value_checks import draw_seed
 from cavity.rows.arrow_tables import refuse_many_columns
 from cavity.rows.batches.stream import Whole
 from cavity.rows.labels import read_labels
@@ -122,9 +123,7 @@ def _read_table(
 
 def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
-    from sklearn.utils import check_random_state
-
-    rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
+    rng = np.random.default_rng(draw_seed(config.random_state))
     begin = share_lengthscales(table.start(rng), features, rng)
     Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)

@@ -210,5 +210,12 @@ def read_callbacks(value: Any) -> tuple[Callback, ...]:
     return callbacks
 
 
+def draw_seed(random_state: Any) -> int:
+    """Draw a seed from the argument `random_state`: an integer, a RandomState, or None."""
+    from sklearn.utils import check_random_state
+
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
 def read_limit(value: Any) -> float | None:
     return None if value is None else number("time_limit", value, 0.0)
