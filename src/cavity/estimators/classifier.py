@@ -66,8 +66,7 @@ class GPClassifier(ClassifierMixin, Judges):
     batch_size : "auto", None or int
         None: full batches.
     max_epochs : int or None
-        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches as many as the steps of the plan take, at least
-        three.
+        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches what the plan's steps take, at least three.
     device : str or torch.device
         "auto" (the GPU if there is one and the table is not small), "cpu", "cuda", "cuda:1". The fitted model predicts there.
     random_state : int, RandomState or None
@@ -98,8 +97,7 @@ class GPClassifier(ClassifierMixin, Judges):
         With "ep", "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`.
         NaN if training stopped so early that the value would be above 0.
     temperature_, calibration_, ensemble_weights_ : float, str, ndarray
-        1/w, where probabilities are softmax(w log p), above 1 if the model was too confident; how it and the weights of the pool
-        were found; weight of the Gaussian process, then of each member of the pool.
+        1/w, above 1 if the model was too confident; how it and the pool were found; weights of the Gaussian process and members.
     plan_ : Plan
         What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
@@ -176,9 +174,7 @@ class GPClassifier(ClassifierMixin, Judges):
         time_limit: float | None = None,
         groups: Column | str | None = None,
     ) -> Self:
-        """Fit the model.
-
-        X may be in memory, or a source that is read in pieces and never whole (docs/scale.md).
+        """Fit the model to rows in memory, or to a source that is read in pieces and never whole (docs/scale.md).
 
         Parameters
         ----------
@@ -241,9 +237,9 @@ class GPClassifier(ClassifierMixin, Judges):
 
         from cavity.fitting import partial_fit
 
-        earlier = self._result if hasattr(self, "_result") else None
+        rows, earlier = give_rows(X, y, sample_weight), getattr(self, "_result", None)
         with torch.inference_mode(False):
-            self._store(partial_fit.grow(self._config(), give_rows(X, y, sample_weight), classes, earlier))
+            self._store(partial_fit.grow(self._config(), rows, classes, earlier))
         return self
 
     def _store(self, result: Result) -> None:

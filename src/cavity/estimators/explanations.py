@@ -82,8 +82,8 @@ class Explains:
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
-        rng = np.random.default_rng(draw_seed(random_state))
-        return permutation_importance(losses, rows, weight, features, repeats, rng, groups)
+        seed = draw_seed(random_state)
+        return permutation_importance(losses, rows, weight, features, repeats, seed, groups)
 
     @property
     def feature_importance_(self) -> Array:

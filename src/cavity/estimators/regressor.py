@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, overload
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -33,6 +33,11 @@ if TYPE_CHECKING:  # they load torch
     from cavity.options.configuration import RegressorConfig
     from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
+
+
+Yes: TypeAlias = Literal[True]
+No: TypeAlias = Literal[False]
+Moments: TypeAlias = tuple[Array, Array]
 
 
 @model_file.register
@@ -161,21 +166,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @overload
     def predict(
-        self,
-        X: Rows,
-        return_std: Literal[False] = False,
-        return_cov: Literal[False] = False,
-        *,
-        noise: bool = True,
+        self, X: Rows, return_std: No = False, return_cov: No = False, *, noise: bool = True
     ) -> Array: ...
     @overload
-    def predict(
-        self, X: Rows, return_std: Literal[True], return_cov: Literal[False] = False, *, noise: bool = True
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: Rows, return_std: Yes, return_cov: No = False, *, noise: bool = True) -> Moments: ...
     @overload
-    def predict(
-        self, X: Rows, return_std: Literal[False] = False, *, return_cov: Literal[True], noise: bool = True
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: Rows, return_std: No = False, *, return_cov: Yes, noise: bool = True) -> Moments: ...
     def predict(
         self, X: Rows, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
     ) -> Array | tuple[Array, Array]:

@@ -35,9 +35,7 @@ class RawRows(NamedTuple):
         """Return the number of a column that the model uses, given its number or its name."""
         place = find_column(column, self.names)
         if not (self.owner == place).any():
-            raise BadInput(
-                f"the model does not use the column {self.names[place]!r}, so nothing depends on it."
-            )
+            raise BadInput(f"the model does not use the column {self.names[place]!r}: nothing depends on it.")
         return place
 
     def kind(self, j: int) -> str:

@@ -202,21 +202,18 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
-    said = []
     worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
-    if divergences:
-        said.append(
-            f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed: raise "
-            "target_accept= towards 0.99, or warmup=."
-        )
-    if not worst < MOST_R_HAT:
-        said.append(
-            f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT}): raise warmup= and n_samples=."
-        )
-    if not least > LEAST_ESS:
-        said.append(
-            f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
-        )
+    diverged = (
+        f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"
+    )
+    mixed = f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT})"
+    few = f"some hyper-parameter has only {least:.0f} effective draws (of {total})"
+    found = {
+        f"{diverged}: raise target_accept= towards 0.99, or warmup=.": divergences > 0,
+        f"{mixed}: raise warmup= and n_samples=.": not worst < MOST_R_HAT,
+        f"{few}: raise n_samples= where its spread matters.": not least > LEAST_ESS,
+    }
+    said = [text for text, is_so in found.items() if is_so]
     for text in said:
         warnings.warn(text, ConvergenceWarning, stacklevel=4)  # the caller of sample_hyperparameters
     return said

@@ -53,9 +53,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     notes, began = list[str](), request.clock.spent()
     if split.held is not None:
         if isinstance(split.rest, Table) and recipes:
-            members, known = fit_members(
-                recipes, split.rest, split.held, split.given.blocks, request.clock.share(MEMBERS)
-            )
+            left = request.clock.share(MEMBERS)
+            members, known = fit_members(recipes, split.rest, split.held, split.given.blocks, left)
             notes, recipes = note_left_out(request, recipes[len(known) :]), known
     member_seconds = request.clock.spent() - began
 

@@ -25,16 +25,12 @@ MOMENTUM, SQUARES = 0.9, 0.99
 AVERAGED = 0.25  # of the steps, the last ones: the mean of their weights counts
 
 Array = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 
 def train_networks(
-    X: NDArray[np.float64],
-    y: NDArray[np.int64],
-    weight: NDArray[np.float64] | None,
-    n_classes: int,
-    count: int,
-    seed: int,
-    steps: int,
+    X: Doubles, y: Numbers, weight: Doubles | None, n_classes: int, count: int, seed: int, steps: int
 ) -> Iterator[tuple[int, Network]]:
     """Train networks that differ in their starting values and in the order of their rows, all at a time.
 
@@ -62,7 +58,7 @@ def train_networks(
         yield taken, Network(*arrays)
 
 
-def standardise(X: NDArray[np.float64], weight: NDArray[np.float64] | None) -> tuple[Any, Any, Any]:
+def standardise(X: Doubles, weight: Doubles | None) -> tuple[Any, Any, Any]:
     """Return columns of mean 0 and variance 1 by weight, clipped, with the shift and the scale of each."""
     shift = np.average(X, 0, weight)
     spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
@@ -93,7 +89,7 @@ def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> li
     return drawn
 
 
-def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> Iterator[Numbers]:
     """Yield the row numbers [K b] of one step after the other; each network has its own order."""
     while True:
         order = np.stack([rng.permutation(n_rows) for _ in range(K)])
@@ -101,12 +97,7 @@ def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> I
 
 
 def _train(
-    layers: list[Array],
-    Z: Array,
-    labels: Array,
-    omega: Array,
-    batches: Iterator[NDArray[np.int64]],
-    stage: int,
+    layers: list[Array], Z: Array, labels: Array, omega: Array, batches: Iterator[Numbers], stage: int
 ) -> Iterator[tuple[int, list[Array]]]:
     """Minimise the log loss of rows Z with weights ω; yield the mean layers of the last quarter of `stage` steps, 2 `stage`, ..."""
     theta, gradient = (np.concatenate([part.ravel() for part in layers]) for _ in range(2))

@@ -93,9 +93,7 @@ class Config:
             known = method_names(self.method.task).items()
             *names, last = (repr(name) for name, cls in known if not cls.in_memory)
             what, instead = self.method.argument, f"method={', '.join(names)} or {last}"
-        raise BadOption(
-            f"{what} reads all rows at once, and {why}: use {instead}, or an array in one process."
-        )
+        raise BadOption(f"{what} reads all rows at once; {why}: use {instead}, or an array in one process.")
 
     def check_size(self, n_rows: int) -> None:
         """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
@@ -190,9 +188,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     method, inducing = read_regression_method(given["method"]), given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
     if method.inducing_from != "chosen" and not is_free:
-        raise BadOption(
-            f"inducing= is not used by {method.argument}, which chooses points itself: leave it out."
-        )
+        raise BadOption(f"inducing= is not used by {method.argument}, which chooses its own: leave it out.")
     common = _read_common(RegressorConfig, given, method)
     learn = _read_learn(given["learn"], LEARN[:-1], method)
     noise = per_class(checks.read_noise(given["noise"], "noise" in learn), 1, "noise")

@@ -40,9 +40,7 @@ class Method(Parameters):
     name: ClassVar[str] = ""  # short name, for `method="..."`
     task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = (
-        False  # no mini-batches: sites converge before every step of the hyper-parameters
-    )
+    needs_all_rows: ClassVar[bool] = False  # no mini-batches: sites converge before every step
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
@@ -165,7 +163,11 @@ class LikelihoodMethod(Method):
         return super().check()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+        likelihood = self._read_likelihood()
+        if "epsilon" in learn:
+            start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+            likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+        return likelihood.bind(n_classes)
 
     def _read_likelihood(self) -> Likelihood:
         return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
@@ -205,18 +207,8 @@ def read_likelihood(value: Any) -> Likelihood:
     )
 
 
-def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
-    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
-    if "epsilon" in learn:
-        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
-        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
-    return likelihood.bind(n_classes)
-
-
 def check_epsilon(value: Any, owner: str) -> float:
     epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
     if epsilon == 1:
-        raise BadOption(
-            f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
-        )
+        raise BadOption(f"epsilon=1 of {owner} says that every label is random: use a share below 1.")
     return epsilon

@@ -205,9 +205,8 @@ class Plan(Tabular):
         """Return a stored plan; None if there is none, or if another version wrote it with other fields."""
         try:
             calibration = value["calibration"] and CalibrationPlan(**value["calibration"])
-            found = cls(
-                **{**value, "training": TrainingPlan(**value["training"]), "calibration": calibration}
-            )
+            parts = {"training": TrainingPlan(**value["training"]), "calibration": calibration}
+            found = cls(**{**value, **parts})
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):
             return None

@@ -105,9 +105,7 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
     if not (np.isfinite(noise) & (noise >= 0)).all():
-        raise BadOption(
-            f"noise={value!r} must be a variance: a finite number of at least 0, or one per class."
-        )
+        raise BadOption(f"noise={value!r} must be a finite variance of at least 0, or one per class.")
     if learnt and (noise == 0).any():
         raise BadOption(
             "noise=0 cannot be learnt, because its logarithm is optimised: give a positive start, or leave 'noise' out of learn."
@@ -169,9 +167,7 @@ def read_class_weight(value: Any) -> Any:
         if not all(isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values()):
             raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
     elif value is not None and not (isinstance(value, str) and value == "balanced"):
-        raise BadOption(
-            f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight."
-        )
+        raise BadOption(f"class_weight={value!r} is unknown; use None, 'balanced', or a dict by class.")
     return value
 
 

@@ -120,9 +120,8 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
     ticks = choose_dates(*ends) if found.kind == "date" else plot.ticks_across()
     if missing.any():
         ticks = [tick for tick in ticks if tick[0] <= ends[1]] + [(plot.xlim[1], "missing")]
-    changes = ", ".join(
-        f"{s.name} {format_number(s.mean[0], 3)} to {format_number(s.mean[-1], 3)}" for s in series
-    )
+    ends_of = {s.name: [format_number(s.mean[i], 3) for i in (0, -1)] for s in series}
+    changes = ", ".join(f"{name} {first} to {last}" for name, (first, last) in ends_of.items())
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
 

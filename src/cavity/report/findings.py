@@ -130,9 +130,8 @@ def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
     few, hard = min(MAX_ROWS, (len(outcome) + 1) // 2), []
     doubt = outcome[:, 1] if is_regression else -outcome.max(1)
     if truth is not None:
-        off = (
-            np.abs(truth - outcome[:, 0]) / doubt if is_regression else -outcome[np.arange(len(truth)), truth]
-        )
+        own = outcome[:, 0] if is_regression else outcome[np.arange(len(truth)), truth]
+        off = np.abs(truth - own) / doubt if is_regression else -own
         hard = np.argsort(-off, kind="stable")[:few].tolist()
     unsure = np.argsort(-doubt, kind="stable")[:few].tolist()
     rows = [(n, "hardest, uncertain" if n in unsure else "hardest") for n in hard]
