@@ -40,6 +40,7 @@ class GPEstimator(Explains, BaseEstimator):
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
+    _config: Callable[[], ClassifierConfig | RegressorConfig]
     method: Any
     training: Training | None
     random_state: Seed
@@ -48,9 +49,6 @@ class GPEstimator(Explains, BaseEstimator):
     inducing_points_: Array
     preparation_: Preparation
     notes_: dict[str, Any]
-
-    def _config(self) -> ClassifierConfig | RegressorConfig:
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

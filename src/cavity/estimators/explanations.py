@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import CavityError
 from cavity.estimators.argument_types import Column, Rows, Seed
-from cavity.explain.contributions import (
-    Compare,
-    Contributions,
-    Predict,
-    compute_contributions,
-    compute_importance,
-)
+from cavity.explain import contributions
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
@@ -44,9 +38,13 @@ class Explains:
 
     _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
     _average: Callable[[int], Average]  # of a seed
-    _predict_outcome: Predict  # features to log p [n C], or to means and standard deviations [n 2]
-    _compare: Compare  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
-    _information: Compare  # the same to the divergence from the mean over other cells, [n]
+    _predict_outcome: (
+        contributions.Predict
+    )  # features to log p [n C], or to means and standard deviations [n 2]
+    _compare: (
+        contributions.Compare
+    )  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
+    _information: contributions.Compare  # the same to the divergence from the mean over other cells, [n]
     _row_losses: Callable[[GivenRows], tuple[Array, Array, Losses]]  # rows to features, weights, losses
 
     def explain(
@@ -108,7 +106,7 @@ class Explains:
             X, features, cost = result.background, result.features, result.model.cost
             calls = self._predict_outcome, self._information
             try:
-                found = compute_importance(X, features, *calls, cost, result.relevance)
+                found = contributions.compute_importance(X, features, *calls, cost, result.relevance)
             except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)
@@ -158,7 +156,7 @@ class Explains:
 
     def explain_rows(
         self, X: Rows, background: Rows, *, n_background: int = 50, random_state: Seed = 0
-    ) -> Contributions:
+    ) -> contributions.Contributions:
         """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
 
         The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
@@ -182,7 +180,8 @@ class Explains:
         rows, others = self._read_raw(X), self._read_raw(background)
         chosen = others.X[choose_rows(len(others.X), most, draw_seed(random_state))]
         classes = getattr(self, "classes_", None)
-        return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
+        calls = self._predict_outcome, self._compare
+        return contributions.compute_contributions(rows, chosen, *calls, classes)
 
     def _read_raw(self, X: Any) -> RawRows:
         return read_raw_rows(X, self._features(), self._result.model)

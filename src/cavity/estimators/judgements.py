@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,13 +33,9 @@ class Judges(GPEstimator):
     """The part of GPClassifier that judges models and rows."""
 
     classes_: NDArray[Any]
+    predict_proba: Callable[[Rows], Array]
+    predict_log_proba: Callable[[Rows], Array]
     _loo_log_proba: Array | None
-
-    def predict_proba(self, X: Rows) -> Array:
-        raise NotImplementedError
-
-    def predict_log_proba(self, X: Rows) -> Array:
-        raise NotImplementedError
 
     @property
     def estimate_(self) -> Estimate:

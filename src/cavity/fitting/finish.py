@@ -52,8 +52,8 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
                 if not begun.trained:
                     monitoring.restore_best(run)
                 run.plan = replace(run.plan, max_seconds=0.0)  # no more passes that take long
-                text = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs: "
-                found: Found = [(f"{text}the model is what was learnt so far.", UserWarning)]
+                what = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs"
+                found: Found = [(f"{what}: the model is what was learnt so far.", UserWarning)]
                 store(record()._replace(warnings=tuple(_say(found, stacklevel=6))))
             raise
 
@@ -89,8 +89,7 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
 
     run, plan = begun.run, begun.plan
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
-    as_planned = plan.planned and len(run.history) >= plan.max_epochs
-    if run.converged or run.stopped or as_planned:
+    if run.converged or run.stopped or (plan.planned and len(run.history) >= plan.max_epochs):
         return []
     text = (
         f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "

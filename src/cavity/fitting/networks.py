@@ -104,19 +104,18 @@ def _train(
     here, slope = _view(theta, layers), _view(gradient, layers)
     kept = np.concatenate([np.full(part.size, 1 - RATE * DECAY * (part.shape[1] > 1)) for part in layers])
     kept, mean, square, found = kept.astype(np.float32), 0 * theta, 0 * theta, 0 * theta
-    first = stage - math.ceil(AVERAGED * stage)
     for t, rows in zip(count_from(1), batches, strict=False):
         _differentiate(here, slope, Z[rows], labels[rows], omega[rows][..., None] / rows.shape[1])
         mean += (1 - MOMENTUM) * (gradient - mean)
         square += (1 - SQUARES) * (gradient * gradient - square)
         theta *= kept
         theta -= RATE / (1 - MOMENTUM**t) * mean / (np.sqrt(square / (1 - SQUARES**t)) + 1e-8)
-        if t > first:
-            found += (theta - found) / (t - first)
+        averaged = t - stage + math.ceil(AVERAGED * stage)
+        if averaged > 0:
+            found += (theta - found) / averaged
         if t == stage:
             yield t, [part.copy() for part in _view(found, layers)]
             stage, found = 2 * stage, 0 * found
-            first = stage - math.ceil(AVERAGED * stage)
 
 
 def _view(vector: Array, layers: list[Array]) -> list[Array]:

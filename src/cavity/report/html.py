@@ -59,26 +59,27 @@ def write_report(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, report
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = report.write_report(clf, Path(folder) / "report.html", X[1::2], y[1::2])
-    ...     path.name
-    'report.html'
+    >>> path = report.write_report(clf, f"{tempfile.mkdtemp()}/report.html", X[1::2], y[1::2])
     """
     check_is_fitted(model, "inducing_points_")
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
     found = find(model, X, y)
-    plan = found.fit.plan  # files of other versions have none
-    page = render_report(
+    headline = {"title": title or f"Report on a model of {found.target}", "note": note, "seen": training_rows}
+    write_bytes(path, make_page(found, row_numbers, headline).encode())
+    return Path(path)
+
+
+def make_page(found: Findings, row_numbers: Any, headline: dict[str, Any]) -> str:
+    """Return the page: what the template says, in the order of its sections."""
+    model, plan = found.model, found.fit.plan  # files of other versions have no plan
+    return render_report(
+        **headline,
         found=found,
-        title=title or f"Report on a model of {found.target}",
-        note=note,
-        seen=training_rows,
         lead=find_lead(found),
         notes=getattr(model, "notes_", {}),
         estimate=getattr(model, "estimate_", None),
@@ -92,8 +93,6 @@ def write_report(
         plan=None if plan is None else plan.choices,
         facts=sections.describe_model(model),
     )
-    write_bytes(path, page.encode())
-    return Path(path)
 
 
 def find_lead(found: Findings) -> dict[str, Any]:
