@@ -246,15 +246,12 @@ def run_together(reduce: Local, work: Callable[[], R]) -> R:
     """Run a function that does not communicate: if it fails on some ranks, every rank raises an error that names the rank."""
     if reduce.world == 1:
         return work()
-    found, problem = None, None
     try:
         found = work()
     except (ValueError, TypeError, OSError) as error:
-        problem = error
-    problems = reduce.gather(None if problem is None else str(problem))
-    if problem is not None:
-        raise problem
-    for rank, text in enumerate(problems):
+        reduce.gather(str(error))
+        raise
+    for rank, text in enumerate(reduce.gather(None)):
         if text is not None:
             raise BadInput(f"rank {rank} failed: {text}")
-    return found  # type: ignore[return-value]
+    return found

@@ -94,8 +94,7 @@ class GPClassifier(ClassifierMixin, Judges):
         Share of random labels, for methods that have one.
     log_marginal_likelihood_, elbo_ : float
         log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound, also `elbo_`, with "vi".
-        With "ep", "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`.
-        NaN if training stopped so early that the value would be above 0.
+        With others it compares only fits of one method to the same rows: use `estimate_`. NaN if training stopped too early.
     temperature_, calibration_, ensemble_weights_ : float, str, ndarray
         1/w, above 1 if the model was too confident; how it and the pool were found; weights of the Gaussian process and members.
     plan_ : Plan
@@ -183,10 +182,8 @@ class GPClassifier(ClassifierMixin, Judges):
             them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: with
             `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
             object with `__arrow_c_stream__`; batches (X, y) or (X, y, weight) from a callable, or an iterable of them.
-        y : array-like of shape (N,) or None
-            Labels. None if the source holds them.
-        sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows.
+        y, sample_weight : array-like of shape (N,) or None
+            Labels, None if the source holds them. A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
         eval_set : (X, y) or [(X, y)]
@@ -315,9 +312,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            Rows, in every form that `fit` takes.
-        y, sample_weight, target, weight : see fit
+        X, y, sample_weight, target, weight : see fit
             As for `fit`.
 
         Returns

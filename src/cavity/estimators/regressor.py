@@ -82,11 +82,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     feature_importance_ : ndarray of shape (n_features_in_,)
         How much the model reads from each column of X, in nats: the mean over training rows of the divergence of the prediction
         from a normal one with the moments that it has with that cell of other rows.
-    kernel_, plan_, feature_relevance_ : see GPClassifier
+    kernel_, plan_, feature_relevance_, n_features_in_, feature_names_in_ : see GPClassifier
         As for `GPClassifier`.
-    n_features_in_, feature_names_in_, preparation_ : see GPClassifier
-        As for `GPClassifier`.
-    history_, n_epochs_, fit_warnings_ : see GPClassifier
+    preparation_, history_, n_epochs_, fit_warnings_ : see GPClassifier
         As for `GPClassifier`.
 
     Examples

@@ -28,16 +28,10 @@ class HyperSamples(Tabular):
         Draws by name, in the user's units.
     log_posterior : ndarray of shape (chains, n_samples)
         log Z_q + log prior.
-    acceptance : float
-        Mean acceptance probability.
-    divergences : int
-        Number of divergent trajectories.
-    r_hat : dict of str to ndarray
-        R-hat of each hyper-parameter.
-    ess : dict of str to ndarray
-        Effective sample size of each hyper-parameter.
-    evaluations : int
-        Number of gradients of log Z_q.
+    acceptance, divergences, evaluations : float, int, int
+        Mean acceptance probability, number of divergent trajectories, and number of gradients of log Z_q.
+    r_hat, ess : dict of str to ndarray
+        R-hat and effective sample size of each hyper-parameter.
     warnings : list of str
         What the diagnostics warn about.
     models : tuple of FittedModel

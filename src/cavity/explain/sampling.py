@@ -97,8 +97,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     held = as_array(model.prior.Z)
     Z = np.repeat(held, model.n_latent // len(held), axis=0)
     _refuse_other_rows(config, table, Z)
-    problem = config.method.sampling_problem()
-    if problem is not None:
+    if (problem := config.method.sampling_problem()) is not None:
         raise BadOption(problem)
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
@@ -138,10 +137,8 @@ def _configure(config: Config, model: FittedModel) -> Config:
 
 def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: TrainingPlan) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    likelihood = build.make_likelihood(table, config, plan)
-    if model.likelihood.epsilon is not None:
-        likelihood.set_params(epsilon=model.likelihood.epsilon)
-    return likelihood
+    likelihood, epsilon = build.make_likelihood(table, config, plan), model.likelihood.epsilon
+    return likelihood if epsilon is None else likelihood.set_params(epsilon=epsilon)
 
 
 def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
@@ -163,12 +160,11 @@ def _load(engine: Engine, kept: FittedModel) -> None:
     prior.kernel.load_state_dict(kept.prior.kernel.state_dict())
     noise = kept.prior.noise.to(prior.noise)
     if prior.learn_noise:
-        prior.log_noise.copy_(noise.log().expand_as(prior.log_noise))
+        prior.log_noise.copy_(noise.log())
     else:
-        prior.fixed_noise.copy_(noise.expand_as(prior.fixed_noise))
-    own, old = engine.factor, kept.likelihood
-    if isinstance(own, Gaussian) and isinstance(old, Gaussian):
-        own.log_noise.copy_(old.log_noise.to(own.log_noise))
+        prior.fixed_noise.copy_(noise)
+    if isinstance(engine.factor, Gaussian) and isinstance(kept.likelihood, Gaussian):
+        engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 
 
 def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:

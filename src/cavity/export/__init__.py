@@ -76,17 +76,15 @@ def onnx(
     return Path(path)
 
 
-def make_model(
-    clf: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False
-) -> Any:
+def make_model(gp: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False) -> Any:
     """Return the graph as an `onnx.ModelProto`, checked."""
-    result = view_fit(clf)
+    result = view_fit(gp)
     measure = find_novelty(result.novelty) if novelty else None
-    _check(clf, dtype)
+    _check(gp, dtype)
     graph = Graph()
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     number = types.FLOAT if dtype == "float32" else types.DOUBLE
-    preparation, metadata = None if prepared else result.features.preparation, _metadata(clf)
+    preparation, metadata = None if prepared else result.features.preparation, _metadata(gp)
     if preparation is None:
         X = to_double(Value(graph, "X"))
         inputs = [helper.make_tensor_value_info("X", number, ["n", result.features.n])]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cavity.errors import BadInput
-from cavity.inference import Averaged, Coupled, Own, Tied
+from cavity.inference import Averaged, Coupled, Own, SiteStore, Tied
 from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.posterior import Sums
@@ -160,9 +160,7 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
     return found.to(config.device, config.dtype)
 
 
-def make_site_store(
-    table: Facts, likelihood: Likelihood, config: Config, plan: TrainingPlan
-) -> Own | Tied | Averaged:
+def make_site_store(table: Facts, likelihood: Likelihood, config: Config, plan: TrainingPlan) -> SiteStore:
     """Make the store of sites, with the weighted counts that it needs."""
     total, method = _scalar(table.class_totals.sum(), config.device), find_method(config, plan)
     if method.site_store == "averaged":
@@ -218,13 +216,7 @@ def make_optimiser(plan: TrainingPlan) -> Optimiser:
 
 def make_warm_up(engine: Engine, config: Config, plan: TrainingPlan) -> Engine | None:
     """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
-    method = find_method(config, plan)
-    if not method.starts_from_ep:
-        return None
-    if method.site_store == "averaged":
-        return replace(engine, removal=1.0)
-    full = plan.batch_size is None
-    return replace(engine, removal=1.0, sites=Averaged(engine.total)) if full else None
+    return replace(engine, removal=1.0) if find_method(config, plan).starts_from_ep else None
 
 
 def make_first_state(

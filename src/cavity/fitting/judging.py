@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
+from cavity.fitting.results import draw_rows
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
@@ -47,6 +48,7 @@ class Judged(NamedTuple):
     how: str
     estimate: Estimate | None = None  # None: no rows judge the model
     u: Array = np.ones(1)  # of the rows, for the gate
+    members: tuple[Member, ...] = ()  # that count
 
 
 def predict_rows(
@@ -113,6 +115,5 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) 
 @torch.no_grad()
 def find_scale(model: FittedModel, table: Table) -> Array:
     """Return 1 / (C v⁰) of `Gate`, by prior variances at some rows."""
-    rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
-    known = prior_variances(model, table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)])
+    known = prior_variances(model, draw_rows(table, GATE_ROWS))
     return 1 / (len(known) * known)

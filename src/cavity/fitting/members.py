@@ -56,8 +56,7 @@ class Frequencies:
     name: ClassVar[str] = "class frequencies"
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
-        weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
-        count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
+        count = np.bincount(rows.y, rows.weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
         node, child, at, root, column = (np.zeros(1, np.int32) for _ in range(5))
         start = np.zeros(rows.n_classes)

@@ -102,21 +102,17 @@ def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> pred
 
 
 def estimate_left_out(
-    left_out: LeaveOneOut,
-    model: FittedModel,
-    table: Table,
-    units: tuple[float, float],
-    config: RegressorConfig,
+    loo: LeaveOneOut, model: FittedModel, table: Table, units: tuple[float, float], config: RegressorConfig
 ) -> TargetEstimate | None:
     """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
     if config.method.keeps_rows or config.method.committee is not None:
         return None
-    (shift, scale), (mean, var) = units, (part[:, 0] for part in left_out.f)
+    (shift, scale), (mean, var) = units, (part[:, 0] for part in loo.f)
     if not config.method.predicts_residual:
-        var = var - torch.from_numpy(predictions.residual(model, table.X[left_out.rows]))
+        var = var - torch.from_numpy(predictions.residual(model, table.X[loo.rows]))
     sd = scale * (var.clamp_min(0) + predictions.target_noise(model)).sqrt().numpy()
-    means, y = shift + scale * mean.double().numpy(), shift + scale * left_out.y.astype(np.float64)
-    return estimate_targets(means, sd, y, left_out.weight, of=table.n_rows)
+    means, y = shift + scale * mean.double().numpy(), shift + scale * loo.y.astype(np.float64)
+    return estimate_targets(means, sd, y, loo.weight, of=table.n_rows)
 
 
 def choose_inputs(

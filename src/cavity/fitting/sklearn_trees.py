@@ -16,10 +16,10 @@ from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest, Nodes
 
 Labels = NDArray[np.int64]
-Weights = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
-def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def limit_cells(X: Array) -> Array:
     """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
     most = float(np.finfo(np.float32).max)
     return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
@@ -38,13 +38,7 @@ def bin_without_weights(model: Any) -> Any:
 
 
 def grow_trees(
-    X: NDArray[np.float64],
-    y: Labels,
-    weight: Weights | None,
-    n_trees: int,
-    seed: int,
-    leaves: int,
-    threads: int,
+    X: Array, y: Labels, weight: Array | None, n_trees: int, seed: int, leaves: int, threads: int
 ) -> list[Any]:
     """Grow scikit-learn's ExtraTreesClassifier without its checks: nine tenths of its time on 200 rows, a fifth on 10,000.
 
@@ -59,7 +53,7 @@ def grow_trees(
     return list(Parallel(n_jobs=threads, prefer="threads")(delayed(grow)(seed) for seed in seeds))
 
 
-def _grow_tree(X: NDArray[np.float32], y: Labels, weight: Weights | None, leaves: int, seed: int) -> Any:
+def _grow_tree(X: NDArray[np.float32], y: Labels, weight: Array | None, leaves: int, seed: int) -> Any:
     """Grow an ExtraTreeClassifier by its builder alone; by its public `fit`, which is slower, if the builder has changed."""
     try:
         from sklearn.tree._criterion import Gini
@@ -86,7 +80,7 @@ class Columns(NamedTuple):
     """Columns that trees are fitted to, each times a sign: X and −X make the same trees."""
 
     number: Labels
-    sign: Weights
+    sign: Array
 
     @classmethod
     def first(cls, n: int) -> Columns:
@@ -94,7 +88,7 @@ class Columns(NamedTuple):
         return cls(np.arange(n), np.ones(n))
 
 
-def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> Columns:
+def choose_columns(X: Array, members: Sequence[Any]) -> Columns:
     """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):

@@ -44,10 +44,12 @@ def write_report(
         File to write.
     X, y : array-like, optional
         Rows, raw cells as they are, and their labels or targets. For unbiased scores, give rows that were not used for training.
-    title, note : str, optional
-        Title of the page, and a remark for its headline, such as where the rows come from.
+    title : str, optional
+        Title of the page.
     row_numbers : sequence of int, optional
         What the page calls the rows, by default their numbers from 0.
+    note : str, optional
+        A remark for the headline, such as where the rows come from.
     training_rows : bool, optional
         Whether the model was trained on these rows: the headline then says so, and gives the estimate for new rows.
 

@@ -105,9 +105,7 @@ def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> flo
     return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total)) if total > 0 else math.nan
 
 
-def bootstrap(
-    score: Callable[..., Numbers], rows: tuple[Any, ...], width: int, unit: Labels | None = None
-) -> Any:
+def bootstrap(score: Callable[..., Numbers], rows: Any, width: int, unit: Labels | None = None) -> Any:
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
     Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which limits how many are drawn.

@@ -17,12 +17,8 @@ class Rejection(NamedTuple):
 
     Attributes
     ----------
-    rejected : ndarray of shape (K,)
-        Fraction of rejected rows, increasing from 0.
-    error : ndarray of shape (K,)
-        Error rate of the kept rows.
-    threshold : ndarray of shape (K,)
-        Kept rows have at least this certainty.
+    rejected, error, threshold : ndarray of shape (K,)
+        Fraction of rejected rows, increasing from 0; error rate of the kept rows; the certainty that they have at least.
     area : float
         Error averaged over the fraction of rejected rows.
     """
