@@ -223,10 +223,7 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
 
 
 def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
-    """Raise an error on every rank if the ranks differ in a fact; it names the rank and the fact.
-
-    `facts` are small values by name, with equality that is that of their `repr`.
-    """
+    """Raise an error on every rank if the ranks differ in a fact, by its `repr`; it names the rank and the fact."""
     if reduce.world == 1:
         return
     everyone = reduce.gather({n: v if isinstance(v, str) else repr(v) for n, v in facts.items()})

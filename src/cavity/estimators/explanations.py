@@ -146,12 +146,10 @@ class Explains:
         PartialDependence
             `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
         """
-        values, most = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1)
-        read_level(level)
-        rows = self._read_raw(X)
+        values, most, level = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1), read_level(level)
+        rows, classes = self._read_raw(X), getattr(self, "classes_", None)
         j, seed = rows.find(column), draw_seed(random_state)
         chosen = choose_rows(len(rows.X), most, seed)
-        classes = getattr(self, "classes_", None)
         return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
 
     def explain_rows(

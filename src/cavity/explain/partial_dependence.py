@@ -66,9 +66,8 @@ class PartialDependence(Tabular):
         form = ".4g" if self.classes is None else ".3f"
         mean, low, high = (part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high))
         shown = {self.name or "value": list(map(format_value, self.values))}
-        for c, head in enumerate(heads):
-            ends = zip(mean[c], low[c], high[c], strict=True)
-            shown[head] = [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in ends]
+        for head, *ends in zip(heads, mean, low, high, strict=True):
+            shown[head] = [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in zip(*ends, strict=True)]
         return shown
 
     def _heading(self) -> str:

@@ -57,12 +57,12 @@ class RawRows(NamedTuple):
 
     def encode(self, j: int, values: NDArray[Any]) -> Array:
         """Encode values of a column as its features, [K d]."""
-        column, arrow = self.columns[j], import_pyarrow() if self.table is not None else None
-        if column is None or arrow is None:
+        column = self.columns[j]
+        if column is None or self.table is None:
             return np.asarray(values, dtype=np.float64)[:, None]
+        arrow = import_pyarrow()
         kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
-        cells = arrow.array(values, type=kind, from_pandas=True)
-        return column.encode(cells, EncodingContext(0, Counter()))
+        return column.encode(arrow.array(values, type=kind, from_pandas=True), EncodingContext(0, Counter()))
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

@@ -20,14 +20,13 @@ from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
+from cavity.options.value_checks import DTYPES, one_of
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
 from cavity.prediction.tree_ensembles import LEAST, Forest
 
 __all__ = ["onnx"]
-
-INPUTS = ("float32", "float64")
 
 
 def onnx(
@@ -206,8 +205,7 @@ def _check(clf: GPEstimator, dtype: str) -> None:
             f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
-    if dtype not in INPUTS:
-        raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
+    one_of("dtype", dtype, DTYPES)
 
 
 def _labels(result: Result) -> NDArray[Any]:

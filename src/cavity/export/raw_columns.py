@@ -22,10 +22,7 @@ JANUARY = 306  # days from 1 March to 1 January
 def add_raw_columns(
     graph: Graph, prepare: ColumnEncoder, number_type: int
 ) -> tuple[Value, list[Any], dict[str, str]]:
-    """Add inputs (n, 1) for the raw columns, and the nodes that prepare them.
-
-    Returns the features, [n D], the inputs, and what each of them takes by name.
-    """
+    """Add inputs (n, 1) for raw columns; return the features that nodes make of them, [n D], the inputs, and what each takes."""
     parts, inputs, kinds = [], [], {}
     for column in prepare.columns_:
         kind, what = number_type, "number"

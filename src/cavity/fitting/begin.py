@@ -39,10 +39,7 @@ class Begun:
 
 
 def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts) -> Begun:
-    """Begin the run of a classifier on the rows that it sees, equal ones merged by method="auto".
-
-    Rows of eval_set stop it, or some of its own that are held out.
-    """
+    """Begin the run on the rows that it sees, equal ones merged by method="auto". Rows of eval_set stop it, or held-out ones."""
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
     held = None if request.raw.eval_set is None else rows.held
     if isinstance(seen, Table) and config.validation_fraction is not None:

@@ -122,11 +122,7 @@ def make_default_kernel(linear: bool) -> Kernel:
 def make_hyper_prior(
     module: Prior, parameters: dict[str, nn.Parameter], log_parameters: tuple[nn.Parameter, ...], pooled: bool
 ) -> HyperPrior:
-    """Make weak normal priors on the logs of the library's kernel parameters and of the noise.
-
-    All other parameters have none: Z, weights of a user's kernel, ε. `log_parameters` are those of the likelihood that are
-    logarithms.
-    """
+    """Make weak normal priors on the logs of kernel parameters and noise, and on `log_parameters`; others have none."""
     if not parameters:
         none = torch.zeros(0, dtype=module.center.dtype, device=module.center.device)
         return HyperPrior(none, none)

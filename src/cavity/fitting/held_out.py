@@ -56,8 +56,8 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
 
     Only labels and groups are read. None: there are no groups, or nothing to judge.
     """
-    given = getattr(source, "group", None) is None or request.raw.eval_set is not None
-    if given or not policy.calibrates(request.config):
+    needed = request.raw.eval_set is None and policy.calibrates(request.config)
+    if getattr(source, "group", None) is None or not needed:
         return None
     words = [(hash_column(check_labels(y, len(y))), hash_column(group)) for y, group in source.read_groups()]
     y, group = map(np.concatenate, zip(*words, strict=True))

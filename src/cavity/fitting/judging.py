@@ -85,10 +85,7 @@ def judge_rows(held: Held, prior: Array, how: str, kind: Rows) -> Judged:
 
 
 def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
-    """Fit the weights to some of the rows; members that count little get 0, and save their fit to all rows.
-
-    Weights of rows count as those of as many rows as they are worth.
-    """
+    """Fit weights to some rows, each worth its share of them; members that count little get 0, and save their fit to all rows."""
     weight, unit = held.weight[kept], held.unit[kept]
     logs, y, omega = held.logs[:, kept], held.y[kept], effective_share(weight, unit) * weight
     found = fit_weights(list(logs), y, omega)
@@ -100,10 +97,7 @@ def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
 
 
 def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) -> Judged:
-    """Find a temperature from leave-one-out.
-
-    Hyper-parameters saw the row, so it is too confident: if it asks for w > 1, w^¾ is used.
-    """
+    """Find a temperature from leave-one-out; hyper-parameters saw the rows, so w > 1 is too confident, and becomes w^¾."""
     used = loo.sample()
     log_p = used.log_proba(model)
     w = fit_temperature(log_p, used.y, effective_share(used.weight, used.unit) * used.weight)

@@ -125,10 +125,7 @@ def _leave_out_merged(
 def _leave_out(
     run: Run, n: int, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
 ) -> LeaveOneOut:
-    """Visit the chosen ones of n rows, or all: each rank its own, and every rank knows what all found.
-
-    `together`: the same number for rows that leave together; `share`: that leaves of a row.
-    """
+    """Visit chosen rows of n, or all, each rank its own. `together`: numbers of rows that leave together; `share`: of each."""
     rows = np.arange(n) if chosen is None else chosen
     own = slice(run.rows.keep.start, run.rows.keep.stop)
     places = None if chosen is None else rows[(rows >= own.start) & (rows < own.stop)] - own.start

@@ -1,7 +1,4 @@
-"""The members of a pool other than the Gaussian process: class frequencies, logistic regression, boosting, extra trees.
-
-Or classifiers of the user's own. A member is fitted to rows and becomes arrays; `prediction.pool` weighs them.
-"""
+"""The members of a pool other than the Gaussian process, fitted to rows and kept as arrays; `prediction.pool` weighs them."""
 
 from __future__ import annotations
 
@@ -43,10 +40,7 @@ class Recipe(Protocol):
         """What it is called in plans and messages."""
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
-        """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
-
-        `left` returns the seconds that are left; infinity without a limit.
-        """
+        """Fit to these columns within the seconds `left`; also return the recipe for other fits, with what `held` rows decided."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +180,7 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
 def fit_members(
     recipes: list[Recipe], table: Table, held: Table | None, blocks: Sequence[slice], left: Left
 ) -> tuple[list[Member], list[Recipe]]:
-    """Fit the members in their order until time is up; return them with the recipes for other fits.
-
-    `blocks`: the features of each category.
-    """
+    """Fit members until time is up; also return the recipes for other fits. `blocks`: the features of each category."""
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
     columns, rows = choose_columns(table.X, given), Rows.of(table)
     for block in blocks:

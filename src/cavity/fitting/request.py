@@ -65,10 +65,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
 
 
 def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None) -> Request[AnyConfig]:
-    """Check the arguments before any row is read, and draw the seed.
-
-    Tensors become arrays, `eval_set` rows of its own, `time_limit` a clock.
-    """
+    """Check the arguments before any row is read; `eval_set` becomes rows of its own, `time_limit` a clock."""
     held, limit = monitoring.read_eval_set(config, raw.eval_set), read_limit(raw.time_limit)
     refuse_many_columns(raw.X)
     raw = raw.with_arrays()._replace(eval_set=held)

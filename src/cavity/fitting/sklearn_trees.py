@@ -100,10 +100,7 @@ def choose_columns(X: Array, members: Sequence[Any]) -> Columns:
 
 
 def make_forest(model: Any, columns: Columns | None = None, rounds: int | None = None) -> Forest:
-    """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees.
-
-    `rounds`: of boosting that count; None for all.
-    """
+    """Return the arrays of trees fitted to these columns, of so many `rounds` or all. Raises BadOption for other classifiers."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     columns = Columns.first(model.n_features_in_) if columns is None else columns

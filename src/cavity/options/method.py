@@ -130,9 +130,8 @@ class Method(Parameters):
     def name_evidence(self, n_classes: int) -> str:
         """Return what log Z_q is with this number of classes.
 
-        "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with those of
-        other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing and compares
-        only fits of one method to the same rows.
+        "log marginal likelihood" if a model that knows nothing has that of guessing, so that methods can be compared; "lower bound
+        on the log marginal likelihood"; or "log Z_q", which compares only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
         if self.variational:

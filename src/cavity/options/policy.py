@@ -1,8 +1,7 @@
 """Every decision that the library takes where the user leaves it open, from one unit of work.
 
 A pass over N rows costs about W = N C M² multiplications, with C latent functions and M inducing points. [METHOD 18] An effort has
-a budget of work per latent function; inducing points, the optimizer, the rows per step and the rows that the Gaussian process sees
-follow from it. `make_plan` turns a configuration and the size of a table into a plan that users can print.
+a budget of work; inducing points, the optimizer, the rows per step and the rows that the Gaussian process sees follow from it.
 """
 
 from __future__ import annotations
@@ -199,8 +198,7 @@ def _is_open(config: Config, size: TableSize) -> bool:
     method, batch = config.method, config.batch_size
     chosen = config.learning_rate is not None or batch not in ("auto", None)
     if not method.recommended:
-        chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
-        chosen = chosen or method.task != "classification"
+        chosen |= config.max_epochs is not None or config.tol != Training.tol or method.task == "regression"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
     return size.numbered and not given
 
@@ -290,9 +288,8 @@ def plan_calibration(
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
-    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
-    the user named them: a part has ten, or half of all if there are few; leave-one-out of a source cannot keep them
-    together. `short`: a time limit leaves no time for folds. `most_of_a_class`: rows of the largest class, if known.
+    `size`: in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together; leave-one-out
+    of a source cannot keep them so. `short`: there is no time for folds. `most_of_a_class`: rows of the largest class, if known.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)

@@ -111,8 +111,8 @@ def rank_columns(model: Model, scored: Scored | None, y: Any, used: set[int]) ->
         values, errors = found.importance, found.standard_error
     if values is None:
         return None
-    order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used])
-    return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
+    order = [j for j in np.argsort(-values, kind="stable").tolist() if j in used]
+    return Ranking(order, values[order].tolist(), None if errors is None else errors[order].tolist())
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
