@@ -72,9 +72,8 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     points = {"inducing points": int(prior.Z.shape[-2])}
     evidence = None if math.isnan(result.evidence) else result.evidence
     facts = {"method": method, **points, "epochs": len(result.history), result.evidence_name: evidence}
-    of_targets = target_noise(result.model) * result.units[1] ** 2
-    values = _spread(of_targets if classes is None else as_array(prior.noise), L)
-    noise = Learnt("noise", "variance", "", values)
+    values = target_noise(result.model) * result.units[1] ** 2 if classes is None else as_array(prior.noise)
+    noise = Learnt("noise", "variance", "", _spread(values, L))
     features = list(map(name_column, result.features.encoder.names))
     return FitSummary(facts, functions, (noise, *_walk(prior.kernel, features, L)))
 
