@@ -64,8 +64,7 @@ class ProcessGroup(Local):
         shared = buffer.to(self.device)
         self._call(dist.all_reduce, shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
-        summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
-        return type(totals)(*summed)
+        return type(totals)(*(p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True)))
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)

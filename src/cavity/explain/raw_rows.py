@@ -40,8 +40,7 @@ class RawRows(NamedTuple):
 
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
-        kinds = {Category: "category", Text: "category", Date: "date"}
-        return kinds.get(type(self.columns[j]), "number")
+        return {Category: "category", Text: "category", Date: "date"}.get(type(self.columns[j]), "number")
 
     def cells(self, j: int) -> NDArray[Any]:
         """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""

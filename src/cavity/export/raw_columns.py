@@ -116,8 +116,7 @@ def _find_year(graph: Graph, days: Value) -> Value:
     day = z - cycle * float(CYCLE)
     year = _floor((day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0)) / 365.0)
     rest = day - (year * 365.0 + _floor(year / 4.0) - _floor(year / 100.0))
-    after = graph.op("GreaterOrEqual", rest, float(JANUARY))
-    return year + cycle * 400.0 + to_double(after)
+    return year + cycle * 400.0 + to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
 
 
 def _first_day(year: Value) -> Value:

@@ -44,8 +44,7 @@ class LeaveOneOut(NamedTuple):
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        most = max(LEAST_ROWS, SCORED // self.f.mean.shape[1])
-        return self._select(choose_sample(len(self.y), most))
+        return self._select(choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1])))
 
     def without_lone_rows(self) -> LeaveOneOut:
         """Leave out rows that are the only case of their class: without them nothing speaks for it."""

@@ -129,8 +129,7 @@ def _differentiate(layers: list[Array], slope: list[Array], z: Array, labels: Ar
     values = [z]
     for A, a in zip(layers[:-2:2], layers[1:-2:2], strict=True):
         values.append(np.maximum(values[-1] @ A + a, 0))
-    score = values[-1] @ layers[-2] + layers[-1]
-    error = (np.exp(NUMPY.log_softmax(score)) - labels) * omega
+    error = (np.exp(NUMPY.log_softmax(values[-1] @ layers[-2] + layers[-1])) - labels) * omega
     for i, value in reversed(list(enumerate(values))):
         np.matmul(value.swapaxes(1, 2), error, out=slope[2 * i])
         error.sum(1, keepdims=True, out=slope[2 * i + 1])

@@ -119,8 +119,7 @@ def join_trees(trees: list[Any], columns: Columns) -> Forest:
     """Return the arrays of a forest's trees, with the frequencies of the classes in their leaves."""
     each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
     value = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
-    frequencies = np.asarray(value / value.sum(1, keepdims=True), np.float32)
-    nodes = _join_nodes(each, frequencies, columns)
+    nodes = _join_nodes(each, np.asarray(value / value.sum(1, keepdims=True), np.float32), columns)
     return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(value.shape[1]), boosted=False)
 
 

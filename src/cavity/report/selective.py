@@ -30,8 +30,7 @@ class Rejection(NamedTuple):
     @property
     def area(self) -> float:
         """Error averaged over the fraction of rejected rows. Useful certainties give less than `error[0]`; 0 is perfect."""
-        width = np.diff(np.append(self.rejected, 1.0))
-        return float((width * self.error).sum())
+        return float((np.diff(np.append(self.rejected, 1.0)) * self.error).sum())
 
 
 def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Rejection:

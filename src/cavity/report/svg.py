@@ -78,8 +78,7 @@ class Plot:
 
 def choose_ticks(low: float, high: float, most: int = 5) -> list[tuple[float, str]]:
     """Choose at most so many round numbers in a range."""
-    raw = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(raw))
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(power * m for m in (1, 2, 5, 10, 20) if (high - low) / (power * m) <= most)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [(k * step, format_number(k * step)) for k in range(first, last + 1)]
