@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.files import write_bytes
 from cavity.common.scoring import count_confusion
@@ -33,8 +32,7 @@ def write_report(
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
-    With rows X, it says what matters, how predictions depend on columns, which rows are uncertain, and what the cells are like.
-    With y, it begins with how good the model is and where it fails. Without rows, it has what the model knows about itself.
+    Rows X add what matters, how predictions depend on columns, and which rows are uncertain; y, how good the model is.
 
     Parameters
     ----------
@@ -67,21 +65,20 @@ def write_report(
     >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
     >>> path = report.write_report(clf, f"{tempfile.mkdtemp()}/report.html", X[1::2], y[1::2])
     """
-    check_is_fitted(model, "inducing_points_")
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
-    found = find(model, X, y)
-    headline = {"title": title or f"Report on a model of {found.target}", "note": note, "seen": training_rows}
-    write_bytes(path, make_page(found, row_numbers, headline).encode())
+    write_bytes(path, make_page(find(model, X, y), title, row_numbers, note, training_rows).encode())
     return Path(path)
 
 
-def make_page(found: Findings, row_numbers: Any, headline: dict[str, Any]) -> str:
+def make_page(found: Findings, title: str, row_numbers: Any, note: str, training_rows: bool) -> str:
     """Return the page: what the template says, in the order of its sections."""
     model, plan = found.model, found.fit.plan  # files of other versions have no plan
     return render_report(
-        **headline,
         found=found,
+        title=title or f"Report on a model of {found.target}",
+        note=note,
+        seen=training_rows,
         lead=find_lead(found),
         notes=getattr(model, "notes_", {}),
         estimate=getattr(model, "estimate_", None),

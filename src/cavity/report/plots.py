@@ -117,11 +117,7 @@ def decision_regions(
     pad = 0.05 * np.where(high > low, high - low, 1.0)
     across, up = np.linspace(low - pad, high + pad, grid).T
     _draw_probabilities(clf, across, up, ax)
-    Z = getattr(clf, "inducing_points_", None) if show_inducing else None
-    if Z is not None and np.size(Z):
-        x, height = np.asarray(Z).reshape(-1, 2).T
-        ax.scatter(x, height, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
-    _draw_rows(clf.classes_, X, y, ax)
+    _draw_rows(clf.classes_, X, y, getattr(clf, "inducing_points_", None) if show_inducing else None, ax)
     if names is not None:
         ax.set_xlabel(f"{names[0]}", parse_math=False)
         ax.set_ylabel(f"{names[1]}", parse_math=False)
@@ -129,8 +125,11 @@ def decision_regions(
     return ax
 
 
-def _draw_rows(classes: Any, X: Array, y: Any, ax: Axes) -> None:
-    """Draw rows in the colours of their classes, with a legend."""
+def _draw_rows(classes: Any, X: Array, y: Any, Z: Any, ax: Axes) -> None:
+    """Draw inducing points, if there are any, and rows in the colours of their classes, with a legend."""
+    if Z is not None and np.size(Z):
+        x, height = np.asarray(Z).reshape(-1, 2).T
+        ax.scatter(x, height, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
     for label, colour in zip(classes, choose_colours(len(classes)), strict=True):
         name = shorten(f"{label}", NAME_WIDTH).replace("$", r"\$")
         look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
