@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.fitting import boosting, members
-from cavity.fitting.sklearn_trees import Columns, ExtraTrees, bin_without_weights, make_forest
+from cavity.fitting.sklearn_trees import Columns, bin_without_weights, grow_trees, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
@@ -42,13 +42,12 @@ def test_arrays_predict_as_the_object_does(name, C):
 @pytest.mark.parametrize("C", [2, 4])
 def test_trees_of_the_builder_are_those_of_the_public_forest(weight, C, leaves, threads, monkeypatch):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
-    recipe = ExtraTrees(5, 0, leaves, threads)
-    grown = [recipe.fit(X, y, weight)]
+    grown = [grow_trees(X, y, weight, 5, 0, leaves, threads)]
     public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(X, y, weight)
     monkeypatch.setitem(sys.modules, "sklearn.tree._splitter", None)  # as if scikit-learn had moved it
-    grown.append(recipe.fit(X, y, weight))
-    for forest in grown:
-        for found, tree in zip(forest.trees, public.estimators_, strict=True):
+    grown.append(grow_trees(X, y, weight, 5, 0, leaves, threads))
+    for trees in grown:
+        for found, tree in zip(trees, public.estimators_, strict=True):
             assert found.node_count == tree.tree_.node_count
             np.testing.assert_array_equal(found.threshold, tree.tree_.threshold)
             np.testing.assert_array_equal(found.value, tree.tree_.value)
