@@ -25,7 +25,7 @@ from cavity.inference.state import (
     Totals,
     choose,
     is_readable,
-    start_beside,
+    start_on_second_stream,
 )
 from cavity.inference.visits import CachedProjection, Visits
 from cavity.kernels.hyper_prior import HyperPrior
@@ -151,7 +151,7 @@ class Engine(Visits):
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
         # the factor of the new q and the gradient of the last piece do not need each other
-        get_new = start_beside(lambda: self.sites.factorise(sums), self.total.device)
+        get_new = start_on_second_stream(lambda: self.sites.factorise(sums), self.total.device)
         if learn:
             slope = slope + found.pull() if pulls else self.exact_gradient(state, batch)
             slope = reduce.sum(Slope(slope)).gradient

@@ -123,7 +123,7 @@ def is_readable(flag: Tensor) -> bool:
     return not flag.is_cuda
 
 
-def start_beside(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+def start_on_second_stream(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
     """Start work on a second stream of a GPU, and return what waits for its result; on the CPU, work at once."""
     if device.type != "cuda":
         done = work()

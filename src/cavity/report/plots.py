@@ -80,7 +80,7 @@ def decision_regions(
     """Draw class probabilities over the plane as mixed colours, with decision boundaries and rows.
 
     A `GPClassifier` knows where it has seen nothing: there the colours fade to white, as the trees of its pool count less. The
-    legend names up to 16 classes, more than four of them beside the plot.
+    legend names up to 16 classes, more than four of them outside the plot.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def _draw_rows(classes: Any, X: Array, y: Any, Z: Any, ax: Axes) -> None:
         look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
         ax.scatter(*X[y == label].T, **look, label=name)
     if len(classes) <= len(COLOURS):
-        beside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-        where = beside if len(classes) > MOST_INSIDE else {"loc": "best"}
+        outside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        where = outside if len(classes) > MOST_INSIDE else {"loc": "best"}
         ax.legend(fontsize="small", framealpha=0.85, **where)
 
 
