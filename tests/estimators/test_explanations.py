@@ -135,11 +135,11 @@ def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
     plain = GPClassifier("sep", n_inducing=5, max_epochs=5, random_state=0).fit(X, X[:, 1] > 0)
     found = plain.partial_dependence(X, -1, n_values=4)
     assert found.name == "column 1" and found.mean.shape == (4, 2) and found.mean[0, 1] < found.low[-1, 1]
-    with pytest.raises(BadInput, match="did you mean 'signal'"):
+    with pytest.raises(BadInput, match="'signal'"):
         clf.partial_dependence(table, "signals")
-    with pytest.raises(BadInput, match="does not use the column 'key'"):
+    with pytest.raises(BadInput, match="'key'"):
         clf.partial_dependence(table, "key")
-    with pytest.raises(BadInput, match="no column 9"):
+    with pytest.raises(BadInput, match="column 9"):
         clf.partial_dependence(table, 9)
     with pytest.raises(BadOption, match="level"):
         clf.partial_dependence(table, "signal", level=1)

@@ -67,7 +67,7 @@ def test_a_kernel_of_the_users_own_that_overflows_is_refused():
     clf = GPClassifier("ep", kernel=Square(), n_inducing=5, max_epochs=2, training=Training(tol=1.0)).fit(
         X, y
     )
-    with pytest.raises(BadInput, match="1 rows have no finite latent values"):
+    with pytest.raises(BadInput, match="1 rows"):
         clf.predict_proba([[1.0, 2.0], [1e155, 0.0]])
 
 

@@ -25,7 +25,7 @@ def above_zero(monkeypatch):
 
 def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
     X, y = toy(40, 3)
-    with pytest.warns(RuntimeWarning, match="log_marginal_likelihood_ is NaN"):
+    with pytest.warns(RuntimeWarning, match="log_marginal_likelihood_"):
         clf = GPClassifier("ep", **nest(**FIT)).fit(X, y)
     assert math.isnan(clf.log_marginal_likelihood_)
     assert any("not an evidence" in text for text in clf.fit_warnings_)

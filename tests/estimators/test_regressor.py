@@ -127,7 +127,7 @@ def test_an_option_without_meaning_is_refused_with_what_has_one(options, words):
 
 def test_what_predict_cannot_do_is_said():
     gp = short().fit(X, Y)
-    with pytest.raises(BadOption, match="exclude each other"):
+    with pytest.raises(BadOption, match="exclude"):
         gp.predict(X, return_std=True, return_cov=True)
     with pytest.raises(BadOption, match="n_samples"):
         gp.sample_y(X, 0)
@@ -137,7 +137,7 @@ def test_what_predict_cannot_do_is_said():
 
 def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
     many = np.arange(10_001.0)[:, None]
-    with pytest.raises(BadOption, match="too much for 10,001 rows"):
+    with pytest.raises(BadOption, match="10,001"):
         short().fit(many, many[:, 0])
 
 
@@ -220,7 +220,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     ):
         with pytest.raises((BadInput, BadOption), match=words):
             short(method).fit(*arguments, **named)
-    with pytest.raises(BadOption, match="an inducing point at every row"):
+    with pytest.raises(BadOption, match="inducing point"):
         short("vi", inducing=None).fit(folder / "t.parquet", target="y")
 
 
@@ -247,5 +247,5 @@ def test_targets_far_from_zero_that_are_not_normalised_are_told():
     """Such a fit explains nothing, and its warnings spoke of the jitter."""
     X = np.random.default_rng(0).normal(size=(30, 1))
     gp = GPRegressor(normalize_y=False, max_epochs=2)
-    with pytest.warns(UserWarning, match="y has values up to 1e.07.*normalize_y=True"):
+    with pytest.warns(UserWarning, match="1e.07.*normalize_y=True"):
         gp.fit(X, X[:, 0] + 1e7)

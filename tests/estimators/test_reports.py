@@ -46,7 +46,7 @@ def test_history_has_a_row_an_epoch(table, method):
 @pytest.mark.parametrize("options", [{}, {"learn": (), "tol": 0}, {"batch_size": 20}], ids=str)
 def test_a_limit_before_tol_is_a_convergence_warning(table, method, limit, options):
     X, y, _ = table
-    with pytest.warns(ConvergenceWarning, match=r"after \d+ epochs.*raise max_epochs="):
+    with pytest.warns(ConvergenceWarning, match="max_epochs="):
         fitted = model(method, **options | limit).fit(X, y)
     assert fitted.n_epochs_ <= 2 and np.isfinite(fitted.log_marginal_likelihood_)
 

@@ -62,7 +62,7 @@ def test_without_pandas_frames_are_those_of_polars_and_without_both_a_message_sa
     for name, (result, shape) in found.items():
         assert isinstance(result.to_frame(), pl.DataFrame) and result.to_frame().shape == shape, name
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingExtra, match="pandas or polars"):
+    with pytest.raises(MissingExtra, match="polars"):
         clf.plan_.to_frame()
 
 

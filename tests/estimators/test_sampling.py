@@ -340,7 +340,7 @@ class Weights(torch.nn.Module):
 def test_regressors_without_an_evidence_of_their_own_are_refused(method):
     x, y = line()
     model = quietly(regressor(method, n_inducing=4).fit, x, y)
-    with pytest.raises(BadOption, match="use one of 'exact', 'fitc', 'vi', 'svi'"):
+    with pytest.raises(BadOption, match="'exact', 'fitc', 'vi', 'svi'"):
         model.sample_hyperparameters(x, y)
 
 
@@ -352,11 +352,11 @@ def test_rows_must_be_those_of_the_fit():
         model.sample_hyperparameters(X, y[:13])
     with pytest.raises(ValueError, match="features"):
         model.sample_hyperparameters(X[:, :1], y)
-    with pytest.raises(BadInput, match="the label 7"):
+    with pytest.raises(BadInput, match="label 7"):
         model.sample_hyperparameters(X, y + 7)
     x, z = line()
     exact = quietly(regressor().fit, x, z)
-    with pytest.raises(BadInput, match="rows that it was fitted to"):
+    with pytest.raises(BadInput, match="fitted"):
         exact.sample_hyperparameters(x[:9], z[:9])
 
 

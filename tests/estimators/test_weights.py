@@ -63,7 +63,7 @@ def test_weights_that_were_normalised_are_told(kind):
     X, y = toy(60, 2)
     more = {"calibration": None} if kind is GPClassifier else {}
     gp = kind(n_inducing=5, max_epochs=2, random_state=0, **more)
-    with pytest.warns(UserWarning, match="adds up to 1 for 60 rows"):
+    with pytest.warns(UserWarning, match="1 for 60"):
         gp.fit(X, y, sample_weight=np.full(60, 1 / 60))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="sample_weight")

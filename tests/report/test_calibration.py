@@ -49,7 +49,7 @@ def test_labels_and_shapes_that_do_not_fit_are_refused(bad_p: object, bad_y: obj
 def test_what_is_no_probability_is_refused(row):
     """A NaN would else be a mistake that no bin counts."""
     P = [[0.95, 0.05], row]
-    with pytest.raises(BadInput, match="row 1 of P"):
+    with pytest.raises(BadInput, match="row 1"):
         reliability(P, [1, 0]).error
 
 
@@ -63,13 +63,13 @@ def test_labels_may_be_names_of_columns() -> None:
     np.testing.assert_array_equal(rejection(P, names[Y], labels=names).error, rejection(P, Y).error)
     other = pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]
     assert reliability(*other).error == reliability(P, Y).error
-    with pytest.raises(BadInput, match="'cow' is not in labels"):
+    with pytest.raises(BadInput, match="'cow'"):
         reliability(P, ["cow"] * 4, labels=names)
-    with pytest.raises(BadInput, match="2 entries, but P has 3 columns"):
+    with pytest.raises(BadInput, match="2 .*3"):
         reliability(P, names[Y], labels=names[:2])
 
 
 def test_bins_that_are_no_number_of_bins_are_an_error() -> None:
     for bins in (0, -1, 2.5, "many"):
-        with pytest.raises(BadOption, match="integer of at least 1"):
+        with pytest.raises(BadOption, match="integer"):
             reliability([[0.9, 0.1]], [0], bins=bins)

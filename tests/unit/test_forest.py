@@ -93,7 +93,7 @@ def test_what_cannot_be_stored_as_arrays_is_refused():
     with pytest.raises(BadOption, match="LogisticRegression"):
         make_forest(LogisticRegression().fit(X, y))
     X[:, 0] = X[:, 0] > 0
-    with pytest.raises(BadOption, match="leave categorical_features out"):
+    with pytest.raises(BadOption, match="categorical_features"):
         make_forest(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(X, y))
 
 
@@ -118,7 +118,7 @@ def test_private_attributes_that_another_version_changed_are_noticed(change):
     later = Later()
     later.__dict__.update(model.__dict__)
     change(later)
-    with pytest.raises(BadOption, match=r"scikit-learn \d.* cannot be read"):
+    with pytest.raises(BadOption, match=r"scikit-learn \d"):
         make_forest(later)
 
 

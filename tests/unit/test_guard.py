@@ -122,7 +122,7 @@ def test_a_step_that_makes_no_posterior_returns_the_old_state(monkeypatch, metho
 def test_giving_up_says_what_to_try():
     run, _, guard = setting([-1])
     state = run.state
-    with pytest.raises(NotPositiveDefinite, match="raise jitter"):
+    with pytest.raises(NotPositiveDefinite, match="jitter"):
         for _ in range(200):
             state, info = guard.advance(state, run.rows.whole(), None, True)
             assert info is None
@@ -150,7 +150,7 @@ def test_the_fit_goes_on(monkeypatch, method, batch_size):
     model = GPClassifier(
         method, n_inducing=6, batch_size=batch_size, max_epochs=12, random_state=0, device="cpu"
     )
-    with pytest.warns(RuntimeWarning, match="3 steps .*repaired") as caught:
+    with pytest.warns(RuntimeWarning, match="3 steps") as caught:
         model.fit(X, y)
     assert sum(issubclass(w.category, RuntimeWarning) for w in caught) == 1
     assert sum(row["repairs"] for row in model.history_) == 3

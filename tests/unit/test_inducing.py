@@ -125,7 +125,7 @@ def test_given_points_are_taken_as_they_are():
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (2, 5, 2), (3, 0, 2), (3, 5, 2, 1)])
 def test_given_points_of_a_wrong_shape_are_refused(shape):
     X, y = table()
-    with pytest.raises(BadOption, match=r"must be \(M, 2\), or \(3, M, 2\)"):
+    with pytest.raises(BadOption, match=r"\(3, M, 2\)"):
         choose(np.zeros(shape), pool(X, y), 5, 3, rng())
 
 
@@ -133,5 +133,5 @@ def test_given_points_must_be_finite_and_an_unknown_chooser_names_the_known_ones
     X, y = table()
     with pytest.raises(BadInput, match="NaN or infinite"):
         choose(np.full((4, 2), np.nan), pool(X, y), 5, 3, rng())
-    with pytest.raises(BadOption, match="'clever' is unknown; use 'auto', 'random'"):
+    with pytest.raises(BadOption, match="'clever'.*'random'"):
         choose("clever", pool(X, y), 5, 3, rng())

