@@ -129,6 +129,19 @@ def member_table(results: list[Result]) -> str:
     return markdown(head, lines) if lines else ""
 
 
+def compare_peers(results: list[Result]) -> list[str]:
+    """A sentence for each peer that has one split of a table."""
+    said = []
+    for m in ("realmlp", "autogluon"):
+        nll = compare(results, "default", m, floored_nll)
+        if nll:
+            won, ratio = sum(log < 0 for log in nll.values()), geometric_mean(nll.values()).text()
+            said.append(
+                f"{name('default')} has {ratio} of the NLL of {name(m)} on {len(nll)} tables, and a lower one on {won}."
+            )
+    return said
+
+
 def sentences(results: list[Result]) -> str:
     """Slow tables of "fast", gain of the efforts, peers with few tables, and coverage of the estimates."""
     said = []
@@ -149,13 +162,7 @@ def sentences(results: list[Result]) -> str:
             said.append(
                 f"{name(m)} has {geometric_mean(nll.values()).text()} of the NLL of {name(base)}{times}."
             )
-    for m in ("realmlp", "autogluon"):
-        nll = compare(results, "default", m, floored_nll)
-        if nll:
-            won, ratio = sum(log < 0 for log in nll.values()), geometric_mean(nll.values()).text()
-            said.append(
-                f"{name('default')} has {ratio} of the NLL of {name(m)} on {len(nll)} tables, and a lower one on {won}."
-            )
+    said += compare_peers(results)
     for m in order_methods(results):
         covered, count, z = find_coverage(results, m)
         if count:
@@ -178,7 +185,12 @@ def summarize(results: list[Result]) -> str:
 def short_table(results: Path) -> str:
     """Return the ranks and ratios of the raw tables that decided nothing."""
     found = [r for r in read_results(results / FILE) if (r.collection, r.use) == ("raw", "report")]
-    return ratio_table(found) if found else "Not measured yet: `python -m experiments tables`."
+    parts = [ratio_table(found), "\n".join(compare_peers(found))]
+    return (
+        "\n\n".join(part for part in parts if part)
+        if found
+        else "Not measured yet: `python -m experiments tables`."
+    )
 
 
 def write_section(results: Path, text: str) -> str:
