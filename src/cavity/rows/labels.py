@@ -79,8 +79,7 @@ def refuse_heavy_rows(weight: Array, name: str) -> None:
     """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
     if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
         raise BadInput(
-            f"{name} is {weight.max():.3g} for a row. A row of weight w counts as w rows, and all rows together may count as "
-            f"{HEAVY:.0e} at most: divide the weights by their mean."
+            f"{name} is {weight.max():.3g} for a row, and all rows may count as {HEAVY:.0e} at most: divide weights by their mean."
         )
 
 
@@ -193,8 +192,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if values.ndim > 1 and values.shape[1] > 1:
         raise BadInput(
-            f"y should be a 1d array, got an array of shape {values.shape} instead: for several targets fit one model each, for "
-            "example with sklearn.multioutput.MultiOutputRegressor."
+            f"y should be a 1d array, got an array of shape {values.shape} instead: fit a model per target (MultiOutputRegressor)."
         )
     values = column_or_1d(values, warn=True)
     if len(values) != n_rows:

@@ -184,8 +184,7 @@ def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     values = classes.tolist()
     if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
         raise BadInput(
-            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text, integers or "
-            "booleans, for example y.astype(str)."
+            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text or numbers, y.astype(str)."
         )
     return {"type": kind, "values": values}
 

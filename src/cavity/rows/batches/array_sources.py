@@ -79,8 +79,7 @@ class StoredRows:
             self._file.write(rows.data)
         except OSError as error:
             raise BadInput(
-                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}). It takes 8 bytes per cell: free "
-                "disk space there, or set TMPDIR."
+                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}): free disk space, or set TMPDIR."
             ) from error
 
     def map(self, n_columns: int) -> Arrays:

@@ -107,9 +107,8 @@ def describe_place(piece: Piece) -> str:
 
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
-        raise BadInput(
-            f"{describe_place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}: give (n, D) and one label per row."
-        )
+        said = f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}"
+        raise BadInput(f"{said}. Give X of shape (n, D) and one label or target per row, y of shape (n,).")
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
             f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before: give all pieces the same."

@@ -77,10 +77,8 @@ def to_numbers(
         elif len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
             written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
-            raise BadInput(
-                f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
-                f"or leave them empty{written}."
-            )
+            cell = f"row {first + row + 1} has {text[row].as_py()!r:.60}{more}"
+            raise BadInput(f"column {name!r} is numeric, but {cell}: correct or empty such cells{written}.")
         value = parse_numbers(text, style)
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(large):

@@ -78,10 +78,10 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
 def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
     if lacks.any():
         row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
-        raise BadInput(
-            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
-            "rows, or give them a class of their own."
+        said = (
+            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}"
         )
+        raise BadInput(f"{said}: remove these rows, or give them a class of their own.")
 
 
 def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:

@@ -32,8 +32,9 @@ class Fragments:
             name = getattr(fragment, "path", f"part {i}")
             with explain_errors(name, ERRORS):
                 for part in fragment.split_by_row_group() if is_parquet(fragment) else [fragment]:
-                    first, self.n_rows = self.n_rows, self.n_rows + part.count_rows()
-                    self.parts.append(Part(part, name, range(first, self.n_rows)))
+                    n = part.row_groups[0].num_rows if is_parquet(part) else part.count_rows()
+                    self.parts.append(Part(part, name, range(self.n_rows, self.n_rows + n)))
+                    self.n_rows += n
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
         """Read these rows (default all) in order, at most `size` at a time; opens only parts with such rows."""

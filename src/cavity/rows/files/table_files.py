@@ -41,8 +41,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
             raise BadInput(f"{path!r} is a spreadsheet: save its sheet as CSV.")
         if not folder and kind not in FILE_KINDS:
             raise BadInput(
-                f"{path!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
-                "Parquet or Arrow files."
+                f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or a folder of Parquet or Arrow files."
             )
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
