@@ -32,9 +32,10 @@ from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.common.scoring import score_log_proba
 from cavity.distributed import Local
-from cavity.fitting import monitoring, runs
+from cavity.fitting import runs
 from cavity.options import nest
-from cavity.rows import tables
+from cavity.prediction.model import snapshot
+from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import LAG, Replay
@@ -75,9 +76,9 @@ class Evaluation(Callback):
         return now > self.seconds
 
     def evaluate(self, run: Any, now: float) -> None:
-        held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
-        log_p = monitoring.held_out_log_proba(run.engine, run.state, held)
-        found = score_log_proba(log_p, self.y)
+        model = snapshot(run.engine, run.state)
+        f = predict_latent(model, torch.tensor(self.X, device=run.state.theta.device))
+        found = score_log_proba(log_probabilities(model, f), self.y)
         self.rows.append(
             {"seconds": now, "epochs": len(run.history), "nll": found["nll"], "error": found["error"]}
         )

@@ -65,6 +65,16 @@ def test_new_gaps_are_the_mean_with_a_warning_in_arrays_and_frames():
         np.testing.assert_allclose(found, clf.predict_proba(wrap(filled)), atol=1e-6)
 
 
+def test_new_levels_warn_in_files_as_in_frames(tmp_path):
+    X, y = gaps()
+    frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"]).assign(d=np.where(y > 0, "u", "v"))
+    clf, new, path = GPClassifier(**FAST).fit(frame, y), frame[:3].assign(d="w"), tmp_path / "new.parquet"
+    new.to_parquet(path)
+    for rows in (new, path):
+        with pytest.warns(UserWarning, match="differs from the training rows"):
+            clf.predict_proba(rows)
+
+
 @pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
 def test_sparse_columns_and_na_among_objects_are_what_they_stand_for():
     X, y = gaps()

@@ -13,7 +13,7 @@ import support
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
 from cavity.explain import nuts, sampling
 from cavity.kernels import RBF, Constant, Kernel
-from cavity.kernels.parameters import log_parameter
+from cavity.kernels.base import log_parameter
 from cavity.options import nest
 from cavity.prediction.predict import predict_log_proba
 from cavity.rows.labelled_tables import read_table_of_fit, read_targets_of_fit

@@ -61,7 +61,7 @@ def make_dependence(kind, classes, moving):
 @pytest.mark.parametrize("kind", ["number", "category"])
 @pytest.mark.parametrize(("classes", "moving"), [(3, [0, 2]), (9, [1, 3, 4, 5, 7, 8]), (2, [0, 1])])
 def test_a_class_has_its_colour_in_every_panel(kind, classes, moving):
-    drawn = draw_dependence(make_dependence(kind, classes, moving), 0, "", "y")
+    drawn = draw_dependence(make_dependence(kind, classes, moving), 0, 0.5, "y")
     panel = TEMPLATES.get_template("macros.html").module.figure(drawn)
     legend = re.findall(r'class="key (c\d+)"></span>class (\d+)', panel)
     drawn = set(re.findall(r'class="dot (c\d+)"', panel))

@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.fitting import boosting, members
-from cavity.fitting.sklearn_trees import Columns, ExtraTrees, bin_without_weights, make_forest
+from cavity.fitting.sklearn_trees import Columns, bin_without_weights, grow_trees, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
@@ -42,13 +42,12 @@ def test_arrays_predict_as_the_object_does(name, C):
 @pytest.mark.parametrize("C", [2, 4])
 def test_trees_of_the_builder_are_those_of_the_public_forest(weight, C, leaves, threads, monkeypatch):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
-    recipe = ExtraTrees(5, 0, leaves, threads)
-    grown = [recipe.fit(X, y, weight)]
+    grown = [grow_trees(X, y, weight, 5, 0, leaves, threads)]
     public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(X, y, weight)
     monkeypatch.setitem(sys.modules, "sklearn.tree._splitter", None)  # as if scikit-learn had moved it
-    grown.append(recipe.fit(X, y, weight))
-    for forest in grown:
-        for found, tree in zip(forest.trees, public.estimators_, strict=True):
+    grown.append(grow_trees(X, y, weight, 5, 0, leaves, threads))
+    for trees in grown:
+        for found, tree in zip(trees, public.estimators_, strict=True):
             assert found.node_count == tree.tree_.node_count
             np.testing.assert_array_equal(found.threshold, tree.tree_.threshold)
             np.testing.assert_array_equal(found.value, tree.tree_.value)
@@ -183,3 +182,30 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(mon
         worth = price * np.log(6) * 6 * np.subtract(rounds[0], rounds)
         assert (losses[-1] - losses[0] <= worth[-1] + 1e-9).all()
     assert rounds == sorted(rounds, reverse=True) and rounds[-1] < rounds[0] // 2
+
+
+def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_many_rounds(monkeypatch):
+    """The clock counts rounds, so that the limits are deterministic. Rules of three columns take many."""
+    rng, spent, fit = np.random.default_rng(0), [0], HistGradientBoostingClassifier.fit
+    X = rng.normal(size=(4000, 6))
+    y = (X[:, 0] * X[:, 1] > 0) + 2 * ((X[:, 2] > 0) ^ (X[:, 3] > X[:, 4])) + (rng.random(4000) < 0.1)
+    rest, held, new = (members.Rows(X[i::4], y[i::4], None, 5) for i in range(3))
+
+    def count(model, *rows):
+        before = getattr(model, "n_iter_", 0)
+        spent[0] += fit(model, *rows).n_iter_ - before
+        return model
+
+    def loss(log_p):
+        return -log_p[np.arange(len(new.y)), new.y].mean()
+
+    for limit in (10, 30, 100):
+        alone = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=limit).fit(rest.X, rest.y)
+        monkeypatch.setattr(HistGradientBoostingClassifier, "fit", count)
+        spent[0] = 0
+        member, _ = members.Boosting(0.1, 0).fit(
+            rest, Columns.first(6), held, lambda limit=limit: limit - spent[0]
+        )
+        monkeypatch.undo()
+        assert spent[0] <= max(1.2 * limit, 20)
+        assert loss(member.log_proba(new.X)) < loss(np.log(alone.predict_proba(new.X))) + 0.01

@@ -10,7 +10,8 @@ import cavity
 from cavity import GPClassifier, Preparation
 from cavity.rows.columns.column_kinds import Category
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.columns.text_kind import Text
+from cavity.rows.columns.text_columns import _count_grams
+from cavity.rows.columns.text_kind import GRAM_SIZES, Text, find_grams, normalize_text
 
 FAMILIES = ("AB", "KT", "MX", "PR", "QZ", "TL")
 
@@ -83,6 +84,22 @@ def test_a_text_has_the_same_bits_in_any_block():
     cells = [*X["code"], "", "Z"]
     alone = np.concatenate([text.encode_texts([cell]) for cell in cells])
     np.testing.assert_array_equal(text.encode_texts(cells), alone)
+
+
+def test_n_grams_of_all_texts_at_once_are_those_of_each(monkeypatch):
+    monkeypatch.setattr("cavity.rows.columns.text_kind.BLOCK", 1000)
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice([*"abc  \n\tÄß𝔸"], rng.integers(12))) for _ in range(300)]
+    lines = [normalize_text(text) for text in texts]
+    sets = [{x, *(x[i : i + n] for n in GRAM_SIZES for i in range(len(x) - n + 1))} for x in lines]
+    grams = sorted({gram for grams in sets for gram in grams})
+    number = {gram: sum(gram in one for one in sets) for gram in grams}
+    assert {g: n for g, n in _count_grams(lines).items() if n > 1} == {
+        g: n for g, n in number.items() if n > 1
+    }
+    grams = [*grams[::3], "\n", "a\n", "q", ""]  # also what no text has
+    expected = [[gram in one for gram in grams] for one in sets]
+    np.testing.assert_array_equal(np.concatenate([*find_grams(texts, grams)]), expected)
 
 
 @pytest.mark.parametrize("kind", ["number", "label"])

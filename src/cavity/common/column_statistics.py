@@ -137,16 +137,23 @@ def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
 
     They ascend by the columns in the order of `order_columns`.
     """
-    words = hash_rows(X + 0.0)  # minus zero is zero
+    words = hash_rows(X)
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     found = X[first]
-    order = np.lexsort(found[:, order_columns(found)[::-1]].T) if len(first) > 1 else np.zeros(1, np.int64)
+    order = _sort_rows(np.take(found, order_columns(found), 1)) if len(first) > 1 else np.zeros(1, np.int64)
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place.reshape(-1)]
 
 
-def order_columns(X: Array) -> NDArray[np.int64]:
+def _sort_rows(X: Array) -> NDArray[np.int64]:
+    """Return the order of distinct rows, like np.lexsort, but comparing columns only as far as rows are equal."""
+    bits = (X + 0.0).view(np.int64)  # minus zero is zero
+    text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(">i8")  # bytes that ascend as the numbers do
+    return np.argsort(text.view(f"V{8 * X.shape[1]}").reshape(-1))
+
+
+def order_columns(X: Array, sign: Array | float = 1.0) -> NDArray[np.int64]:
     r"""Return the columns that are not constant, in an order that depends on their values alone.
 
         key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
@@ -154,11 +161,12 @@ def order_columns(X: Array) -> NDArray[np.int64]:
     s is the same in any order of columns. Keys are rounded, so that the last bits do not decide; columns with equal keys keep
     their order.
     """
-    low, high = X.min(0), X.max(0)
+    ends = X.min(0) * sign, X.max(0) * sign
+    low, high = np.minimum(*ends), np.maximum(*ends)
     varying = np.flatnonzero(low < high)
     rows = slice(None, None, -(-len(X) // ORDER_ROWS))
     with np.errstate(over="ignore", invalid="ignore"):  # ranges beyond float64: any order will do
-        r = (X[rows, varying] - low[varying]) / (high - low)[varying]
+        r = (np.take(X[rows] * sign, varying, 1) - low[varying]) / (high - low)[varying]
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
     return np.asarray(varying[np.lexsort(keys)])
@@ -166,15 +174,17 @@ def order_columns(X: Array) -> NDArray[np.int64]:
 
 def arrange_columns(X: Array) -> Array:
     """Return the columns that are not constant, in an order and with signs of their own: X and −X give the same."""
-    signed = X * find_signs(X)
-    return np.asarray(signed[:, order_columns(signed)] + 0.0)  # minus zero is zero
+    sign = find_signs(X)
+    order = order_columns(X, sign)
+    return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
 
 
 def find_signs(X: Array) -> Array:
     """Return −1 for columns whose mean is above the middle of their range, else 1."""
     low, high = X.min(0), X.max(0)
     with np.errstate(over="ignore", invalid="ignore"):
-        above = np.nan_to_num((X - low).mean(0) / np.where(low < high, high - low, np.nan) - 0.5).round(9) > 0
+        mean = sum((X[i : i + PIECE] - low).sum(0) for i in range(0, len(X), PIECE)) / len(X)
+        above = np.nan_to_num(mean / np.where(low < high, high - low, np.nan) - 0.5).round(9) > 0
     return np.where(above, -1.0, 1.0)
 
 
@@ -209,11 +219,13 @@ def merge_spread(a: Triple, b: Triple) -> Triple:
         return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * (gap * gap)  # a float's ** raises
 
 
-def hash_rows(X: NDArray[np.float64]) -> Words:
-    """Return one word per row, which depends on its numbers alone."""
-    columns = fold_bits(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
-    steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
-    words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
+def hash_rows(X: NDArray[np.float64], first: int = 0) -> Words:
+    """Return one word per row, which depends on its numbers alone; minus zero is zero. `first`: number of the first column."""
+    steps = np.arange(first + 1, first + X.shape[1] + 1, dtype=np.uint64) * GOLDEN
+    odd, words = mix_bits(steps) | np.uint64(1), np.empty(len(X), np.uint64)
+    for i in range(0, len(X), PIECE):
+        piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) + 0.0
+        words[i : i + PIECE] = (fold_bits(piece.view(np.uint64)) * odd).sum(1, dtype=np.uint64)
     return words
 
 

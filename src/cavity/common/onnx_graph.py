@@ -53,6 +53,15 @@ class Graph:
         return Value(self, name)
 
 
+def to_double(value: Value) -> Value:
+    return value.graph.op("Cast", value, to=value.graph.onnx.TensorProto.DOUBLE)
+
+
+def concatenate(parts: list[Value]) -> Value:
+    """Join columns."""
+    return parts[0] if len(parts) == 1 else parts[0].graph.op("Concat", *parts, axis=1)
+
+
 def _operator(kind: str, swap: bool = False) -> Callable[..., Value]:
     """Return the method that adds a node of a value and its operand, if it has one; this one comes first if `swap`."""
     return lambda one, *other: one.graph.op(kind, *((*other, one) if swap else (one, *other)))

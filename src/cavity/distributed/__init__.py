@@ -64,8 +64,7 @@ class ProcessGroup(Local):
         shared = buffer.to(self.device)
         self._call(dist.all_reduce, shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
-        summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
-        return type(totals)(*summed)
+        return type(totals)(*(p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True)))
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
@@ -223,10 +222,7 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
 
 
 def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
-    """Raise an error on every rank if the ranks differ in a fact; it names the rank and the fact.
-
-    `facts` are small values by name, with equality that is that of their `repr`.
-    """
+    """Raise an error on every rank if the ranks differ in a fact, by its `repr`; it names the rank and the fact."""
     if reduce.world == 1:
         return
     everyone = reduce.gather({n: v if isinstance(v, str) else repr(v) for n, v in facts.items()})
@@ -246,15 +242,12 @@ def run_together(reduce: Local, work: Callable[[], R]) -> R:
     """Run a function that does not communicate: if it fails on some ranks, every rank raises an error that names the rank."""
     if reduce.world == 1:
         return work()
-    found, problem = None, None
     try:
         found = work()
     except (ValueError, TypeError, OSError) as error:
-        problem = error
-    problems = reduce.gather(None if problem is None else str(problem))
-    if problem is not None:
-        raise problem
-    for rank, text in enumerate(problems):
+        reduce.gather(str(error))
+        raise
+    for rank, text in enumerate(reduce.gather(None)):
         if text is not None:
             raise BadInput(f"rank {rank} failed: {text}")
-    return found  # type: ignore[return-value]
+    return found

@@ -34,9 +34,7 @@ RegressorMethod: TypeAlias = Union[
 ]
 Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
 ClassifierInducing: TypeAlias = Union[
-    Literal["auto", "random", "kmeans", "per-class"],
-    Points,
-    Sequence[Sequence[Sequence[float]]],
+    Literal["auto", "random", "kmeans", "per-class"], Points, Sequence[Sequence[Sequence[float]]]
 ]
 RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans"], Points]
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]

@@ -40,6 +40,7 @@ class GPEstimator(Explains, BaseEstimator):
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
+    _config: Callable[[], ClassifierConfig | RegressorConfig]
     method: Any
     training: Training | None
     random_state: Seed
@@ -48,9 +49,6 @@ class GPEstimator(Explains, BaseEstimator):
     inducing_points_: Array
     preparation_: Preparation
     notes_: dict[str, Any]
-
-    def _config(self) -> ClassifierConfig | RegressorConfig:
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -62,14 +60,13 @@ class GPEstimator(Explains, BaseEstimator):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         shown = super()._repr_mimebundle_(**kwargs)
-        return shown | {
-            key: f"{text}{self._describe_fit()}" for key, text in shown.items() if key == "text/html"
-        }
+        if "text/html" in shown:
+            shown["text/html"] += self._describe_fit()
+        return shown
 
     def _describe_fit(self) -> str:
-        return (
-            describe_fit(self._result, getattr(self, "estimate_", None)) if hasattr(self, "_result") else ""
-        )
+        fitted = hasattr(self, "_result")
+        return describe_fit(self._result, getattr(self, "estimate_", None)) if fitted else ""
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
@@ -88,7 +85,7 @@ class GPEstimator(Explains, BaseEstimator):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
             value = params.get(name, getattr(self, name))
             if inner is not None and value is None and name != "method":
-                params = {**params, name: self._make_default(name)}
+                params = {**params, name: _make_default(name)}
             elif inner is not None and not hasattr(value, "get_params"):
                 objects = "Training()" if name == "training" else f"{name}s.NAME()"
                 raise BadOption(
@@ -96,14 +93,6 @@ class GPEstimator(Explains, BaseEstimator):
                 )
         super().set_params(**params)
         return self
-
-    @staticmethod
-    def _make_default(name: str) -> Any:
-        if name == "training":
-            return Training()
-        from cavity.kernels import RBF
-
-        return RBF()
 
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
@@ -153,6 +142,14 @@ class GPEstimator(Explains, BaseEstimator):
         earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
         return make_request(self._config(), raw, earlier)
 
+    def _fit(self, fit: Callable[[Request[Any], Callable[[Result], None]], list[str]], *given: Any) -> Self:
+        import torch
+
+        request = self._make_request(give_rows(*given))
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            self.fit_warnings_ = fit(request, self._store)
+        return self
+
     def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
         features = self._features()
         return predict_blocks(self._fitted, features, X, predict)
@@ -189,8 +186,8 @@ class GPEstimator(Explains, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         if "_result" not in state:
             return state
-        importance = self._find_importance()
-        kept = self._result_on("cpu")._replace(loo=None, background=None, importance=importance)
+        self._find_importance()
+        kept = self._result_on("cpu")._replace(loo=None, background=None)
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:
@@ -242,9 +239,7 @@ class GPEstimator(Explains, BaseEstimator):
             Novelty, between 0 and 1.
         """
         check_is_fitted(self, "_fitted")
-        novelty = find_novelty(self._result.novelty)
-        (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
-        return found
+        return self._predict(X, partial(predict_novelty, novelty=find_novelty(self._result.novelty)))[0]
 
     def summary(self) -> FitSummary:
         """Return the learnt hyper-parameters by class and column; `print` shows them as a table.
@@ -298,15 +293,14 @@ class GPEstimator(Explains, BaseEstimator):
         from cavity.explain.sampling import draw_samples
 
         check_is_fitted(self, "_fitted")
+        given, options = give_rows(X, y, sample_weight), (n_samples, warmup, chains, target_accept, n_models)
         with torch.inference_mode(False):
-            return draw_samples(
-                self._config(),
-                self._result,
-                give_rows(X, y, sample_weight),
-                n_samples=n_samples,
-                warmup=warmup,
-                chains=chains,
-                target_accept=target_accept,
-                n_models=n_models,
-                random_state=random_state,
-            )
+            return draw_samples(self._config(), self._result, given, *options, random_state)
+
+
+def _make_default(name: str) -> Any:
+    if name == "training":
+        return Training()
+    from cavity.kernels import RBF
+
+    return RBF()

@@ -66,8 +66,7 @@ class GPClassifier(ClassifierMixin, Judges):
     batch_size : "auto", None or int
         None: full batches.
     max_epochs : int or None
-        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches as many as the steps of the plan take, at least
-        three.
+        None: 500 on full batches (method="auto": 16 of L-BFGS); on mini-batches what the plan's steps take, at least three.
     device : str or torch.device
         "auto" (the GPU if there is one and the table is not small), "cpu", "cuda", "cuda:1". The fitted model predicts there.
     random_state : int, RandomState or None
@@ -95,11 +94,9 @@ class GPClassifier(ClassifierMixin, Judges):
         Share of random labels, for methods that have one.
     log_marginal_likelihood_, elbo_ : float
         log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound, also `elbo_`, with "vi".
-        With "ep", "sep", "pep" and "auto" of more classes it compares only fits of one method to the same rows: use `estimate_`.
-        NaN if training stopped so early that the value would be above 0.
+        With others it compares only fits of one method to the same rows: use `estimate_`. NaN if training stopped too early.
     temperature_, calibration_, ensemble_weights_ : float, str, ndarray
-        1/w, where probabilities are softmax(w log p), above 1 if the model was too confident; how it and the weights of the pool
-        were found; weight of the Gaussian process, then of each member of the pool.
+        1/w, above 1 if the model was too confident; how it and the pool were found; weights of the Gaussian process and members.
     plan_ : Plan
         What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
@@ -107,13 +104,11 @@ class GPClassifier(ClassifierMixin, Judges):
     estimate_ : Estimate
         Log loss and accuracy on new rows, with errors, and those of class frequencies; `print` says how far to trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
-        Leave-one-out log-probabilities of the training rows of positive weight: each from the fitted model without that row's own
-        sites. Hyper-parameters saw the row, so they are too confident on small tables. Only after the `fit` of a table in memory
-        that the Gaussian process sees whole, of at most 16 million numbers.
+        Log-probabilities of the training rows of positive weight, each without its own sites. Hyper-parameters saw the rows, so
+        they are too confident on small tables. Only of a table in memory, seen whole, of at most 16 million numbers.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b))
-        over training rows x and other rows b. Of correlated columns, each has more than would be lost without it. Not after
-        `partial_fit`.
+        How much the model reads from each column of X, in nats: the mean of KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)).
+        Of correlated columns, each has more than would be lost without it. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_, n_epochs_, fit_warnings_ : list of dict, int, list of str
@@ -178,9 +173,7 @@ class GPClassifier(ClassifierMixin, Judges):
         time_limit: float | None = None,
         groups: Column | str | None = None,
     ) -> Self:
-        """Fit the model.
-
-        X may be in memory, or a source that is read in pieces and never whole (docs/scale.md).
+        """Fit the model to rows in memory, or to a source that is read in pieces and never whole (docs/scale.md).
 
         Parameters
         ----------
@@ -189,10 +182,8 @@ class GPClassifier(ClassifierMixin, Judges):
             them. Arrays of torch, CuPy or JAX may be on any device, sparse rows may have up to 5,000 columns. Sources: with
             `target`, a Parquet or Arrow file, a folder or a URI, a pyarrow dataset, table or reader, or any
             object with `__arrow_c_stream__`; batches (X, y) or (X, y, weight) from a callable, or an iterable of them.
-        y : array-like of shape (N,) or None
-            Labels. None if the source holds them.
-        sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows.
+        y, sample_weight : array-like of shape (N,) or None
+            Labels, None if the source holds them. A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
         eval_set : (X, y) or [(X, y)]
@@ -210,15 +201,9 @@ class GPClassifier(ClassifierMixin, Judges):
         self : GPClassifier
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        import torch
-
         from cavity.fitting.classification import fit_classifier
 
-        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit, groups)
-        request = self._make_request(raw)
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            self.fit_warnings_ = fit_classifier(request, self._store)
-        return self
+        return self._fit(fit_classifier, X, y, sample_weight, target, weight, eval_set, time_limit, groups)
 
     @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(
@@ -249,19 +234,18 @@ class GPClassifier(ClassifierMixin, Judges):
 
         from cavity.fitting import partial_fit
 
-        earlier = self._result if hasattr(self, "_result") else None
+        rows, earlier = give_rows(X, y, sample_weight), getattr(self, "_result", None)
         with torch.inference_mode(False):
-            self._store(partial_fit.grow(self._config(), give_rows(X, y, sample_weight), classes, earlier))
+            self._store(partial_fit.grow(self._config(), rows, classes, earlier))
         return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        model = result.model
+        model, points = result.model, result.model.inducing_points
         assert result.classes is not None
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", model.outcome.epsilon)
-        points = model.inducing_points
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
         self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
@@ -282,8 +266,7 @@ class GPClassifier(ClassifierMixin, Judges):
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = self._predict(X, predict_log_proba)
-        return log_p
+        return self._predict(X, predict_log_proba)[0]
 
     def predict_proba(self, X: Rows) -> Array:
         """Predict class probabilities.
@@ -298,8 +281,7 @@ class GPClassifier(ClassifierMixin, Judges):
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (P,) = self._predict(X, predict_proba)
-        return P
+        return self._predict(X, predict_proba)[0]
 
     def predict(self, X: Rows) -> NDArray[Any]:
         """Predict the most probable class of each row.
@@ -315,8 +297,7 @@ class GPClassifier(ClassifierMixin, Judges):
             Labels.
         """
         check_is_fitted(self, "_fitted")
-        (labels,) = self._predict(X, partial(predict_labels, classes=self.classes_))
-        return labels
+        return self._predict(X, partial(predict_labels, classes=self.classes_))[0]
 
     def score(
         self,
@@ -331,9 +312,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
         Parameters
         ----------
-        X : array-like of shape (n, D), or a source
-            Rows, in every form that `fit` takes.
-        y, sample_weight, target, weight : see fit
+        X, y, sample_weight, target, weight : see fit
             As for `fit`.
 
         Returns
@@ -344,8 +323,7 @@ class GPClassifier(ClassifierMixin, Judges):
         features = self._features()
         raw = give_rows(X, y, sample_weight, target, weight).with_arrays()
         source = find_source(raw, features=features)
-        if source is None:
-            y = raw.y
-            labels = check_labels(y, len(y) if isinstance(y, Sized) else 0)
-            return float(super().score(to_host(X), labels, raw.sample_weight))
-        return accuracy(self._fitted, features, source, self.classes_)
+        if source is not None:
+            return accuracy(self._fitted, features, source, self.classes_)
+        labels = check_labels(raw.y, len(raw.y) if isinstance(raw.y, Sized) else 0)
+        return float(super().score(to_host(X), labels, raw.sample_weight))

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from cavity.errors import CavityError
 from cavity.estimators.argument_types import Column, Rows, Seed
-from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
+from cavity.explain import contributions
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.options.value_checks import read_level, whole
+from cavity.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
 from cavity.rows.validation import Features
 
@@ -39,18 +38,14 @@ class Explains:
 
     _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
     _average: Callable[[int], Average]  # of a seed
-    _predict_outcome: Callable[
-        [Array], Array
-    ]  # features to log p [n C], or to means and standard deviations [n 2]
-    _compare: Callable[
-        [Array, Array], Array
-    ]  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
-    _information: Callable[
-        [Array, Array], Array
-    ]  # the same to the divergence from the mean over other cells, [n]
-    _row_losses: Callable[
-        [GivenRows], tuple[Array, Array, Losses]
-    ]  # rows to features, weights and the loss of each row
+    _predict_outcome: (
+        contributions.Predict
+    )  # features to log p [n C], or to means and standard deviations [n 2]
+    _compare: (
+        contributions.Compare
+    )  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
+    _information: contributions.Compare  # the same to the divergence from the mean over other cells, [n]
+    _row_losses: Callable[[GivenRows], tuple[Array, Array, Losses]]  # rows to features, weights, losses
 
     def explain(
         self,
@@ -85,9 +80,8 @@ class Explains:
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
-        seed = check_random_state(random_state).randint(2**31 - 1)
-        rng = np.random.default_rng(seed)
-        return permutation_importance(losses, rows, weight, features, repeats, rng, groups)
+        seed = draw_seed(random_state)
+        return permutation_importance(losses, rows, weight, features, repeats, seed, groups)
 
     @property
     def feature_importance_(self) -> Array:
@@ -112,7 +106,7 @@ class Explains:
             X, features, cost = result.background, result.features, result.model.cost
             calls = self._predict_outcome, self._information
             try:
-                found = compute_importance(X, features, *calls, cost, result.relevance)
+                found = contributions.compute_importance(X, features, *calls, cost, result.relevance)
             except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)
@@ -152,17 +146,15 @@ class Explains:
         PartialDependence
             `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
         """
-        values, most = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1)
-        read_level(level)
-        rows = self._read_raw(X)
-        j, seed = rows.find(column), check_random_state(random_state).randint(2**31 - 1)
+        values, most, level = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1), read_level(level)
+        rows, classes = self._read_raw(X), getattr(self, "classes_", None)
+        j, seed = rows.find(column), draw_seed(random_state)
         chosen = choose_rows(len(rows.X), most, seed)
-        classes = getattr(self, "classes_", None)
         return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
 
     def explain_rows(
         self, X: Rows, background: Rows, *, n_background: int = 50, random_state: Seed = 0
-    ) -> Contributions:
+    ) -> contributions.Contributions:
         """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
 
         The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
@@ -184,9 +176,10 @@ class Explains:
         """
         most = whole("n_background", n_background, 1)
         rows, others = self._read_raw(X), self._read_raw(background)
-        seed = check_random_state(random_state).randint(2**31 - 1)
-        chosen, classes = others.X[choose_rows(len(others.X), most, seed)], getattr(self, "classes_", None)
-        return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
+        chosen = others.X[choose_rows(len(others.X), most, draw_seed(random_state))]
+        classes = getattr(self, "classes_", None)
+        calls = self._predict_outcome, self._compare
+        return contributions.compute_contributions(rows, chosen, *calls, classes)
 
     def _read_raw(self, X: Any) -> RawRows:
         return read_raw_rows(X, self._features(), self._result.model)

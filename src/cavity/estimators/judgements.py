@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from cavity.common.namespaces import NUMPY
 from cavity.estimators.argument_types import Rows, Seed
@@ -14,7 +14,7 @@ from cavity.estimators.base import GPEstimator
 from cavity.estimators.explanations import Array
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.options.value_checks import whole
+from cavity.options.value_checks import draw_seed, whole
 from cavity.prediction import uncertainty
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.pool import normalised
@@ -33,36 +33,33 @@ class Judges(GPEstimator):
     """The part of GPClassifier that judges models and rows."""
 
     classes_: NDArray[Any]
+    predict_proba: Callable[[Rows], Array]
+    predict_log_proba: Callable[[Rows], Array]
     _loo_log_proba: Array | None
-
-    def predict_proba(self, X: Rows) -> Array:
-        raise NotImplementedError
-
-    def predict_log_proba(self, X: Rows) -> Array:
-        raise NotImplementedError
 
     @property
     def estimate_(self) -> Estimate:
         """How good the model is on new rows, estimated from the rows of the fit."""
         result = self._result if hasattr(self, "_result") else None
-        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
+        if result is not None and isinstance(result.estimate, Estimate):
+            return result.estimate
+        if result is None or result.loo is None or result.class_prior is None:
             raise AttributeError(
                 "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
                 "read before save(), or comes from held-out rows."
             )
-        if result.estimate is None:
-            assert result.loo is not None and result.class_prior is not None
-            loo = result.loo.without_lone_rows().sample()
-            if not len(loo.y):
-                raise AttributeError(
-                    "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
-                )
-            log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
-            self._result = result._replace(estimate=found)
-            return found
-        assert isinstance(result.estimate, Estimate)
-        return result.estimate
+        loo = result.loo.without_lone_rows().sample()
+        if not len(loo.y):
+            raise AttributeError(
+                "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
+            )
+        log_p = self._temper(loo.log_proba(self._fitted))
+        found: Estimate = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
+        self._result = result._replace(estimate=found)
+        return found
+
+    def _temper(self, log_p: Array) -> Array:
+        return normalised(self._fitted.pool.weight * log_p)
 
     @property
     def loo_log_proba_(self) -> Array:
@@ -74,7 +71,7 @@ class Judges(GPEstimator):
                 "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:
-            self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
+            self._loo_log_proba = self._temper(loo.log_proba(self._fitted))
         return self._loo_log_proba
 
     def suspect_labels(self, n: int | None = None) -> RankedRows:
@@ -139,8 +136,8 @@ class Judges(GPEstimator):
         from cavity.prediction.draws import Normals, draw_latent
 
         draws = whole("n", n, 1)
-        rows, seed = self._read_raw(X).X, check_random_state(random_state).randint(2**31 - 1)
-        (f,) = draw_latent(self._fitted, [rows], draws, Normals(self._fitted, seed))
+        normals = Normals(self._fitted, draw_seed(random_state))
+        (f,) = draw_latent(self._fitted, [self._read_raw(X).X], draws, normals)
         return np.asarray(f.cpu().numpy())
 
     def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
@@ -199,9 +196,9 @@ class Judges(GPEstimator):
 
     def _average(self, seed: int) -> Average:
         def average(groups: list[Array]) -> tuple[Array, Array]:
-            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
             from cavity.prediction.draws import draw_log_proba
 
+            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
             draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
             return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
 

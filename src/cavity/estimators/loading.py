@@ -44,5 +44,4 @@ def load(
     >>> load(path).predict_proba(X[:1]).shape
     (1, 3)
     """
-    found: GPClassifier | GPRegressor = model_file.load(path, device, kernel)
-    return found
+    return model_file.load(path, device, kernel)

@@ -26,7 +26,6 @@ class available_if:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         if owner is None:
             return self.method
-        problem = self.find_problem(owner)
-        if problem is not None:
+        if (problem := self.find_problem(owner)) is not None:
             raise NoPartialFit(problem)
         return MethodType(self.method, owner)

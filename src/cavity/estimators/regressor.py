@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, overload
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -15,7 +15,7 @@ from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
 from cavity.estimators.argument_types import Column, Device, Rows, Seed
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.explanations import Array
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -33,6 +33,11 @@ if TYPE_CHECKING:  # they load torch
     from cavity.options.configuration import RegressorConfig
     from cavity.rows.tables import GivenRows
     from cavity.training.callbacks import Callback
+
+
+Yes: TypeAlias = Literal[True]
+No: TypeAlias = Literal[False]
+Moments: TypeAlias = tuple[Array, Array]
 
 
 @model_file.register
@@ -77,11 +82,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     feature_importance_ : ndarray of shape (n_features_in_,)
         How much the model reads from each column of X, in nats: the mean over training rows of the divergence of the prediction
         from a normal one with the moments that it has with that cell of other rows.
-    kernel_, plan_, feature_relevance_ : see GPClassifier
+    kernel_, plan_, feature_relevance_, n_features_in_, feature_names_in_ : see GPClassifier
         As for `GPClassifier`.
-    n_features_in_, feature_names_in_, preparation_ : see GPClassifier
-        As for `GPClassifier`.
-    history_, n_epochs_, fit_warnings_ : see GPClassifier
+    preparation_, history_, n_epochs_, fit_warnings_ : see GPClassifier
         As for `GPClassifier`.
 
     Examples
@@ -149,15 +152,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        import torch
-
         from cavity.fitting.regression import fit_regressor
 
-        raw = give_rows(X, y, sample_weight, target, weight, eval_set, time_limit)
-        request = self._make_request(raw)
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            self.fit_warnings_ = fit_regressor(request, self._store)
-        return self
+        return self._fit(fit_regressor, X, y, sample_weight, target, weight, eval_set, time_limit)
 
     def _store(self, result: Result) -> None:
         super()._store(result)
@@ -167,21 +164,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @overload
     def predict(
-        self,
-        X: Rows,
-        return_std: Literal[False] = False,
-        return_cov: Literal[False] = False,
-        *,
-        noise: bool = True,
+        self, X: Rows, return_std: No = False, return_cov: No = False, *, noise: bool = True
     ) -> Array: ...
     @overload
-    def predict(
-        self, X: Rows, return_std: Literal[True], return_cov: Literal[False] = False, *, noise: bool = True
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: Rows, return_std: Yes, return_cov: No = False, *, noise: bool = True) -> Moments: ...
     @overload
-    def predict(
-        self, X: Rows, return_std: Literal[False] = False, *, return_cov: Literal[True], noise: bool = True
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: Rows, return_std: No = False, *, return_cov: Yes, noise: bool = True) -> Moments: ...
     def predict(
         self, X: Rows, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
     ) -> Array | tuple[Array, Array]:
@@ -270,8 +258,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         found = getattr(self, "estimate_", None)
         c = find_normal_half_width(share) if found is None else found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
-        half = c * std
-        return mean - half, mean + half
+        return mean - c * std, mean + c * std
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -291,8 +278,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             Draws of f.
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
-        draws = draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
-        return draws
+        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
         from cavity.rows.labelled_tables import read_targets_of_fit

@@ -32,9 +32,8 @@ class Contributions(Tabular):
 
         log p(c | x) − log mean_b p(c | x with the cell of row b in column j)
 
-    over background rows b, in nats: exp of it is the factor by which the row's own cell makes the class more probable than a cell
-    of a random row would. For a regressor, it is the predicted mean minus the mean over b, in units of y. It is 0 for a column
-    that the model ignores, or that is the same in all rows. Contributions do not add up, because columns interact.
+    over background rows b, in nats. For a regressor, it is the predicted mean minus the mean over b, in units of y. It is 0 for
+    a column that the model ignores, or that is the same in all rows. Contributions do not add up, because columns interact.
 
     Attributes
     ----------
@@ -71,19 +70,20 @@ class Contributions(Tabular):
     def _columns(self) -> dict[str, Any]:
         n, D = self.values.shape
         each = self.contributions.size // max(1, n * D)
-        columns = {
+        labels = {} if self.classes is None else {"class": np.tile(self.classes, n * D)}
+        return {
             "row": np.repeat(np.arange(n), D * each),
             "column": np.tile(np.repeat(np.array(self.names, dtype=object), each), n),
             "cell": np.repeat(self.values.ravel(), each),
+            **labels,
+            "contribution": self.contributions.ravel(),
         }
-        labels = {} if self.classes is None else {"class": np.tile(self.classes, n * D)}
-        return {**columns, **labels, "contribution": self.contributions.ravel()}
 
     def _shown(self) -> dict[str, Any]:
-        lines, moved = [], self.of_prediction()
-        for i in range(min(SHOWN_ROWS, len(moved))):
-            for j in np.argsort(-np.abs(moved[i]), kind="stable")[:SHOWN_COLUMNS]:
-                lines.append((i, self._describe(i), self.names[j], self.values[i, j], moved[i, j]))
+        lines = []
+        for i, moved in enumerate(self.of_prediction()[:SHOWN_ROWS]):
+            for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
+                lines.append((i, self._describe(i), self.names[j], self.values[i, j], moved[j]))
         names = "row", "prediction", "column", "cell", "contribution"
         return dict(zip(names, zip(*lines, strict=True), strict=True))
 
@@ -113,12 +113,11 @@ def replace_cells(
         if not used.any():
             continue
         cells, cell = distinct_rows(background[:, used])
-        own = np.repeat(rows, len(cells), axis=0)
+        own, found = (np.repeat(part, len(cells), axis=0) for part in (rows, plain))
         changed = own.copy()
         changed[:, used] = np.tile(cells, (len(rows), 1))
         differs = (changed != own).any(1)
         if differs.any():
-            found = np.repeat(plain, len(cells), axis=0)
             found[differs] = predict(changed[differs])
             pair = row[:, None] * len(cells) + cell  # [n B]
             yield j, found[pair], differs[pair].any(1)
@@ -146,8 +145,8 @@ def compute_importance(
     names, owner = find_columns(features)
     if relevance is not None:
         owner = np.where(np.isin(owner, np.argsort(-relevance, kind="stable")[:MOST_TRIED]), owner, -1)
-    outputs = predict(X[:1]).shape[1]
-    room = MOST_PREDICTED // cost // len(set(owner[owner >= 0].tolist())) * FEW // max(FEW, outputs)
+    outputs, tried = predict(X[:1]).shape[1], len(np.unique(owner[owner >= 0]))
+    room = MOST_PREDICTED // cost // tried * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
     X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
     own, found = predict(X), np.zeros(len(names))
@@ -158,7 +157,6 @@ def compute_importance(
 
 def format_cells(rows: RawRows) -> NDArray[Any]:
     texts = np.full((len(rows.X), len(rows.names)), "", dtype=object)
-    for j in range(len(rows.names)):
-        if (rows.owner == j).any():
-            texts[:, j] = [format_value(cell) for cell in rows.cells(j)]
+    for j in set(rows.owner.tolist()):
+        texts[:, j] = [format_value(cell) for cell in rows.cells(j)]
     return texts

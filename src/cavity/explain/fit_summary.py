@@ -48,19 +48,18 @@ class FitSummary(Tabular):
     learnt: tuple[Learnt, ...]
 
     def _columns(self) -> dict[str, Any]:
-        lines = [
-            (*values[:3], function, float(value))
-            for values in self.learnt
-            for function, value in zip(self.functions, values.values, strict=True)
-        ]
-        return dict(zip((*Learnt._fields[:3], "function", "value"), zip(*lines, strict=True), strict=True))
+        L = len(self.functions)
+        names = {name: np.repeat(column, L).tolist() for name, column in self._names().items()}
+        values = np.concatenate([part.values for part in self.learnt]).tolist()
+        return names | {"function": self.functions * len(self.learnt), "value": values}
 
     def _shown(self) -> dict[str, Any]:
-        of_function = [[part.values[c] for part in self.learnt] for c in range(len(self.functions))]
-        names = dict(
-            zip(Learnt._fields[:3], zip(*(part[:3] for part in self.learnt), strict=True), strict=True)
-        )
-        return names | dict(list(zip(self.functions, of_function, strict=True))[:MOST_FUNCTIONS])
+        of_function = zip(*(part.values for part in self.learnt), strict=True)
+        shown = list(zip(self.functions, of_function, strict=True))[:MOST_FUNCTIONS]
+        return self._names() | dict(shown)
+
+    def _names(self) -> dict[str, Any]:
+        return {name: [part[i] for part in self.learnt] for i, name in enumerate(Learnt._fields[:3])}
 
     def _heading(self) -> str:
         return ", ".join(f"{name} {format_cell(value)}" for name, value in self.facts.items())
@@ -73,22 +72,19 @@ def summarise_fit(result: Result, method: str) -> FitSummary:
     points = {"inducing points": int(prior.Z.shape[-2])}
     evidence = None if math.isnan(result.evidence) else result.evidence
     facts = {"method": method, **points, "epochs": len(result.history), result.evidence_name: evidence}
-    noise = (
-        as_array(prior.noise) if classes is not None else target_noise(result.model) * result.units[1] ** 2
-    )
-    learnt = (
-        Learnt("noise", "variance", "", _spread(noise, L)),
-        *_walk(prior.kernel, list(map(name_column, result.features.encoder.names)), L),
-    )
-    return FitSummary(facts, functions, learnt)
+    values = target_noise(result.model) * result.units[1] ** 2 if classes is None else as_array(prior.noise)
+    noise = Learnt("noise", "variance", "", _spread(values, L))
+    features = list(map(name_column, result.features.encoder.names))
+    return FitSummary(facts, functions, (noise, *_walk(prior.kernel, features, L)))
 
 
 def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
     """Yield the numbers of a kernel and of the kernels inside it."""
+    kind = type(kernel).__name__
     if not hasattr(kernel, "get_params"):  # a module of the user's own
-        numbers = ((name, value) for name, value in kernel.named_parameters() if value.numel() == 1)
-        for name, value in numbers:
-            yield Learnt(type(kernel).__name__, name, "", _spread(value.item(), L))
+        for name, value in kernel.named_parameters():
+            if value.numel() == 1:
+                yield Learnt(kind, name, "", _spread(value.item(), L))
         return
     for name, value in kernel.get_params(deep=False).items():
         if hasattr(value, "get_params"):
@@ -97,12 +93,7 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
             values = np.asarray(value, dtype=np.float64)
             of = features if values.ndim == 2 and values.shape[1] == len(features) else [""]
             for j, feature in enumerate(of):
-                yield Learnt(
-                    type(kernel).__name__,
-                    name,
-                    feature,
-                    _spread(values[:, j] if values.ndim == 2 else values, L),
-                )
+                yield Learnt(kind, name, feature, _spread(values[:, j] if values.ndim == 2 else values, L))
 
 
 def _spread(values: Any, L: int) -> Array:

@@ -102,17 +102,15 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
         return -(root.T @ gradient), -value
 
     system = mici.systems.EuclideanMetricSystem(lambda z: slope(z)[1], grad_neg_log_dens=slope)
-    sampler = mici.samplers.DynamicMultinomialHMC(
-        system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
-    )
+    leapfrog = mici.integrators.LeapfrogIntegrator(system)
+    sampler = mici.samplers.DynamicMultinomialHMC(system, leapfrog, rng, max_tree_depth=DEPTH)
 
     def trace(state: Any) -> dict[str, Any]:
         return {"theta": center + root @ state.pos, "value": -system.neg_log_dens(state)}
 
     begin = [lower.T @ (start - center) for start in starts]
-    _, traces, statistics = sampler.sample_chains(
-        warmup, n, begin, adapters=adapters, trace_funcs=[trace], display_progress=False
-    )
+    how = {"adapters": adapters, "trace_funcs": [trace], "display_progress": False}
+    _, traces, statistics = sampler.sample_chains(warmup, n, begin, **how)
     found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
     return Chains(*map(np.stack, found))
 

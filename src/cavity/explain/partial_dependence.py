@@ -66,9 +66,8 @@ class PartialDependence(Tabular):
         form = ".4g" if self.classes is None else ".3f"
         mean, low, high = (part.reshape(-1, len(heads)).T for part in (self.mean, self.low, self.high))
         shown = {self.name or "value": list(map(format_value, self.values))}
-        for c, head in enumerate(heads):
-            ends = zip(mean[c], low[c], high[c], strict=True)
-            shown[head] = [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in ends]
+        for head, *ends in zip(heads, mean, low, high, strict=True):
+            shown[head] = [f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in zip(*ends, strict=True)]
         return shown
 
     def _heading(self) -> str:
@@ -103,9 +102,9 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
         places = np.round(steps * (len(known) - 1)).astype(int)
         values = np.unique(np.sort(known)[places]).tolist() if len(known) else []
         gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
-    values = [*values, gap] if getattr(rows.columns[j], "missing", False) else values
-    kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
-    return np.array(values, dtype=np.dtype(kind[rows.kind(j)]))
+    kinds: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
+    missing = [gap] if getattr(rows.columns[j], "missing", False) else []
+    return np.array([*values, *missing], dtype=kinds[rows.kind(j)])
 
 
 def compute_partial_dependence(
@@ -113,14 +112,11 @@ def compute_partial_dependence(
 ) -> PartialDependence:
     """Average predictions of the chosen rows with one value in column j, for several values of all rows."""
     values = choose_values(rows, j, n_values)
-    groups = [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
-    mean, spread = average(groups)
+    mean, spread = average([rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)])
     ends = 0.5 - 0.5 * level, 0.5 + 0.5 * level
     low, high = (_find_quantile(mean, spread, q, classes is None) for q in ends)
-    low, high = np.minimum(low, mean), np.maximum(high, mean)
-    return PartialDependence(
-        rows.names[j], rows.kind(j), values, mean, low, high, classes, level, len(chosen)
-    )
+    found = mean, np.minimum(low, mean), np.maximum(high, mean)
+    return PartialDependence(rows.names[j], rows.kind(j), values, *found, classes, level, len(chosen))
 
 
 def _find_quantile(mean: Array, spread: Array, q: float, normal: bool) -> Array:

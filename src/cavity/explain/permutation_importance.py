@@ -42,31 +42,21 @@ class Importance(Tabular):
 
     def _columns(self) -> dict[str, Any]:
         order = np.argsort(-self.importance, kind="stable")
-        names = [self.names[j] for j in order]
-        return {
-            "column": names,
-            "importance": self.importance[order],
-            "standard_error": self.standard_error[order],
-        }
+        columns = {"importance": self.importance[order], "standard_error": self.standard_error[order]}
+        return {"column": [self.names[j] for j in order], **columns}
 
     def _heading(self) -> str:
         return f"importance: increase of the loss ({self.loss:.4f} nats per row) if a column is shuffled"
 
 
 def permutation_importance(
-    losses: Losses,
-    X: Array,
-    weight: Array,
-    features: Features,
-    n_repeats: int,
-    rng: np.random.Generator,
-    groups: Any = None,
+    losses: Losses, X: Array, weight: Array, features: Features, n_repeats: int, seed: int, groups: Any
 ) -> Importance:
     """Shuffle the cells of each column or group of columns in turn, all their features together."""
     columns, owner = find_columns(features)
-    chosen = read_groups(groups, columns)
+    chosen, rng = read_groups(groups, columns), np.random.default_rng(seed)
     before, total = losses(X), weight.sum()
-    importance, error = np.zeros(len(chosen)), np.zeros(len(chosen))
+    importance, error = np.zeros((2, len(chosen)))
     # the same for every column: fewer chances to differ
     orders = np.array([rng.permutation(len(X)) for _ in range(n_repeats)])
     for j, members in enumerate(chosen.values()):

@@ -35,16 +35,12 @@ class RawRows(NamedTuple):
         """Return the number of a column that the model uses, given its number or its name."""
         place = find_column(column, self.names)
         if not (self.owner == place).any():
-            raise BadInput(
-                f"the model does not use the column {self.names[place]!r}, so nothing depends on it."
-            )
+            raise BadInput(f"the model does not use the column {self.names[place]!r}: nothing depends on it.")
         return place
 
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
-        column = self.columns[j]
-        kinds = {Category: "category", Text: "category", Date: "date"}
-        return kinds.get(type(column), "number")
+        return {Category: "category", Text: "category", Date: "date"}.get(type(self.columns[j]), "number")
 
     def cells(self, j: int) -> NDArray[Any]:
         """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""
@@ -60,12 +56,12 @@ class RawRows(NamedTuple):
 
     def encode(self, j: int, values: NDArray[Any]) -> Array:
         """Encode values of a column as its features, [K d]."""
-        column, arrow = self.columns[j], import_pyarrow() if self.table is not None else None
-        if column is None or arrow is None:
+        column = self.columns[j]
+        if column is None or self.table is None:
             return np.asarray(values, dtype=np.float64)[:, None]
+        arrow = import_pyarrow()
         kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
-        cells = arrow.array(values, type=kind, from_pandas=True)
-        return column.encode(cells, EncodingContext(0, Counter()))
+        return column.encode(arrow.array(values, type=kind, from_pandas=True), EncodingContext(0, Counter()))
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
@@ -95,10 +91,9 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
 
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any form that predictions take, except sources that are read in pieces."""
-    names, owner = find_columns(features)
-    prepare = features.preparation
     if isinstance(X, RawRows):
         return X
+    (names, owner), prepare = find_columns(features), features.preparation
     if prepare is None or isinstance(X, Prepared):
         if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
             X = X.to_pandas()

@@ -28,16 +28,10 @@ class HyperSamples(Tabular):
         Draws by name, in the user's units.
     log_posterior : ndarray of shape (chains, n_samples)
         log Z_q + log prior.
-    acceptance : float
-        Mean acceptance probability.
-    divergences : int
-        Number of divergent trajectories.
-    r_hat : dict of str to ndarray
-        R-hat of each hyper-parameter.
-    ess : dict of str to ndarray
-        Effective sample size of each hyper-parameter.
-    evaluations : int
-        Number of gradients of log Z_q.
+    acceptance, divergences, evaluations : float, int, int
+        Mean acceptance probability, number of divergent trajectories, and number of gradients of log Z_q.
+    r_hat, ess : dict of str to ndarray
+        R-hat and effective sample size of each hyper-parameter.
     warnings : list of str
         What the diagnostics warn about.
     models : tuple of FittedModel
@@ -62,9 +56,8 @@ class HyperSamples(Tabular):
         for name, values in self.draws.items():
             for place in np.ndindex(values.shape[2:]):
                 draws, label = values[(..., *place)], name + (str(list(place)) if place else "")
-                lines.append(
-                    (label, draws.mean(), draws.std(), self.r_hat[name][place], self.ess[name][place])
-                )
+                judged = self.r_hat[name][place], self.ess[name][place]
+                lines.append((label, draws.mean(), draws.std(), *judged))
         return dict(zip(("name", "mean", "sd", "R-hat", "ESS"), zip(*lines, strict=True), strict=True))
 
     def _heading(self) -> str:
@@ -134,14 +127,12 @@ class RegressorSamples(HyperSamples):
         ndarray of shape (n,), or two of them
             Means, and standard deviations if `return_std`.
         """
-        rows = check_rows(X, self.features)
-        shift, scale = self.units
+        rows, (shift, scale) = check_rows(X, self.features), self.units
         each = [predict_latent(model, rows) for model in self.models]
         means = np.stack([f.mean[:, 0] for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:
             return mean
-        var = np.stack([np.maximum(f.var[:, 0], 0) for f in each])
-        if noise:
-            var = var + np.array([[target_noise(model)] for model in self.models])
+        extra = np.array([[target_noise(model) * noise] for model in self.models])
+        var = np.stack([np.maximum(f.var[:, 0], 0) for f in each]) + extra
         return mean, scale * np.sqrt(var.mean(0) + means.var(0))

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
+from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
@@ -25,7 +25,7 @@ from cavity.likelihoods import Gaussian, Likelihood
 from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig, Config
 from cavity.options.plan import TableSize, TrainingPlan
-from cavity.options.value_checks import number, whole
+from cavity.options.value_checks import draw_seed, number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
@@ -44,7 +44,6 @@ def draw_samples(
     config: Config,
     fit: Result,
     request: GivenRows,
-    *,
     n_samples: int,
     warmup: int,
     chains: int,
@@ -52,9 +51,14 @@ def draw_samples(
     n_models: int,
     random_state: Any,
 ) -> HyperSamples:
-    for name, value, least in (("n_samples", n_samples, 20), ("warmup", warmup, 20), ("chains", chains, 1)):
-        whole(name, value, least)
-    whole("n_models", n_models, 1)
+    least = (
+        ("n_samples", n_samples, 20),
+        ("warmup", warmup, 20),
+        ("chains", chains, 1),
+        ("n_models", n_models, 1),
+    )
+    for limited in least:
+        whole(*limited)
     number("target_accept", target_accept, 0.0, 0.99)
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
@@ -64,7 +68,7 @@ def draw_samples(
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
         kind, scale = partial(RegressorSamples, units=fit.units), fit.units[1]
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    seed = draw_seed(random_state)
     run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
@@ -93,8 +97,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     held = as_array(model.prior.Z)
     Z = np.repeat(held, model.n_latent // len(held), axis=0)
     _refuse_other_rows(config, table, Z)
-    problem = config.method.sampling_problem()
-    if problem is not None:
+    if (problem := config.method.sampling_problem()) is not None:
         raise BadOption(problem)
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
@@ -109,7 +112,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0)
+    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0, Local())
     if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
         lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
@@ -134,10 +137,8 @@ def _configure(config: Config, model: FittedModel) -> Config:
 
 def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: TrainingPlan) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    likelihood = build.make_likelihood(table, config, plan)
-    if model.likelihood.epsilon is not None:
-        likelihood.set_params(epsilon=model.likelihood.epsilon)
-    return likelihood
+    likelihood, epsilon = build.make_likelihood(table, config, plan), model.likelihood.epsilon
+    return likelihood if epsilon is None else likelihood.set_params(epsilon=epsilon)
 
 
 def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
@@ -159,22 +160,20 @@ def _load(engine: Engine, kept: FittedModel) -> None:
     prior.kernel.load_state_dict(kept.prior.kernel.state_dict())
     noise = kept.prior.noise.to(prior.noise)
     if prior.learn_noise:
-        prior.log_noise.copy_(noise.log().expand_as(prior.log_noise))
+        prior.log_noise.copy_(noise.log())
     else:
-        prior.fixed_noise.copy_(noise.expand_as(prior.fixed_noise))
-    own, old = engine.factor, kept.likelihood
-    if isinstance(own, Gaussian) and isinstance(old, Gaussian):
-        own.log_noise.copy_(old.log_noise.to(own.log_noise))
+        prior.fixed_noise.copy_(noise)
+    if isinstance(engine.factor, Gaussian) and isinstance(kept.likelihood, Gaussian):
+        engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 
 
 def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
     """Return draws by name and in the user's units: (chains, n, ...)."""
     owners, found = dict(engine.prior.named_modules()), {}
     for name, place in engine.places.items():
-        part = theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
+        values = np.exp(theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape))
         own = name.startswith(OF_FACTOR)  # the likelihood's noise
         path, _, last = ("log_noise" if own else name).rpartition(".")
-        values = np.exp(part)
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)
             values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
@@ -191,29 +190,26 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
     last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
-    r_hat, ess = (
-        {name: np.asarray(measure(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
-        for measure in (array_stats.rhat, array_stats.ess)
-    )
-    return r_hat, ess
+
+    def measure(by: Any) -> dict[str, Array]:
+        return {name: np.asarray(by(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
+
+    return measure(array_stats.rhat), measure(array_stats.ess)
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
-    said = []
     worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
-    if divergences:
-        said.append(
-            f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed: raise "
-            "target_accept= towards 0.99, or warmup=."
-        )
-    if not worst < MOST_R_HAT:
-        said.append(
-            f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT}): raise warmup= and n_samples=."
-        )
-    if not least > LEAST_ESS:
-        said.append(
-            f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
-        )
+    diverged = (
+        f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"
+    )
+    mixed = f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT})"
+    few = f"some hyper-parameter has only {least:.0f} effective draws (of {total})"
+    found = {
+        f"{diverged}: raise target_accept= towards 0.99, or warmup=.": divergences > 0,
+        f"{mixed}: raise warmup= and n_samples=.": not worst < MOST_R_HAT,
+        f"{few}: raise n_samples= where its spread matters.": not least > LEAST_ESS,
+    }
+    said = [text for text, is_so in found.items() if is_so]
     for text in said:
         warnings.warn(text, ConvergenceWarning, stacklevel=4)  # the caller of sample_hyperparameters
     return said

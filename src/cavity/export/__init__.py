@@ -11,31 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common import onnx_graph
 from cavity.common.files import write_bytes
 from cavity.common.namespaces import GRAPH, TINY
-from cavity.common.onnx_graph import (
-    IR_VERSION,
-    ML_DOMAIN,
-    ML_OPSET,
-    OPSET,
-    TEXT_OPSET,
-    Graph,
-    Value,
-    no_graph,
-)
+from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, to_double
 from cavity.common.version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
+from cavity.options.value_checks import DTYPES, one_of
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
 from cavity.prediction.tree_ensembles import LEAST, Forest
 
 __all__ = ["onnx"]
-
-INPUTS = ("float32", "float64")
 
 
 def onnx(
@@ -80,24 +71,21 @@ def onnx(
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
-    data = make_model(clf, dtype, prepared, novelty).SerializeToString()
-    write_bytes(path, data)
+    write_bytes(path, make_model(clf, dtype, prepared, novelty).SerializeToString())
     return Path(path)
 
 
-def make_model(
-    clf: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False
-) -> Any:
+def make_model(gp: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False) -> Any:
     """Return the graph as an `onnx.ModelProto`, checked."""
-    result = view_fit(clf)
+    result = view_fit(gp)
     measure = find_novelty(result.novelty) if novelty else None
-    _check(clf, dtype)
+    _check(gp, dtype)
     graph = Graph()
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     number = types.FLOAT if dtype == "float32" else types.DOUBLE
-    preparation, metadata = None if prepared else result.features.preparation, _metadata(clf)
+    preparation, metadata = None if prepared else result.features.preparation, _metadata(gp)
     if preparation is None:
-        X = graph.op("Cast", Value(graph, "X"), to=types.DOUBLE)
+        X = to_double(Value(graph, "X"))
         inputs = [helper.make_tensor_value_info("X", number, ["n", result.features.n])]
     else:
         X, inputs, kinds = add_raw_columns(graph, preparation, number)
@@ -131,12 +119,10 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
     except (AttributeError, TypeError) as error:  # a function of tensors alone
-        raise BadOption(no_graph(model.likelihood)) from error
+        raise BadOption(onnx_graph.no_graph(model.likelihood)) from error
     if not model.pool.is_trivial:
-        logs = [
-            partial(add_trees, member, X) if isinstance(member, Forest) else partial(member.log_proba, X)
-            for member in model.pool.members
-        ]
+        calls = (partial(add_trees, m) if isinstance(m, Forest) else m.log_proba for m in model.pool.members)
+        logs = [partial(call, X) for call in calls]
         log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
     P = log_p.exp()
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
@@ -148,12 +134,11 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
     Thresholds and sums are in float64; the operator rounds each score to float32, by a relative error of 6e-8.
     """
-    X = forest.add_codes(X)
-    graph, types = X.graph, X.graph.onnx.TensorProto
+    X, graph = forest.add_codes(X), X.graph
     if not forest.boosted:
-        X = graph.op("Cast", graph.op("Cast", X, to=types.FLOAT), to=types.DOUBLE)
+        X = to_double(graph.op("Cast", X, to=graph.onnx.TensorProto.FLOAT))
     scores = graph.op("TreeEnsembleRegressor", X, domain=ML_DOMAIN, **_list_nodes(forest, graph.onnx))
-    p = graph.op("Cast", scores, to=types.DOUBLE)
+    p = to_double(scores)
     if forest.boosted:
         if len(forest.start) == 1:
             p = graph.op("Concat", p * 0.0, p, axis=1)
@@ -164,12 +149,9 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
 def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
     """Return the trees as lists of nodes, and of what leaves add to which score; frequencies of 0 are left out."""
-    node, start = np.arange(len(forest.child)), forest.root
-    tree = np.searchsorted(start, node, side="right") - 1
-    is_leaf = forest.child == node
-    value = forest.value[forest.leaf]
+    node, start, value = np.arange(len(forest.child)), forest.root, forest.value[forest.leaf]
+    tree, is_leaf = np.searchsorted(start, node, side="right") - 1, forest.child == node
     leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (value != 0)))
-    target = forest.column[tree[leaf]] if forest.boosted else k
 
     def tensor(values: Any) -> Any:
         return onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype=np.float64))
@@ -186,26 +168,26 @@ def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
         "nodes_falsenodeids": np.where(is_leaf, 0, forest.child + 1 - start[tree]).tolist(),
         "target_treeids": tree[leaf].tolist(),
         "target_nodeids": (leaf - start[tree[leaf]]).tolist(),
-        "target_ids": target.tolist(),
+        "target_ids": (forest.column[tree[leaf]] if forest.boosted else k).tolist(),
         "target_weights_as_tensor": tensor(value[leaf, k]),
     }
 
 
 def _finish(graph: Graph, inputs: list[Any], outputs: list[Any], metadata: dict[str, str]) -> Any:
-    onnx, helper = graph.onnx, graph.onnx.helper
-    opset = TEXT_OPSET if any(node.op_type == "StringConcat" for node in graph.nodes) else OPSET
-    opsets = [helper.make_opsetid("", opset)]
+    helper = graph.onnx.helper
+    has_text = any(node.op_type == "StringConcat" for node in graph.nodes)
+    opsets = [helper.make_opsetid("", onnx_graph.TEXT_OPSET if has_text else onnx_graph.OPSET)]
     if any(node.domain == ML_DOMAIN for node in graph.nodes):
-        opsets.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
+        opsets.append(helper.make_opsetid(ML_DOMAIN, onnx_graph.ML_OPSET))
     made = helper.make_model(
         helper.make_graph(graph.nodes, "cavity", inputs, outputs, graph.constants),
         opset_imports=opsets,
-        ir_version=IR_VERSION,
+        ir_version=onnx_graph.IR_VERSION,
         producer_name="cavity",
         producer_version=__version__,
     )
     helper.set_model_props(made, {"cavity_version": __version__} | metadata)
-    onnx.checker.check_model(made)
+    graph.onnx.checker.check_model(made)
     return made
 
 
@@ -223,8 +205,7 @@ def _check(clf: GPEstimator, dtype: str) -> None:
             f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
-    if dtype not in INPUTS:
-        raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
+    one_of("dtype", dtype, DTYPES)
 
 
 def _labels(result: Result) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value
+from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, concatenate, to_double
 from cavity.rows.columns.cells import MISSING
 from cavity.rows.columns.column_kinds import Category, Column, Date, Number
 from cavity.rows.columns.dates import STEPS, YEAR
@@ -22,10 +22,7 @@ JANUARY = 306  # days from 1 March to 1 January
 def add_raw_columns(
     graph: Graph, prepare: ColumnEncoder, number_type: int
 ) -> tuple[Value, list[Any], dict[str, str]]:
-    """Add inputs (n, 1) for the raw columns, and the nodes that prepare them.
-
-    Returns the features, [n D], the inputs, and what each of them takes by name.
-    """
+    """Add inputs (n, 1) for raw columns; return the features that nodes make of them, [n D], the inputs, and what each takes."""
     parts, inputs, kinds = [], [], {}
     for column in prepare.columns_:
         kind, what = number_type, "number"
@@ -36,7 +33,7 @@ def add_raw_columns(
         inputs.append(graph.onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1]))
         parts.append(_encode(graph, column, Value(graph, column.name)))
         kinds[column.name] = what
-    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1), inputs, kinds
+    return concatenate(parts), inputs, kinds
 
 
 def _encode(graph: Graph, column: Column, cells: Value) -> Value:
@@ -45,7 +42,7 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
         return _encode_category(graph, column, cells)
     if isinstance(column, Text):
         return _encode_text(graph, column, cells)
-    value = graph.op("Cast", cells, to=graph.onnx.TensorProto.DOUBLE)
+    value = to_double(cells)
     if not isinstance(column, Number | Date):
         return value
     lacks = graph.op("IsNaN", value)
@@ -54,43 +51,34 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     else:
         parts = _encode_date(graph, column, graph.op("Where", lacks, np.float64(column.low), value))
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
-    if column.missing:
-        parts.append(graph.op("Cast", lacks, to=graph.onnx.TensorProto.DOUBLE))
-    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
+    return concatenate([*parts, to_double(lacks)] if column.missing else parts)
+
+
+def _number_texts(cells: Value, texts: list[str], numbers: list[int], other: int) -> Value:
+    codes = {"keys_strings": texts, "values_int64s": numbers, "default_int64": other}
+    return cells.graph.op("LabelEncoder", cells, domain=ML_DOMAIN, **codes)
 
 
 def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
     """One-hot levels; a missing cell sets its indicator, or nothing, and so does a new category."""
-    n = len(column.levels)
-    keys = [*column.levels, *MISSING]
-    codes = graph.op(
-        "LabelEncoder",
-        cells,
-        domain=ML_DOMAIN,
-        keys_strings=keys,
-        values_int64s=[*range(n), *([n] * len(MISSING))],
-        default_int64=-1,
-    )
-    columns = np.arange(len(column.features), dtype=np.int64)[None]
-    return graph.op("Cast", graph.op("Equal", codes, columns), to=graph.onnx.TensorProto.DOUBLE)
+    n, columns = len(column.levels), np.arange(len(column.features), dtype=np.int64)[None]
+    codes = _number_texts(cells, [*column.levels, *MISSING], [*range(n), *([n] * len(MISSING))], -1)
+    return to_double(graph.op("Equal", codes, columns))
 
 
 def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     """Match the cells with each of the column's n-grams or whole texts."""
-    space, double = np.array(" ", dtype=object), graph.onnx.TensorProto.DOUBLE
+    space = np.array(" ", dtype=object)
     padded = graph.op("StringConcat", graph.op("StringConcat", space, cells), space)
-    around = [".*" if len(gram) <= max(GRAM_SIZES) else "" for gram in column.grams]
-    parts = [re.escape(gram).replace("\\ ", r"\s+") for gram in column.grams]
-    found = [
-        graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}")
-        for rest, part in zip(around, parts, strict=True)
-    ]
-    B = graph.op("Cast", graph.op("Concat", *found, axis=1), to=double)
+    found = []
+    for gram in column.grams:
+        rest, part = ".*" * (len(gram) <= max(GRAM_SIZES)), re.escape(gram).replace("\\ ", r"\s+")
+        found.append(graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}"))
+    B = to_double(concatenate(found))
     count = graph.op("ReduceSum", B, np.array([1]))
-    keys = {"keys_strings": MISSING, "values_int64s": [1] * len(MISSING), "default_int64": 0}
-    lacks = graph.op("Cast", graph.op("LabelEncoder", cells, domain=ML_DOMAIN, **keys), to=double)
+    lacks = to_double(_number_texts(cells, list(MISSING), [1] * len(MISSING), 0))
     X = (B / count.at_least(1.0).sqrt()) @ column.find_weights() * (1.0 - lacks)
-    return graph.op("Concat", X, lacks, axis=1) if column.missing else X
+    return concatenate([X, lacks] if column.missing else [X])
 
 
 def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
@@ -128,8 +116,7 @@ def _find_year(graph: Graph, days: Value) -> Value:
     day = z - cycle * float(CYCLE)
     year = _floor((day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0)) / 365.0)
     rest = day - (year * 365.0 + _floor(year / 4.0) - _floor(year / 100.0))
-    after = graph.op("GreaterOrEqual", rest, float(JANUARY))
-    return year + cycle * 400.0 + graph.op("Cast", after, to=graph.onnx.TensorProto.DOUBLE)
+    return year + cycle * 400.0 + to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
 
 
 def _first_day(year: Value) -> Value:

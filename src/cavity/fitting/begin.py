@@ -39,10 +39,7 @@ class Begun:
 
 
 def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts) -> Begun:
-    """Begin the run of a classifier on the rows that it sees, equal ones merged by method="auto".
-
-    Rows of eval_set stop it, or some of its own that are held out.
-    """
+    """Begin the run on the rows that it sees, equal ones merged by method="auto". Rows of eval_set stop it, or held-out ones."""
     config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
     held = None if request.raw.eval_set is None else rows.held
     if isinstance(seen, Table) and config.validation_fraction is not None:
@@ -53,8 +50,7 @@ def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, se
     stopping = () if held is None else (monitoring.make_early_stopping(held, config.patience),)
     start = find_start(request, table, features, rng)
     size = TableSize.of(table, features.n)
-    M = policy.count_points(config, size)
-    Z = build.choose_points(config, start.candidates, M, seen.n_latent, rng)
+    Z = build.choose_points(config, start.candidates, policy.count_points(config, size), seen.n_latent, rng)
     plan = policy.plan_training(config, size, Z.shape[-2])
     return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
 
@@ -81,18 +77,10 @@ def begin_run(
 ) -> Begun:
     """Build the engine, and start or resume a run."""
     config, reduce = request.config, request.reduce
-    module = build.make_prior(config, plan, table, start, Z)
-    engine = build.make_engine(module, table, config, plan)
-    state = None if request.earlier is None else request.earlier.state
-    run = runs.make_run(
-        engine,
-        table.rows(config.dtype, config.device),
-        config,
-        plan,
-        int(rng.integers(2**31 - 1)),
-        reduce,
-        state,
-    )
+    engine = build.make_engine(build.make_prior(config, plan, table, start, Z), table, config, plan)
+    earlier = None if request.earlier is None else request.earlier.state
+    data, seed = table.rows(config.dtype, config.device), int(rng.integers(2**31 - 1))
+    run = runs.make_run(engine, data, config, plan, seed, reduce, earlier)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
     facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))

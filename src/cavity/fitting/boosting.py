@@ -13,7 +13,7 @@ from cavity.fitting.sklearn_trees import Columns, bin_without_weights
 from cavity.prediction.tree_ensembles import Forest
 
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
-QUICK_RATE = 0.4  # of the first rounds, if there is a time limit
+QUICK_RATE, QUICK_LEAVES = 0.4, 31  # at most, if there is no time for the usual rounds
 FIRST_TREES = 500  # at most in the first rounds, which have one of each class
 LEAST_ROUNDS = 3
 ROWS_PER_ROUND = 4  # at least
@@ -32,6 +32,7 @@ class Boosting:
     rate: float
     seed: int
     rounds: int | None = None  # None: held-out rows will choose
+    leaves: int = LEAVES[1]  # of a tree, at most
 
     name: ClassVar[str] = "boosting"
 
@@ -45,7 +46,7 @@ class Boosting:
 
         model = HistGradientBoostingClassifier(
             learning_rate=self.rate,
-            max_leaf_nodes=_limit(rows // LEAF_ROWS, LEAVES),
+            max_leaf_nodes=_limit(rows // LEAF_ROWS, (LEAVES[0], self.leaves)),
             max_bins=_limit(rows // BIN_ROWS, BINS),
             max_iter=rounds,
             l2_regularization=BOOSTING_L2,
@@ -55,6 +56,16 @@ class Boosting:
         )
         return bin_without_weights(model)
 
+    def _fit_to_time(self, rows: Rows, left: Left) -> Boosting:
+        """Return the recipe whose first rounds take half of the seconds: a few rounds tell how long they are."""
+        quick, before = replace(self, rate=max(self.rate, QUICK_RATE), leaves=QUICK_LEAVES), left()
+        quick._make(len(rows.y), LEAST_ROUNDS).fit(rows.X, rows.y, rows.weight)
+        rounds = LEAST_ROUNDS * max(left(), 0.0) / 2 / max(before - left(), 1e-9)
+        rate = FIRST_REACH / max(rounds, 1.0)
+        if rate < self.rate / 2:  # the usual trees take about twice as long
+            return self
+        return replace(quick, rate=min(max(rate, self.rate), quick.rate))
+
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         first = self._count(FIRST_REACH, rows.n_classes)
@@ -62,16 +73,11 @@ class Boosting:
             model = self._make(len(y), self.rounds or first).fit(X, y, weight)
             return rows.make_member(model, columns), replace(self, rounds=model.max_iter)
         known = held._replace(codes=rows.codes).for_trees(columns)[0]
-        entropy, recipe = _find_entropy(rows), self
+        entropy, limited = _find_entropy(rows), left() < math.inf
         least, price = LEAST_GAIN * entropy, TREE_PRICE * entropy
-        before, limited = left(), left() < math.inf
-        if limited:  # a few large steps first: they are what a short time allows
-            recipe = replace(self, rate=max(self.rate, QUICK_RATE))
-            first = recipe._count(FIRST_REACH, rows.n_classes)
-            model = recipe._make(len(y), first).fit(X, y, weight)
-        if not limited or (before - left()) * recipe.rate / self.rate < left():
-            recipe, first, before = self, self._count(FIRST_REACH, rows.n_classes), left()
-            model = self._make(len(y), first).fit(X, y, weight)
+        recipe = self._fit_to_time(rows._replace(X=X), left) if limited else self
+        before, first = left(), recipe._count(FIRST_REACH, rows.n_classes)
+        model = recipe._make(len(y), first).fit(X, y, weight)
         loss = _find_losses(model, known, price)
         most = max(first, min(round(MOST_REACH / recipe.rate), len(y) // ROWS_PER_ROUND))
         growth = 4 if limited else 2  # each time costs a binning, and predictions of all rounds so far

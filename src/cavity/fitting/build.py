@@ -11,26 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from cavity.errors import BadInput
-from cavity.inference import (
-    OF_FACTOR,
-    AtMode,
-    Averaged,
-    Coupled,
-    Engine,
-    OnF,
-    OnT,
-    Optimiser,
-    Own,
-    Placement,
-    State,
-    Tied,
-    empty_sites,
-    name_parameters,
-)
+from cavity.inference import Averaged, Coupled, Own, SiteStore, Tied
+from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
+from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.posterior import Sums
+from cavity.inference.state import Optimiser, State, empty_sites
 from cavity.kernels import RBF, Kernel, Linear, inducing
+from cavity.kernels.base import per_class
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
-from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options.configuration import Config
@@ -81,19 +69,17 @@ def find_method(config: Config, plan: TrainingPlan) -> Method:
 def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Array) -> Prior:
     """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
     C = table.n_latent
+    own = 1 if plan.share_kernel else C  # sets of hyper-parameters
     _check_precision(begin, config)
     linear = plan.kernel == "RBF() + Linear()"
     kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
-        kernel.bind(1 if plan.share_kernel else C, begin.columns)
+        kernel.bind(own, begin.columns)
     kernel.requires_grad_("kernel" in config.learn)
     noisy = find_method(config, plan).latent_noise
     noise = per_class(config.noise, C, "noise") if noisy else np.zeros(1)
-    leading = 1 if plan.share_kernel else C
-    noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
-    if plan.share_inducing:
-        Z = Z[:1]
-    given = Z, np.array(noise), begin.columns.center, begin.columns.spread
+    noise = np.broadcast_to(noise, (own,)) if noise.size in (1, own) else noise
+    given = Z[:1] if plan.share_inducing else Z, np.array(noise), begin.columns.center, begin.columns.spread
     points, noises, center, spread = (torch.tensor(x) for x in given)
     learn = config.learn if noisy else config.learn - {"noise"}
     module = Prior(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
@@ -134,16 +120,9 @@ def make_default_kernel(linear: bool) -> Kernel:
 
 
 def make_hyper_prior(
-    module: Prior,
-    parameters: dict[str, nn.Parameter],
-    log_parameters: tuple[nn.Parameter, ...] = (),
-    pooled: bool = False,
+    module: Prior, parameters: dict[str, nn.Parameter], log_parameters: tuple[nn.Parameter, ...], pooled: bool
 ) -> HyperPrior:
-    """Make weak normal priors on the logs of the library's kernel parameters and of the noise.
-
-    All other parameters have none: Z, weights of a user's kernel, ε. `log_parameters` are those of the likelihood that are
-    logarithms.
-    """
+    """Make weak normal priors on the logs of kernel parameters and noise, and on `log_parameters`; others have none."""
     if not parameters:
         none = torch.zeros(0, dtype=module.center.dtype, device=module.center.device)
         return HyperPrior(none, none)
@@ -177,21 +156,16 @@ def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelih
     return found.to(config.device, config.dtype)
 
 
-def make_site_store(
-    table: Facts, likelihood: Likelihood, M: int, config: Config, plan: TrainingPlan
-) -> Own | Tied | Averaged:
+def make_site_store(table: Facts, likelihood: Likelihood, config: Config, plan: TrainingPlan) -> SiteStore:
     """Make the store of sites, with the weighted counts that it needs."""
-    total = _scalar(table.class_totals.sum(), config.device)
-    method, tempers = find_method(config, plan), likelihood.tempers
-    kind = method.site_store
-    weighted = not table.lightest == table.heaviest == 1
-    if kind == "own":
-        fractional = table.lightest < 1
-        return Own(total=total, weighted=weighted, fractional=fractional, tempers=tempers, on_f=method.on_f)
-    if kind == "averaged":
+    total, method = _scalar(table.class_totals.sum(), config.device), find_method(config, plan)
+    if method.site_store == "averaged":
         return Averaged(total)
+    known = {"weighted": not table.lightest == table.heaviest == 1, "tempers": likelihood.tempers}
+    if method.site_store == "own":
+        return Own(total=total, fractional=table.lightest < 1, on_f=method.on_f, **known)
     counts = torch.tensor(count_sites(table, likelihood), device=config.device)
-    return Tied(counts=counts, weighted=weighted, unit=min(1.0, table.heaviest), tempers=tempers)
+    return Tied(counts=counts, unit=min(1.0, table.heaviest), **known)
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Array:
@@ -207,15 +181,14 @@ def make_engine(
     likelihood, method = likelihood or make_likelihood(table, config, plan), find_method(config, plan)
     if method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
-    sites = make_site_store(table, likelihood, module.size, config, plan)
-    learnt, pooled = name_parameters(module, likelihood), plan.share_prior
+    learnt = name_parameters(module, likelihood)
     kind = Coupled if method.at_mode and table.n_latent > 1 else Engine
     return kind(
         prior=module,
         parameters=learnt,
         factor=likelihood,
-        sites=sites,
-        hyper_prior=make_hyper_prior(module, learnt, likelihood.log_parameters, pooled),
+        sites=make_site_store(table, likelihood, config, plan),
+        hyper_prior=make_hyper_prior(module, learnt, likelihood.log_parameters, plan.share_prior),
         total=_scalar(table.class_totals.sum(), config.device),
         removal=method.removal,
         placement=PLACEMENTS[method.placement](),
@@ -226,7 +199,7 @@ def make_engine(
 
 def with_rows(engine: Engine, table: Facts, config: Config, plan: TrainingPlan) -> Engine:
     """Return the engine of the same model for other rows."""
-    sites = make_site_store(table, engine.factor, engine.prior.size, config, plan)
+    sites = make_site_store(table, engine.factor, config, plan)
     return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), config.device))
 
 
@@ -239,31 +212,21 @@ def make_optimiser(plan: TrainingPlan) -> Optimiser:
 
 def make_warm_up(engine: Engine, config: Config, plan: TrainingPlan) -> Engine | None:
     """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
-    method = find_method(config, plan)
-    if not method.starts_from_ep:
-        return None
-    if method.site_store == "averaged":
-        return replace(engine, removal=1.0)
-    full = plan.batch_size is None
-    return replace(engine, removal=1.0, sites=Averaged(engine.total)) if full else None
+    return replace(engine, removal=1.0) if find_method(config, plan).starts_from_ep else None
 
 
 def make_first_state(
     engine: Engine, data: Data, config: Config, plan: TrainingPlan, damping: float, seed: int
 ) -> State:
     """Make the state without sites, in which q is the prior."""
-    device = config.device
-    C, M = engine.shape
+    device, theta, (C, M) = config.device, engine.theta(), engine.shape
     S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
-    kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
-    theta = engine.theta()
-    rule = make_optimiser(plan)
     return State(
         theta=theta,
-        sites=empty_sites(kept, S, config.dtype, device),
+        sites=empty_sites(0 if engine.sites.tied else data.n_rows, S, config.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=rule.init(theta),
+        optimiser=make_optimiser(plan).init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(plan.rate, device),
         jitter=_scalar(find_jitter(engine, config), device),
@@ -280,13 +243,10 @@ def find_jitter(engine: Engine, config: Config) -> float:
     noise = float(getattr(engine.factor, "noise", 0.0))
     if not config.jitter_backs_off or noise <= 0:
         return config.jitter
-    scale = float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
-    jitter = SHARE_OF_NOISE * noise / scale
-    while jitter < config.jitter:
-        if not bool(engine.prior.factor(_scalar(jitter, engine.total.device)).failed):
-            return jitter
+    jitter = SHARE_OF_NOISE * noise / float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
+    while jitter < config.jitter and engine.prior.factor(_scalar(jitter, engine.total.device)).failed:
         jitter *= 10
-    return config.jitter
+    return min(jitter, config.jitter)
 
 
 def _scalar(value: float, device: torch.device) -> Tensor:

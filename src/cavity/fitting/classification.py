@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +52,10 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
     recipes, members = make_members(request.config.ensemble, judging, request.seed), list[Member]()
     notes, began = list[str](), request.clock.spent()
     if split.held is not None:
-        members, known = fit_held_out(request, split, recipes)
-        notes, recipes = note_left_out(request, recipes[len(known) :]), known
+        if isinstance(split.rest, Table) and recipes:
+            left = request.clock.share(MEMBERS)
+            members, known = fit_members(recipes, split.rest, split.held, split.given.blocks, left)
+            notes, recipes = note_left_out(request, recipes[len(known) :]), known
     member_seconds = request.clock.spent() - began
 
     request = request.limit_training(TRAINING if split.held is not None else TRAINING / 2)
@@ -68,7 +72,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
             if judging.how == "part" and not judging.seen and has_time_to_extend(request, begun, judged):
                 extend(begun, split)
         elif judging.how == "folds":
-            judged, recipes, more = judge_folds(request, split, begun, judging, recipes)
+            epochs = max(1, len(begun.run.history))
+            judged, recipes, more = judge_folds(request, split, epochs, judging, recipes)
             notes += more
         if judged is not None and recipes and isinstance(split.table, Table):
             refits = judging.how == "part" and judging.refits and request.clock.has(member_seconds)
@@ -76,7 +81,8 @@ def fit_classifier(request: Request[ClassifierConfig], store: Store) -> list[str
                 members = refit_members(request, split, split.table, recipes, judged)
             else:
                 members = [m for m, weight in zip(members, judged.weights[1:], strict=True) if weight]
-        result = record(request, split, begun, plan, judged, members)
+            judged = judged._replace(members=tuple(members))
+        result = record(request, split, begun, plan, judged)
         store(result)
     verdict = None if result.estimate is None else result.estimate.verdict
     notes = [*notes, *note_near_copies(table, judging), *([] if verdict is None else [verdict])]
@@ -104,19 +110,7 @@ def read_labelled_rows(request: Request[ClassifierConfig]) -> LabelledTable:
     return rows._replace(held=read_eval_labels(raw.eval_set, rows.features, rows.classes))
 
 
-def fit_held_out(
-    request: Request[ClassifierConfig], split: Split, recipes: list[Recipe]
-) -> tuple[list[Member], list[Recipe]]:
-    """Fit the members of a pool to the rows that are not held out; also return the recipes of those for which there was time."""
-    if not isinstance(split.rest, Table) or not recipes:
-        return [], recipes
-    seconds = request.clock.share(MEMBERS)
-    return fit_members(recipes, split.rest, split.held, split.given.blocks, seconds)
-
-
-def complete_plan(
-    request: Request[ClassifierConfig], split: Split, begun: Begun, judging: CalibrationPlan
-) -> Plan:
+def complete_plan(request: Request[Any], split: Split, begun: Begun, judging: CalibrationPlan) -> Plan:
     """Return the plan of the whole fit with its time, and say it."""
     given = split.given.table.n_rows
     distinct = begun.plan.distinct or split.table.n_rows
@@ -157,11 +151,9 @@ def extend(begun: Begun, split: Split) -> None:
         trained = table.merge(cells=True)
         place = np.array([place[trained.place == i].max() for i in range(trained.n_rows)])
     share = np.where(place < 0, 0.0, trained.weight / own.weight[np.maximum(place, 0)])
-    try:
+    with suppress(NotPositiveDefinite):
         begun.run = runs.extend_rows(run, begun.config, begun.plan, trained, np.maximum(place, 0), share)
-    except NotPositiveDefinite:
-        return
-    begun.table, begun.seen = trained, table
+        begun.table, begun.seen = trained, table
 
 
 def refit_members(
@@ -175,12 +167,7 @@ def refit_members(
 
 
 def record(
-    request: Request[ClassifierConfig],
-    split: Split,
-    begun: Begun,
-    plan: Plan,
-    judged: Judged | None = None,
-    members: list[Member] | None = None,
+    request: Request[ClassifierConfig], split: Split, begun: Begun, plan: Plan, judged: Judged | None = None
 ) -> Result:
     """Return what a fit leaves: the model with its pool, its estimate and what explains it."""
     config, rows, run, (columns, candidates) = request.config, split.given, begun.run, begun.start
@@ -193,21 +180,18 @@ def record(
     usual = None if loo is None else loo.for_novelty()
     evidence = runs.label_evidence(run)
     found = common_result(run, columns, rows.features, evidence, config.warm_start, candidates, usual)
-    if not members and not policy.calibrates(config):
+    if judged is not None and not judged.members and not policy.calibrates(config):
         judged = None  # no temperature was asked for
     elif judged is None and loo is not None and policy.calibrates(config):
-        known = loo.without_lone_rows()
-        if (loo.unit is not None or not rows.table.n_groups) and len(
-            known.y
-        ):  # it knows no groups of a source
+        known, knows_groups = loo.without_lone_rows(), loo.unit is not None or not rows.table.n_groups
+        if knows_groups and len(known.y):
             judged = judge_left_out(known, found.model, rows.class_prior, table.n_rows)
     pool = Pool()
     if judged is not None:
-        own, *weights = judged.weights
-        gate = None
-        if members and isinstance(split.table, Table):
+        (own, *weights), gate = judged.weights, None
+        if judged.members and isinstance(split.table, Table):
             gate = make_gate(find_scale(found.model, split.table), judged.u)
-        pool = Pool(own, tuple(members or ()), tuple(w for w in weights if w), gate)
+        pool = Pool(own, judged.members, tuple(w for w in weights if w), gate)
     return found._replace(
         model=found.model._replace(pool=pool),
         classes=rows.classes,

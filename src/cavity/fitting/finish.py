@@ -34,8 +34,7 @@ def describe_plan(request: Request[Any], plan: Plan, fast: Plan | None) -> Plan:
     """Estimate the time of the fit, and say what it will do; `fast`: what effort="fast" would do."""
     if request.reduce.world == 1:
         plan = add_estimate(plan, fast)
-    time_needed = plan.describe_time()
-    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", time_needed])), request.verbose)
+    announce("; ".join(filter(None, [f"Plan: {plan.summarise()}", plan.describe_time()])), request.verbose)
     announce(f"  Gaussian process: at most {plan.training.max_epochs} epochs", request.verbose)
     return plan
 
@@ -53,9 +52,9 @@ def keep_on_interrupt(begun: Begun, store: Store, record: Record) -> Iterator[No
                 if not begun.trained:
                     monitoring.restore_best(run)
                 run.plan = replace(run.plan, max_seconds=0.0)  # no more passes that take long
-                text = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs: "
-                found: Found = [(f"{text}the model is what was learnt so far.", UserWarning)]
-                store(record()._replace(warnings=tuple(_say(found, stacklevel=5))))
+                what = f"{'the calibration' if begun.trained else 'training'} was interrupted after {len(run.history)} epochs"
+                found: Found = [(f"{what}: the model is what was learnt so far.", UserWarning)]
+                store(record()._replace(warnings=tuple(_say(found, stacklevel=6))))
             raise
 
 
@@ -81,7 +80,7 @@ def warn(begun: Begun, plan: Plan, result: Result, notes: list[str]) -> list[str
     found += monitoring.find_failed_checkpoint(begun.run)
     if math.isnan(result.evidence):
         found.append(NO_EVIDENCE)
-    return _say(found, stacklevel=4)
+    return _say(found, stacklevel=5)
 
 
 def _find_early_end(begun: Begun, limit: str) -> Found:
@@ -90,8 +89,7 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
 
     run, plan = begun.run, begun.plan
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
-    as_planned = plan.planned and len(run.history) >= plan.max_epochs
-    if run.converged or run.stopped or as_planned:
+    if run.converged or run.stopped or (plan.planned and len(run.history) >= plan.max_epochs):
         return []
     text = (
         f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
@@ -103,10 +101,8 @@ def _find_early_end(begun: Begun, limit: str) -> Found:
 
 def _matches_whole_rows(begun: Begun) -> bool:
     """Return whether a row of weight below 1 is matched as a whole row.  [docs/decisions/0008]"""
-    method = build.find_method(begun.config, begun.plan)
-    if method.variational or method.at_mode:
-        return False
-    return method.on_f or not begun.run.engine.factor.tempers
+    method, tempers = build.find_method(begun.config, begun.plan), begun.run.engine.factor.tempers
+    return not (method.variational or method.at_mode) and (method.on_f or not tempers)
 
 
 def _say(found: Found, stacklevel: int) -> list[str]:

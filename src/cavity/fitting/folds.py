@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from cavity.common.progress import announce, make_bar
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
-from cavity.fitting.begin import Begun, begin_classifier
+from cavity.fitting.begin import begin_classifier
 from cavity.fitting.held_out import Split, number_cases, number_folds
 from cavity.fitting.judging import Held, Judged, join_folds, judge_rows, predict_rows, weigh
 from cavity.fitting.members import Recipe, fit_members
@@ -41,24 +42,16 @@ def name_groups(held: Table) -> str:
 
 
 def judge_folds(
-    request: Request[ClassifierConfig],
-    split: Split,
-    begun: Begun,
-    plan: CalibrationPlan,
-    recipes: list[Recipe],
+    request: Request[ClassifierConfig], split: Split, epochs: int, plan: CalibrationPlan, pool: list[Recipe]
 ) -> tuple[Judged | None, list[Recipe], list[str]]:
-    """Judge the model by fits without some of the rows; also return recipes with what the folds decided, and notes."""
-    table, clock = split.table, request.clock
+    """Judge the model by fits without some of the rows; also return the pool's recipes with what folds decided, and notes."""
+    table, clock, verbose = split.table, request.clock, request.verbose
     assert isinstance(table, Table)
     fold, unit = number_folds(table, plan, request.seed), number_cases(table)
     folds = [i for i in range(plan.parts) if (fold == i).any()]
-    epochs = max(1, len(begun.run.history))
     found, notes = list[Held](), list[str]()
-    announce(
-        f"  judging: {len(folds)} more fit{'s' * (len(folds) != 1)}, each without 1 of {plan.parts} parts of the rows",
-        request.verbose,
-    )
-    verbose = request.verbose
+    more = f"{len(folds)} more fit{'s' * (len(folds) != 1)}"
+    announce(f"  judging: {more}, each without 1 of {plan.parts} parts of the rows", verbose)
     for i in make_bar(verbose, folds, desc="judging", unit="fit") if verbose else folds:
         seconds = clock.left() / (len(folds) - len(found)) if clock.limit is not None else None
         if found and not clock.has(0.0):
@@ -70,24 +63,21 @@ def judge_folds(
         except NotPositiveDefinite:
             notes.append(FAILED_PART)
             continue
-        members, recipes = fit_members(recipes, rest, held, split.given.blocks, clock.share(MEMBERS))
+        members, pool = fit_members(pool, rest, held, split.given.blocks, clock.share(MEMBERS))
         found.append(predict_rows(model, members, held, unit[fold == i], np.full(held.n_rows, i)))
         if len(found) == 1:  # members that do not count are not fitted again
             kept = np.flatnonzero(weigh(found[0])[1:])
-            recipes = [recipes[j] for j in kept]
+            pool = [pool[j] for j in kept]
             found = [found[0]._replace(logs=found[0].logs[[0, *(kept + 1)]])]
     if not found:
         return None, [], notes
-    joined, how = join_folds(found), f"{len(found)} folds"
-    if len(found) < len(folds):
-        how = f"{len(found)} of {len(folds)} folds"
-    judged = judge_rows(joined, split.given.class_prior, f"{how}{name_groups(table)}", FOLDS)
-    return judged, recipes[: len(joined.logs) - 1], notes
+    joined, of = join_folds(found), f" of {len(folds)}" if len(found) < len(folds) else ""
+    how = f"{len(found)}{of} folds{name_groups(table)}"
+    judged = judge_rows(joined, split.given.class_prior, how, FOLDS)
+    return judged, pool[: len(joined.logs) - 1], notes
 
 
-def fit_fold(
-    request: Request[ClassifierConfig], rows: LabelledTable, rest: Table, epochs: int
-) -> FittedModel:
+def fit_fold(request: Request[Any], rows: LabelledTable, rest: Table, epochs: int) -> FittedModel:
     """Learn again on part of the rows, for as many epochs: a model that learns on becomes surer, and another one."""
     run = begin_classifier(request, rows, rest).run
     run.plan, run.settles = replace(run.plan, max_epochs=epochs), False

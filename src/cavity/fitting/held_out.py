@@ -56,17 +56,15 @@ def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | Non
 
     Only labels and groups are read. None: there are no groups, or nothing to judge.
     """
-    given = getattr(source, "group", None) is None or request.raw.eval_set is not None
-    if given or not policy.calibrates(request.config):
+    needed = request.raw.eval_set is None and policy.calibrates(request.config)
+    if getattr(source, "group", None) is None or not needed:
         return None
     words = [(hash_column(check_labels(y, len(y))), hash_column(group)) for y, group in source.read_groups()]
     y, group = map(np.concatenate, zip(*words, strict=True))
     n_groups, label = len(np.unique(group)), np.unique(y, return_inverse=True)[1].reshape(-1)
-    parts = max(
-        policy.LEAST_PARTS, min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
-    )
+    wanted = min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
     each = np.bincount(label[np.unique(group, return_index=True)[1]])  # groups per class
-    parts = max(2, min(parts, int(each.max())))
+    parts = max(2, min(max(policy.LEAST_PARTS, wanted), int(each.max())))
     out = choose_folds(y[:, None], label, parts, request.seed, group=group, stratified=True) == 0
     if not out.any():
         raise BadInput(
@@ -115,9 +113,12 @@ def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     unit = find_units(table)
     if unit is None:
-        rows = np.arange(float(table.n_rows))[:, None]
-        unit = number_units(rows) if has_cells(table) else table.kind
+        unit = number_units(_number_rows(table)) if has_cells(table) else table.kind
     return choose_folds(table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
+
+
+def _number_rows(table: Table) -> NDArray[np.float64]:
+    return np.arange(float(table.n_rows))[:, None]
 
 
 def number_cases(table: Table) -> Numbers:
@@ -140,5 +141,4 @@ def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -
     if most >= rest.n_rows:
         return rest
     parts = max(2, math.ceil(rest.n_rows / most))
-    numbers = np.arange(float(rest.n_rows))[:, None]
-    return rest.select(choose_folds(numbers, rest.y, parts, request.seed, stratified=True) <= 0)
+    return rest.select(choose_folds(_number_rows(rest), rest.y, parts, request.seed, stratified=True) <= 0)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
+from cavity.fitting.results import draw_rows
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
@@ -47,6 +48,7 @@ class Judged(NamedTuple):
     how: str
     estimate: Estimate | None = None  # None: no rows judge the model
     u: Array = np.ones(1)  # of the rows, for the gate
+    members: tuple[Member, ...] = ()  # that count
 
 
 def predict_rows(
@@ -83,30 +85,22 @@ def judge_rows(held: Held, prior: Array, how: str, kind: Rows) -> Judged:
 
 
 def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
-    """Fit the weights to some of the rows; members that count little get 0, and save their fit to all rows.
-
-    Weights of rows count as those of as many rows as they are worth.
-    """
+    """Fit weights to some rows, each worth its share of them; members that count little get 0, and save their fit to all rows."""
     weight, unit = held.weight[kept], held.unit[kept]
     logs, y, omega = held.logs[:, kept], held.y[kept], effective_share(weight, unit) * weight
     found = fit_weights(list(logs), y, omega)
     counts = np.flatnonzero((found >= LEAST_WEIGHT) | (np.arange(len(found)) == 0))
     if len(counts) < np.count_nonzero(found):
-        again = fit_weights(list(logs[counts]), y, omega)
-        found = np.zeros(len(found))
+        found, again = np.zeros(len(found)), fit_weights(list(logs[counts]), y, omega)
         found[counts] = again
     return found
 
 
 def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) -> Judged:
-    """Find a temperature from leave-one-out.
-
-    Hyper-parameters saw the row, so it is too confident: if it asks for w > 1, w^¾ is used.
-    """
+    """Find a temperature from leave-one-out; hyper-parameters saw the rows, so w > 1 is too confident, and becomes w^¾."""
     used = loo.sample()
     log_p = used.log_proba(model)
-    each = used.weight if used.unit is None else np.bincount(used.unit, used.weight)
-    w = fit_temperature(log_p, used.y, each.sum() / np.square(each).sum() * used.weight)
+    w = fit_temperature(log_p, used.y, effective_share(used.weight, used.unit) * used.weight)
     w = w**LOO_EXPONENT if w > 1 else w
     how = f"leave-one-out of {len(used.y)} rows" if len(used.y) < of else "leave-one-out"
     return Judged((w,), how, used.estimate(model, normalised(w * log_p), prior, how))
@@ -115,6 +109,5 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) 
 @torch.no_grad()
 def find_scale(model: FittedModel, table: Table) -> Array:
     """Return 1 / (C v⁰) of `Gate`, by prior variances at some rows."""
-    rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
-    known = prior_variances(model, table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)])
+    known = prior_variances(model, draw_rows(table, GATE_ROWS))
     return 1 / (len(known) * known)

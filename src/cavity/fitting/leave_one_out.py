@@ -44,14 +44,13 @@ class LeaveOneOut(NamedTuple):
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        return self._select(choose_sample(len(self.y), most_rows(self.f.mean.shape[1])))
+        return self._select(choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1])))
 
     def without_lone_rows(self) -> LeaveOneOut:
         """Leave out rows that are the only case of their class: without them nothing speaks for it."""
         if not self.complete:
             return self
-        case = np.arange(len(self.y)) if self.unit is None else self.unit
-        of_case = self.y[np.unique(case, return_index=True)[1]]
+        of_case = self.y if self.unit is None else self.y[np.unique(self.unit, return_index=True)[1]]
         lone = np.bincount(of_case)[self.y] == 1
         return self._select(np.flatnonzero(~lone) if lone.any() else None)
 
@@ -64,13 +63,11 @@ class LeaveOneOut(NamedTuple):
 
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
-        f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
-        return log_probabilities(model, f)
+        return log_probabilities(model, Normal(*(part.to(model.device) for part in self.f)))
 
     def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str) -> Estimate:
         """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
-        learnt = any(p.requires_grad for p in model.prior.parameters())
-        kind: Rows = "seen" if learnt else "folds"
+        kind: Rows = "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
         return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeaveOneOut:
@@ -91,15 +88,15 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
     whole = isinstance(table, Table) and n * C <= KEPT and run.has_time_to_sweep()
     in_time = max(LEAST_ROWS, sum(run.reduce.gather(run.count_rows_in_time())))
     chosen = None if whole else choose_sample(n, int(min(SAMPLED_ROWS, KEPT // C, in_time)))
-    twins = find_units(table) if isinstance(table, Table) else None
+    if not isinstance(table, Table):
+        return _leave_out(run, n, chosen)
+    twins = find_units(table)
     if place is None:
         found = _leave_out(run, n, chosen, twins)
     else:
-        assert isinstance(table, Table)
         found = _leave_out_merged(run, table, place, chosen, twins)
-    numbers = table.numbers if isinstance(table, Table) else np.arange(n)
     unit = None if twins is None else twins[found.rows]
-    return found._replace(rows=numbers[found.rows], complete=whole and every_row, unit=unit)
+    return found._replace(rows=table.numbers[found.rows], complete=whole and every_row, unit=unit)
 
 
 def find_usual_rows(run: Run, n: int) -> LeaveOneOut | None:
@@ -127,27 +124,17 @@ def _leave_out_merged(
 def _leave_out(
     run: Run, n: int, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
 ) -> LeaveOneOut:
-    """Visit the chosen ones of n rows, or all: each rank its own, and every rank knows what all found.
-
-    `together`: the same number for rows that leave together; `share`: that leaves of a row.
-    """
+    """Visit chosen rows of n, or all, each rank its own. `together`: numbers of rows that leave together; `share`: of each."""
     rows = np.arange(n) if chosen is None else chosen
     own = slice(run.rows.keep.start, run.rows.keep.stop)
     places = None if chosen is None else rows[(rows >= own.start) & (rows < own.stop)] - own.start
     parts = (places, *(None if x is None else x[own] for x in (together, share)))
     given = (None if x is None else torch.from_numpy(x) for x in parts)
-    found = []
-    for batch, f in leave_one_out(run.engine, run.state, run.whole, run.reduce, *given):
-        found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
+    pieces = leave_one_out(run.engine, run.state, run.whole, run.reduce, *given)
+    found = [[x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)] for batch, f in pieces]
     mine = [torch.cat(column) for column in zip(*found, strict=True)]
-    every = zip(*run.reduce.gather(mine), strict=True)
-    mean, var, y, weight = (torch.cat(column) for column in every)
+    mean, var, y, weight = map(torch.cat, zip(*run.reduce.gather(mine), strict=True))
     return LeaveOneOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
-
-
-def most_rows(n_classes: int) -> int:
-    """Return the most rows that a temperature is fitted to: with hundreds of classes each takes long."""
-    return max(LEAST_ROWS, SCORED // n_classes)
 
 
 def choose_sample(n: int, most: int) -> Numbers | None:

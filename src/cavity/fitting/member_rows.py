@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.fitting.sklearn_trees import Columns, limit_cells, make_forest
+from cavity.fitting.sklearn_trees import Columns, join_trees, limit_cells, make_forest
 from cavity.prediction.tree_ensembles import Forest, add_codes
 from cavity.rows.tables import Table
 
@@ -24,9 +24,6 @@ class Codes(NamedTuple):
 
     block: Labels
     code: Array
-
-    def add_to(self, forest: Forest) -> Forest:
-        return forest._replace(block=self.block.astype(np.int32), code=self.code)
 
 
 def make_codes(rows: Rows, blocks: Sequence[slice]) -> Codes | None:
@@ -75,6 +72,8 @@ class Rows(NamedTuple):
         return self._replace(X=X[:, columns.number] * columns.sign), columns
 
     def make_member(self, model: Any, columns: Columns, rounds: int | None = None) -> Forest:
-        """Return the arrays of trees that are fitted to these columns."""
-        forest = make_forest(model, columns, rounds)
-        return forest if self.codes is None else self.codes.add_to(forest)
+        """Return the arrays of trees that are fitted to these columns: of a model, or of a list of trees."""
+        make = join_trees(model, columns) if isinstance(model, list) else make_forest(model, columns, rounds)
+        if self.codes is None:
+            return make
+        return make._replace(block=self.codes.block.astype(np.int32), code=self.codes.code)

@@ -1,7 +1,4 @@
-"""The members of a pool other than the Gaussian process: class frequencies, logistic regression, boosting, extra trees.
-
-Or classifiers of the user's own. A member is fitted to rows and becomes arrays; `prediction.pool` weighs them.
-"""
+"""The members of a pool other than the Gaussian process, fitted to rows and kept as arrays; `prediction.pool` weighs them."""
 
 from __future__ import annotations
 
@@ -16,17 +13,10 @@ import numpy as np
 
 from cavity.fitting.boosting import Boosting
 from cavity.fitting.member_rows import Array, Left, Rows, make_codes
-from cavity.fitting.networks import train_networks
-from cavity.fitting.sklearn_trees import (
-    Columns,
-    ExtraTrees,
-    bin_without_weights,
-    choose_columns,
-    make_forest,
-)
+from cavity.fitting.networks import standardise, train_networks
+from cavity.fitting.sklearn_trees import Columns, bin_without_weights, choose_columns, grow_trees, make_forest
 from cavity.options.plan import CalibrationPlan
-from cavity.prediction.linear_model import FARTHEST, LinearModel
-from cavity.prediction.networks import Network
+from cavity.prediction.networks import LinearModel, Network
 from cavity.prediction.pool import Member
 from cavity.prediction.tree_ensembles import Forest
 from cavity.rows.tables import Table
@@ -49,10 +39,7 @@ class Recipe(Protocol):
         """What it is called in plans and messages."""
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
-        """Fit to these columns of the rows; also return the recipe for other fits, with what `held` rows decided.
-
-        `left` returns the seconds that are left; infinity without a limit.
-        """
+        """Fit to these columns within the seconds `left`; also return the recipe for other fits, with what `held` rows decided."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +49,7 @@ class Frequencies:
     name: ClassVar[str] = "class frequencies"
 
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
-        weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
-        count = np.bincount(rows.y, weight, rows.n_classes) + HALF_ROW
+        count = np.bincount(rows.y, rows.weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
         node, child, at, root, column = (np.zeros(1, np.int32) for _ in range(5))
         start = np.zeros(rows.n_classes)
@@ -84,10 +70,7 @@ class Linear:
             kept = np.random.default_rng(0).permutation(len(y))[:LINEAR_ROWS]
             kept = np.union1d(kept, np.unique(y, return_index=True)[1])
             X, y, weight = X[kept], y[kept], None if weight is None else weight[kept]
-        shift = np.average(X, 0, weight)
-        spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
-        scale = 1 / np.where(spread > 0, spread, 1.0)
-        Z = np.clip((X - shift) * scale, -FARTHEST, FARTHEST)
+        Z, shift, scale = standardise(X, weight)
         model = LogisticRegression(C=LINEAR_STRENGTH, max_iter=50, tol=1e-3).fit(Z, y, weight)
         slope, bias = model.coef_.T, model.intercept_[None]
         if C == 2:  # one score, of the second class
@@ -152,8 +135,8 @@ class Forests:
     def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         threads = 1 if len(y) <= ONE_THREAD_ROWS else -1
-        model = ExtraTrees(self.trees, self.seed, self.leaves, threads).fit(X, y, weight)
-        return rows.make_member(model, columns), self
+        trees = grow_trees(X, y, weight, self.trees, self.seed, self.leaves, threads)
+        return rows.make_member(trees, columns), self
 
 
 @dataclass(frozen=True)
@@ -186,8 +169,8 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
     if plan.linear:
         found.append(Linear())
     if plan.networks:
-        most = plan.network_steps
-        found.append(Networks(plan.networks, seed, most, min(NETWORK_STEPS, most)))
+        steps = min(NETWORK_STEPS, plan.network_steps)
+        found.append(Networks(plan.networks, seed, plan.network_steps, steps))
     if plan.trees:
         found.append(Forests(plan.trees, plan.leaves, seed))
     return found
@@ -196,24 +179,18 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Recipe
 def fit_members(
     recipes: list[Recipe], table: Table, held: Table | None, blocks: Sequence[slice], left: Left
 ) -> tuple[list[Member], list[Recipe]]:
-    """Fit the members in their order until time is up; return them with the recipes for other fits.
-
-    `blocks`: the features of each category.
-    """
+    """Fit members until time is up; also return the recipes for other fits. `blocks`: the features of each category."""
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
     columns, rows = choose_columns(table.X, given), Rows.of(table)
     for block in blocks:
         columns.sign[(columns.number >= block.start) & (columns.number < block.stop)] = 1.0
     rows = rows._replace(codes=make_codes(rows, blocks))
     judges = None if held is None else Rows.of(held)
-    fitted: list[Member] = []
-    known: list[Recipe] = []
+    fitted: list[tuple[Member, Recipe]] = []
     with warnings.catch_warnings(), limit_openmp() if table.n_rows <= ONE_THREAD_ROWS else nullcontext():
         warnings.simplefilter("ignore")
         for recipe in recipes:
             if len(fitted) >= (1 if given else ALWAYS) and left() <= 0:
                 break
-            member, again = recipe.fit(rows, columns, judges, left)
-            fitted.append(member)
-            known.append(again)
-    return fitted, known
+            fitted.append(recipe.fit(rows, columns, judges, left))
+    return [member for member, _ in fitted], [known for _, known in fitted]

@@ -16,6 +16,7 @@ from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.inference import Engine, State
+from cavity.options import value_checks
 from cavity.options.configuration import Config
 from cavity.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
@@ -40,10 +41,7 @@ def find_checkpoint(config: Config, reduce: Local) -> Path | None:
 
 def draw_seed(config: Config, reduce: Local) -> int:
     """Return the seed of the run, the same on every rank; a resumed run keeps that of its checkpoint."""
-    from sklearn.utils import check_random_state
-
-    fresh = int(check_random_state(config.random_state).randint(2**31 - 1))
-    path = find_checkpoint(config, reduce)
+    fresh, path = value_checks.draw_seed(config.random_state), find_checkpoint(config, reduce)
     mine = fresh if path is None else read_seed(path)
     return int(reduce.first(lambda: mine))
 
@@ -89,14 +87,13 @@ def describe(value: Any) -> str:
 
 def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tuple[Callback, ...]:
     """Return the user's callbacks, then the checkpoint: it stores what they did."""
-    found = list(config.callbacks)
-    if config.checkpoint is not None:
-        path = config.checkpoint
-        if not os.path.isdir(path.parent) or os.path.isdir(path):  # later failures only warn
-            what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
-            raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
-        found.append(Checkpoint(name_rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
-    return tuple(found)
+    path = config.checkpoint
+    if path is None:
+        return config.callbacks
+    if not os.path.isdir(path.parent) or os.path.isdir(path):  # later failures only warn
+        what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
+        raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
+    return *config.callbacks, Checkpoint(name_rank_file(path, reduce), config.checkpoint_every, facts)
 
 
 def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:
@@ -124,9 +121,7 @@ def read_eval_set(config: Config, eval_set: Any) -> GivenRows | None:
     if all(isinstance(part, tuple) for part in pair):
         raise BadOption(f"eval_set has {len(pair)} pairs, but one set decides when training stops: {ADVICE}")
     if getattr(config, "validation_fraction", None) is not None:
-        raise BadOption(
-            "eval_set= and validation_fraction= both give validation rows: leave one of them out."
-        )
+        raise BadOption("eval_set= and validation_fraction= both give validation rows: leave one out.")
     with name_in_errors("eval_set"):
         return GivenRows(*pair).with_arrays()
 
@@ -135,14 +130,8 @@ def make_early_stopping(held: Table, patience: int) -> EarlyStopping:
     """Return a callback that judges states by the weighted NLL of held-out rows."""
 
     def judge(engine: Engine, state: State) -> float:
-        log_p = held_out_log_proba(engine, state, held)
-        return average(score_rows(log_p, held.y)["nll"], held.weight).value
+        model = snapshot(engine, state)  # the run stays untouched
+        f = predict_latent(model, torch.tensor(held.X, device=state.theta.device))
+        return average(score_rows(log_probabilities(model, f), held.y)["nll"], held.weight).value
 
     return EarlyStopping(judge, patience)
-
-
-def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.float64]:
-    """Return what a state predicts for held-out rows, [n C]. The run stays untouched."""
-    model = snapshot(engine, state)
-    rows = torch.tensor(held.X, device=state.theta.device)
-    return log_probabilities(model, predict_latent(model, rows))

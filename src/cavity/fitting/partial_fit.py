@@ -20,8 +20,8 @@ from cavity.options import policy
 from cavity.options.configuration import ClassifierConfig, Config, every_row
 from cavity.options.method import Method
 from cavity.options.plan import TableSize, TrainingPlan
+from cavity.options.value_checks import draw_seed
 from cavity.rows.arrow_tables import refuse_many_columns
-from cavity.rows.batches.in_memory import Rows
 from cavity.rows.batches.stream import Whole
 from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, GivenRows, Table, share_lengthscales
@@ -36,14 +36,13 @@ GROWING_ROWS, GROWING_RATE = 50, 0.03
 
 def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Growing | None:
     """Return the state to which `partial_fit` adds rows after a fit. If "auto" stored sites per row, they are tied."""
-    engine, state = run.engine, run.state
+    engine, state = run.engine, run.state._replace(optimiser=())  # it may belong to another optimiser
     if not isinstance(engine.sites, Tied):
         if not method.grows:
             return None
         counts = torch.tensor(build.count_sites(table, engine.factor), device=engine.total.device)
         engine = replace(engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest)))
-        state = state._replace(sites=type(state.sites)(*(t[:0].clone() for t in state.sites)))
-    state = state._replace(optimiser=())  # it may belong to another optimiser
+        state = state._replace(sites=map_tensors(lambda t: t[:0].clone(), state.sites))
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
 
@@ -79,14 +78,11 @@ def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Re
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     plan = policy.plan_training(config, size, M)
-    if old is None:
-        old = _start(config, table, plan, features)
+    old = _start(config, table, plan, features) if old is None else old
     _check_learn(old.engine, config.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _add_rows(_move(old.engine, config.device), table, lightest, heaviest, plan)
-    run = _make_run(
-        engine, table.on_device(config.dtype, config.device), _state_to(old.state, config.device), old, config
-    )
+    run = _make_run(engine, table, old, config)
     _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
     found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
@@ -111,9 +107,7 @@ def _read_table(
     first = labels if classes is None else classes
     every = np.unique(first) if earlier is None else np.asarray(earlier.classes)
     if len(every) < 2:
-        raise BadInput(
-            f"only one class, {str(every[0])!r}, in the first call: pass all classes there, classes=."
-        )
+        raise BadInput(f"only one class, {str(every[0])!r}, in the first call: pass all of them, classes=.")
     if earlier is not None and classes is not None and not np.array_equal(np.unique(classes), every):
         raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
     unknown = np.setdiff1d(labels, every)
@@ -123,20 +117,18 @@ def _read_table(
             "all classes to the first call, classes=."
         )
     present = weight > 0
-    encoded = np.searchsorted(every, labels[present])
-    return Table(rows[present], encoded, weight[present], len(every)), features, every
+    table = Table(rows[present], np.searchsorted(every, labels[present]), weight[present], len(every))
+    return table, features, every
 
 
 def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
-    from sklearn.utils import check_random_state
-
-    rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
+    rng = np.random.default_rng(draw_seed(config.random_state))
     begin = share_lengthscales(table.start(rng), features, rng)
     Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
-    seed = int(rng.integers(2**31 - 1))
-    state = build.make_first_state(engine, table.rows(config.dtype, config.device), config, plan, 1.0, seed)
+    data, seed = table.rows(config.dtype, config.device), int(rng.integers(2**31 - 1))
+    state = build.make_first_state(engine, data, config, plan, 1.0, seed)
     sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
     empty = replace(engine, total=0 * engine.total, sites=sites)
     return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
@@ -150,21 +142,22 @@ def _tied(engine: Engine) -> Tied:
 def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, plan: TrainingPlan) -> Engine:
     """Return the engine with the call's rows in its counts."""
     engine.factor.expect_exponents(min(1.0, table.lightest))
-    old = _tied(engine)
+    old, weighted = _tied(engine), not lightest == heaviest == 1
     counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(old.counts)
-    weighted = not lightest == heaviest == 1
     sites = replace(old, counts=counts, weighted=weighted, unit=min(1.0, heaviest), grows=True)
-    total = engine.total + float(table.weight.sum())
-    return replace(engine, total=total, sites=sites, chunk=plan.chunk)
+    return replace(engine, total=engine.total + float(table.weight.sum()), sites=sites, chunk=plan.chunk)
 
 
-def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, config: Config) -> Run:
-    rate = config.learning_rate or GROWING_RATE
+def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run:
+    steps, state = Steps(rate=config.learning_rate or GROWING_RATE), _state_to(old.state, config.device)
     optimiser = OPTIMISERS["sign" if config.optimizer == "sign" else "adam"]
-    state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
-    if not state.optimiser:
-        state = state._replace(optimiser=optimiser.init(state.theta))
-    return Run(engine, rows, Steps(rate=rate), state, optimiser=optimiser, history=list(old.history))
+    state = state._replace(
+        damping=torch.ones_like(state.damping),
+        rate=torch.full_like(state.rate, steps.rate),
+        optimiser=state.optimiser or optimiser.init(state.theta),
+    )
+    rows = table.on_device(config.dtype, config.device)
+    return Run(engine, rows, steps, state, optimiser=optimiser, history=list(old.history))
 
 
 def _absorb(run: Run, config: Config) -> None:
@@ -187,8 +180,8 @@ def _absorb(run: Run, config: Config) -> None:
 
 def _names_of_parameters(engine: Engine) -> list[str]:
     """Return the name in `learn` of each of the engine's parameters."""
-    names = {"kernel": "kernel", "log_noise": "noise", "inducing": "inducing", "likelihood": "epsilon"}
-    return [names[name.partition(".")[0]] for name in engine.parameters]
+    names = {"log_noise": "noise", "likelihood": "epsilon"}  # others have the same
+    return [names.get(first, first) for first in (name.partition(".")[0] for name in engine.parameters)]
 
 
 def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
@@ -234,5 +227,4 @@ def _move(engine: Engine, device: torch.device) -> Engine:
 def _state_to(state: State, device: torch.device) -> State:
     """Move a state to a device; the generator and the counters stay."""
     stay = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
-    moved: State = map_tensors(lambda tensor: tensor.to(device), state)._replace(**stay)
-    return moved
+    return map_tensors(lambda tensor: tensor.to(device), state)._replace(**stay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,14 +21,8 @@ from cavity.kernels import inducing
 from cavity.options import policy
 from cavity.options.configuration import RegressorConfig
 from cavity.options.plan import Plan, TableSize
+from cavity.prediction import regression as predictions
 from cavity.prediction.model import FittedModel, snapshot
-from cavity.prediction.regression import (
-    TrainingRows,
-    make_training_rows,
-    predict_values,
-    residual,
-    target_noise,
-)
 from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
 from cavity.rows.labelled_tables import read_eval_targets, read_target_source, read_targets
 from cavity.rows.labels import check_targets
@@ -68,9 +63,8 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
     given: Facts
     if source is None:
         merge = config.method.needs_all_rows  # batches follow the order of the rows
-        given, features = run_together(
-            reduce, lambda: read_targets(raw, config.owner, merge, config.normalize_y)
-        )
+        read = partial(read_targets, raw, config.owner, merge, config.normalize_y)
+        given, features = run_together(reduce, read)
     else:
         config.check_source()
         given, features = read_target_source(source, config.normalize_y, config.owner, request.seed, reduce)
@@ -98,32 +92,27 @@ def record(config: RegressorConfig, begun: Begun, given: Facts, features: Featur
     )
 
 
-def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> TrainingRows | None:
+def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> predictions.TrainingRows | None:
     """Return what predictions need of the training rows."""
     if not config.method.keeps_rows or not isinstance(given, Table):
         return None
     X, y, weight = (torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight))
-    return make_training_rows(model, X, y, weight, target_noise(model), config.method.solver_tol)
+    noise, tol = predictions.target_noise(model), config.method.solver_tol
+    return predictions.make_training_rows(model, X, y, weight, noise, tol)
 
 
 def estimate_left_out(
-    left_out: LeaveOneOut,
-    model: FittedModel,
-    table: Table,
-    units: tuple[float, float],
-    config: RegressorConfig,
+    loo: LeaveOneOut, model: FittedModel, table: Table, units: tuple[float, float], config: RegressorConfig
 ) -> TargetEstimate | None:
     """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
     if config.method.keeps_rows or config.method.committee is not None:
         return None
-    (shift, scale), var = units, left_out.f.var[:, 0]
+    (shift, scale), (mean, var) = units, (part[:, 0] for part in loo.f)
     if not config.method.predicts_residual:
-        var = var - torch.from_numpy(residual(model, table.X[left_out.rows]))
-    sd = (var.clamp_min(0) + target_noise(model)).sqrt().numpy()
-    mean, y = left_out.f.mean[:, 0].double().numpy(), left_out.y.astype(np.float64)
-    return estimate_targets(
-        shift + scale * mean, scale * sd, shift + scale * y, left_out.weight, of=table.n_rows
-    )
+        var = var - torch.from_numpy(predictions.residual(model, table.X[loo.rows]))
+    sd = scale * (var.clamp_min(0) + predictions.target_noise(model)).sqrt().numpy()
+    means, y = shift + scale * mean.double().numpy(), shift + scale * loo.y.astype(np.float64)
+    return estimate_targets(means, sd, y, loo.weight, of=table.n_rows)
 
 
 def choose_inputs(
@@ -153,9 +142,10 @@ def make_early_stopping(
     def judge(engine: Engine, state: State) -> float:
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
-        f = predict_values(model, keep_rows(config, given, model), config.method.predicts_residual, new)
-        mean, var = f.mean, np.maximum(f.var, 0) + target_noise(model)
-        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(units[1])
+        rows, residual = keep_rows(config, given, model), config.method.predicts_residual
+        f = predictions.predict_values(model, rows, residual, new)
+        var = np.maximum(f.var, 0) + predictions.target_noise(model)
+        loss = 0.5 * ((held.y - f.mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(units[1])
         return float(np.average(loss, weights=held.weight))
 
     return (EarlyStopping(judge, PATIENCE),)

@@ -48,11 +48,9 @@ class Request(NamedTuple, Generic[AnyConfig]):
         """Give training a share of the seconds that are left of a time limit."""
         if self.clock.limit is None:
             return self
-        end = self.clock.spent() + share * max(0.0, self.clock.left())
-        given = self.config.max_seconds
-        return self._replace(
-            config=replace(self.config, max_seconds=end if given is None else min(given, end))
-        )
+        end, given = self.clock.spent() + share * max(0.0, self.clock.left()), self.config.max_seconds
+        seconds = end if given is None else min(given, end)
+        return self._replace(config=replace(self.config, max_seconds=seconds))
 
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
         """Return the request of a fit to a part of the rows, whose model only predicts the other rows."""
@@ -67,10 +65,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
 
 
 def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None) -> Request[AnyConfig]:
-    """Check the arguments before any row is read, and draw the seed.
-
-    Tensors become arrays, `eval_set` rows of its own, `time_limit` a clock.
-    """
+    """Check the arguments before any row is read; `eval_set` becomes rows of its own, `time_limit` a clock."""
     held, limit = monitoring.read_eval_set(config, raw.eval_set), read_limit(raw.time_limit)
     refuse_many_columns(raw.X)
     raw = raw.with_arrays()._replace(eval_set=held)
@@ -95,7 +90,7 @@ def _check_arguments(config: Config, reduce: Local) -> None:
 
 def check_ranks_agree(table: Facts, features: Features, classes: NDArray[Any] | None, reduce: Local) -> None:
     """Raise BadInput on every rank if the rows differ."""
-    if reduce.world == 1:
+    if reduce.world == 1:  # the digest takes long
         return
     facts = {
         "the number of rows": table.n_rows,

@@ -21,6 +21,7 @@ from cavity.prediction.result import Continuation as Continuation
 from cavity.prediction.result import Growing as Growing
 from cavity.prediction.result import Result as Result
 from cavity.rows.columns.feature_groups import fold_relevance
+from cavity.rows.tables import Table
 from cavity.rows.validation import Features
 from cavity.training.loop import Run
 
@@ -38,11 +39,13 @@ def common_result(
     left_out: LeaveOneOut | None = None,
 ) -> Result:
     """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
-    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
-    model = extract_model(run.engine, run.state)
+    model, background, novelty = extract_model(run.engine, run.state), None, None
+    if candidates is not None:
+        background = draw_rows(candidates, BACKGROUND)
+        novelty = measure_novelty(model, draw_rows(candidates, NOVELTY_ROWS), left_out)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model.prior, model.likelihood)
-    sample = draw_rows(candidates, NOVELTY_ROWS)
+    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
     return Result(
         model=model,
         features=features,
@@ -52,18 +55,15 @@ def common_result(
         history=run.history,
         relevance=find_relevance(model.prior.kernel, columns, features),
         continuation=None if state is None else Continuation(state, columns),
-        background=draw_rows(candidates, BACKGROUND),
-        novelty=None if sample is None else measure_novelty(model, sample, left_out),
+        background=background,
+        novelty=novelty,
     )
 
 
-def draw_rows(candidates: Candidates | None, n: int) -> Array | None:
-    """Draw training rows by weight."""
-    if candidates is None:
-        return None
-    rng = np.random.default_rng(0)
-    share = candidates.weight / candidates.weight.sum()
-    return candidates.X[rng.choice(len(candidates.X), n, p=share)]
+def draw_rows(rows: Candidates | Table, n: int) -> Array:
+    """Draw rows by weight."""
+    share = rows.weight / rows.weight.sum()
+    return rows.X[np.random.default_rng(0).choice(len(share), n, p=share)]
 
 
 def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:

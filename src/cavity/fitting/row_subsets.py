@@ -65,14 +65,12 @@ CRITERIA = {"entropy": entropy, "information": information}
 @torch.no_grad()
 def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion: str) -> NDArray[np.int64]:
     """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky factor."""
-    rows = torch.tensor(X)
+    rows, factor, chosen = torch.tensor(X), np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
     mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
-    factor, chosen = np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
-    open_ = np.ones(len(X), dtype=bool)
     for m in range(M):
-        gain = np.where(open_, CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise), -np.inf)
+        gain = CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise)
+        gain[chosen[:m]] = -np.inf
         best = chosen[m] = int(np.argmax(gain))
-        open_[best] = False
         k = kernel.cross(rows[None, best : best + 1], rows)[0, 0].double().cpu().numpy()
         scale = np.sqrt(max(var[best], 0.0) + noise[best])
         factor[m] = (k - factor[:m, best] @ factor[:m]) / scale
@@ -86,25 +84,23 @@ def random_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Gene
     return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
 
 
-def clustered_blocks(
-    X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def clustered_blocks(X: Array, n_blocks: int, columns: Columns, _: np.random.Generator) -> NDArray[np.int64]:
     """Assign rows that lie together to members of nearly equal size, [N]: halve along the longest axis, recursively."""
     member = np.zeros(len(X), dtype=np.int64)
     U = (X - columns.center) / columns.spread
-    parts = [(np.arange(len(X)), n_blocks)]
-    label = 0
-    while parts:
-        rows, blocks = parts.pop()
+
+    def halve(rows: NDArray[np.int64], first: int, blocks: int) -> None:
+        """Number the members of some rows, from `first` on."""
         if blocks == 1:
-            member[rows] = label
-            label += 1
-            continue
-        axis = int(np.argmax(U[rows].var(0)))
-        order = rows[np.argsort(U[rows, axis], kind="stable")]
-        first = blocks // 2
-        cut = round(len(rows) * first / blocks)
-        parts += [(order[:cut], first), (order[cut:], blocks - first)]
+            member[rows] = first
+            return
+        order = rows[np.argsort(U[rows, U[rows].var(0).argmax()], kind="stable")]
+        left = blocks // 2
+        cut = round(len(rows) * left / blocks)
+        halve(order[cut:], first, blocks - left)
+        halve(order[:cut], first + blocks - left, left)
+
+    halve(np.arange(len(X)), 0, n_blocks)
     return member
 
 
@@ -114,8 +110,7 @@ BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 def points_of(X: Array, member: NDArray[np.int64], rng: np.random.Generator) -> Array:
     """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of others, whose values are marginalised."""
     each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
-    M = max(len(rows) for rows in each)
-    distinct, _ = distinct_rows(X)
+    distinct, M = distinct_rows(X)[0], max(len(rows) for rows in each)
     filled = []
     for rows in each:
         known = {row.tobytes() for row in rows}

@@ -33,18 +33,15 @@ def make_run(
     config: Config,
     plan: TrainingPlan,
     seed: int,
-    reduce: Local | None = None,
+    reduce: Local,
     earlier: State | None = None,
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
-    reduce = reduce or Local()
     data = rows.shard(reduce.rank, reduce.world)
     damping = plan.damping if len(engine.hyper_prior.mean) else plan.sweep_damping
-    state = build.make_first_state(engine, data, config, plan, damping, seed)
-    has_q = False  # and not only a prior to start from
+    state, has_q = build.make_first_state(engine, data, config, plan, damping, seed), False
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
-    shown = config.verbose if reduce.rank == 0 else 0
     return Run(
         engine,
         data,
@@ -54,7 +51,7 @@ def make_run(
         optimiser=build.make_optimiser(plan),
         warm_up_engine=None if has_q else build.make_warm_up(engine, config, plan),
         replays=records_steps(config, reduce),
-        report=make_reporter(shown, plan.max_epochs, float(engine.total)),
+        report=make_reporter(config.verbose * (reduce.rank == 0), plan.max_epochs, float(engine.total)),
     )
 
 
@@ -86,11 +83,9 @@ def extend_rows(
     own = slice(data.keep.start, data.keep.stop)
     every = (torch.cat(run.reduce.gather(t.cpu()))[place[own]] for t in run.state.sites)  # of all ranks
     tau, nu, clock = (t.to(run.state.theta.device) for t in every)
-    kept = torch.from_numpy(share[own])[:, None].to(tau)
-    sites = Sites(tau * kept, nu * kept, clock)
-    unlimited, state = replace(run.plan, max_seconds=None), run.state._replace(sites=sites)
-    found = replace(run, engine=engine, rows=data, plan=unlimited, state=state)
-    tol = run.plan.tol or EXTEND_TOL
+    kept, tol = torch.from_numpy(share[own])[:, None].to(tau), run.plan.tol or EXTEND_TOL
+    state = run.state._replace(sites=Sites(tau * kept, nu * kept, clock))
+    found = replace(run, engine=engine, rows=data, plan=replace(run.plan, max_seconds=None), state=state)
     swept = find_fixed_point(found, state, Rest(tol, math.sqrt(tol), EXTEND_SWEEPS, collect=True))
     if swept is None:
         raise make_factorisation_error(found.state, 0)

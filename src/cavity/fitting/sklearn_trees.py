@@ -16,10 +16,10 @@ from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest, Nodes
 
 Labels = NDArray[np.int64]
-Weights = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
-def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def limit_cells(X: Array) -> Array:
     """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
     most = float(np.finfo(np.float32).max)
     return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
@@ -37,50 +37,32 @@ def bin_without_weights(model: Any) -> Any:
     return model
 
 
-class GrownTrees(NamedTuple):
-    """A fitted forest."""
+def grow_trees(
+    X: Array, y: Labels, weight: Array | None, n_trees: int, seed: int, leaves: int, threads: int
+) -> list[Any]:
+    """Grow scikit-learn's ExtraTreesClassifier without its checks: nine tenths of its time on 200 rows, a fifth on 10,000.
 
-    trees: list[Any]
-    n_classes: int
+    `leaves`: most of a tree; 0 for any number. `threads`: -1 for one per core.
+    """
+    from sklearn.utils.parallel import Parallel, delayed
 
-
-class ExtraTrees(NamedTuple):
-    """scikit-learn's ExtraTreesClassifier without its checks: nine tenths of its time on 200 rows, a fifth on 10,000."""
-
-    n_trees: int
-    seed: int
-    leaves: int = 0  # most of a tree; 0: any number
-    threads: int = 1  # -1: one per core
-
-    def __sklearn_clone__(self) -> ExtraTrees:
-        return self
-
-    def fit(self, X: NDArray[np.float64], y: Labels, weight: Weights | None = None) -> GrownTrees:
-        """Grow the trees, each of all rows."""
-        from sklearn.utils.parallel import Parallel, delayed
-
-        cells, C = np.ascontiguousarray(X, np.float32), int(y.max()) + 1
-        seeds = np.random.RandomState(self.seed).randint(2**31 - 1, size=self.n_trees)
-        grow = partial(grow_tree, cells, y, C, weight, self.leaves)
-        if self.threads == 1:
-            return GrownTrees([grow(seed) for seed in seeds], C)
-        trees = Parallel(n_jobs=self.threads, prefer="threads")(delayed(grow)(seed) for seed in seeds)
-        return GrownTrees(list(trees), C)
+    seeds = np.random.RandomState(seed).randint(2**31 - 1, size=n_trees)
+    grow = partial(_grow_tree, np.ascontiguousarray(X, np.float32), y, weight, leaves)
+    if threads == 1:  # joblib would take a fifth longer on small tables
+        return list(map(grow, seeds))
+    return list(Parallel(n_jobs=threads, prefer="threads")(delayed(grow)(seed) for seed in seeds))
 
 
-def grow_tree(
-    X: NDArray[np.float32], y: Labels, n_classes: int, weight: Weights | None, leaves: int, seed: int
-) -> Any:
+def _grow_tree(X: NDArray[np.float32], y: Labels, weight: Array | None, leaves: int, seed: int) -> Any:
     """Grow an ExtraTreeClassifier by its builder alone; by its public `fit`, which is slower, if the builder has changed."""
     try:
         from sklearn.tree._criterion import Gini
         from sklearn.tree._splitter import RandomSplitter
         from sklearn.tree._tree import BestFirstTreeBuilder, DepthFirstTreeBuilder, Tree
 
-        classes, deepest = np.array([n_classes], np.intp), np.iinfo(np.int32).max
+        classes, deepest = np.array([y.max() + 1], np.intp), np.iinfo(np.int32).max
         tree, columns = Tree(X.shape[1], classes, 1), max(1, int(np.sqrt(X.shape[1])))
-        rng = np.random.RandomState(seed)
-        splitter = RandomSplitter(Gini(1, classes), columns, 1, 0.0, rng, None)
+        splitter = RandomSplitter(Gini(1, classes), columns, 1, 0.0, np.random.RandomState(seed), None)
         if 0 < leaves < len(y):
             builder = BestFirstTreeBuilder(splitter, 2, 1, 0.0, deepest, leaves, 0.0)
         else:
@@ -98,7 +80,7 @@ class Columns(NamedTuple):
     """Columns that trees are fitted to, each times a sign: X and −X make the same trees."""
 
     number: Labels
-    sign: Weights
+    sign: Array
 
     @classmethod
     def first(cls, n: int) -> Columns:
@@ -106,7 +88,7 @@ class Columns(NamedTuple):
         return cls(np.arange(n), np.ones(n))
 
 
-def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> Columns:
+def choose_columns(X: Array, members: Sequence[Any]) -> Columns:
     """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
@@ -118,36 +100,27 @@ def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> Columns:
 
 
 def make_forest(model: Any, columns: Columns | None = None, rounds: int | None = None) -> Forest:
-    """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees.
-
-    `rounds`: of boosting that count; None for all.
-    """
+    """Return the arrays of trees fitted to these columns, of so many `rounds` or all. Raises BadOption for other classifiers."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    if columns is None:
-        columns = Columns.first(model.n_features_in_)
+    columns = Columns.first(model.n_features_in_) if columns is None else columns
     if isinstance(model, HistGradientBoostingClassifier):
         return _read_boosting(model, columns, rounds)
-    if isinstance(model, GrownTrees):
-        return _from_forest(model.trees, columns, model.n_classes)
-    trees = getattr(model, "estimators_", [model] if hasattr(model, "tree_") else None)
-    if trees is None or not all(hasattr(tree, "tree_") for tree in np.ravel(trees)):
+    trees = np.ravel(getattr(model, "estimators_", [model]))
+    if not all(hasattr(tree, "tree_") for tree in trees):
         raise BadOption(
             f"{type(model).__name__} cannot be stored as arrays: use HistGradientBoostingClassifier, ExtraTreesClassifier, "
             "RandomForestClassifier or DecisionTreeClassifier."
         )
-    return _from_forest([tree.tree_ for tree in np.ravel(trees)], columns, len(model.classes_))
+    return join_trees([tree.tree_ for tree in trees], columns)
 
 
-def _from_forest(trees: list[Any], columns: Columns, n_classes: int) -> Forest:
+def join_trees(trees: list[Any], columns: Columns) -> Forest:
+    """Return the arrays of a forest's trees, with the frequencies of the classes in their leaves."""
     each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
-    nodes = _join_nodes(each, np.concatenate([_leaf_frequencies(tree) for tree in trees]), columns)
-    return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(n_classes), boosted=False)
-
-
-def _leaf_frequencies(tree: Any) -> NDArray[np.float32]:
-    value = tree.value[tree.children_left < 0, 0]
-    return np.asarray(value / value.sum(1, keepdims=True), np.float32)
+    value = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
+    nodes = _join_nodes(each, np.asarray(value / value.sum(1, keepdims=True), np.float32), columns)
+    return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(value.shape[1]), boosted=False)
 
 
 def _join_nodes(trees: list[Any], value: NDArray[Any], columns: Columns) -> Nodes:
@@ -171,11 +144,10 @@ def _read_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
             "HistGradientBoostingClassifier with categorical_features cannot be stored as arrays: leave categorical_features out."
         )
     try:
-        whole, row = _from_boosting(model, columns, None), np.zeros((1, 1 + columns.number.max()))
-        same = np.allclose(
-            np.exp(whole.log_proba(row)), model.predict_proba(row[:, columns.number]), atol=1e-4
-        )
-        forest = whole if rounds is None else _from_boosting(model, columns, rounds)
+        forest, row = _from_boosting(model, columns, None), np.zeros((1, 1 + columns.number.max()))
+        expected = model.predict_proba(row[:, columns.number])
+        same = np.allclose(np.exp(forest.log_proba(row)), expected, atol=1e-4)
+        forest = forest if rounds is None else _from_boosting(model, columns, rounds)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
     if not same:

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
-from cavity.common.linalg import concatenate
 from cavity.inference.posterior import Normal
 from cavity.inference.sites import Share, Site, SiteUpdate, StoredSites
+from cavity.inference.state import map_tensors
 
 
 class SiteTotals(NamedTuple):
@@ -50,11 +51,10 @@ def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> Site
 
 def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor:
     """Return the gradient of a value as one vector; a parameter on which it does not depend contributes zeros."""
-    grads: tuple[Tensor | None, ...] = (None,) * len(parameters)
-    if value.requires_grad:
-        grads = torch.autograd.grad(value, parameters, allow_unused=True)
-    parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
-    return torch.cat([g.flatten() for g in parts])
+    if not value.requires_grad:
+        return torch.zeros_like(parameters_to_vector(parameters))
+    grads = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([g.flatten() for g in grads])
 
 
 def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
@@ -69,10 +69,5 @@ def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
-    if len(parts) == 1:
-        return parts[0]
-    added, stored = concatenate([p.added for p in parts]), [p.stored for p in parts if p.stored is not None]
-    if not stored:
-        return SiteUpdate(added, None)
-    rows = [s.rows for s in stored if s.rows is not None]
-    return SiteUpdate(added, StoredSites(concatenate([s.site for s in stored]), concatenate(rows)))
+    whole: SiteUpdate = parts[0] if len(parts) == 1 else map_tensors(lambda *t: torch.cat(t), *parts)
+    return whole

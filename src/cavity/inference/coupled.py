@@ -6,6 +6,7 @@ all CM whitened values. The store keeps π instead of τ, because W follows from
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -120,15 +121,13 @@ class Coupled(Engine):
             added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
             value = (batch.weight * _log_site(f, batch.y, stored.site)).sum() + old.evidence(r)
-            counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
-        skipped = torch.zeros((), dtype=torch.int64, device=r.device)
+            counts, skipped = r.new_zeros(len(a)), r.new_zeros((), dtype=torch.int64)
         totals = Totals(P, h, value, batch.weight.sum(), counts, skipped, failed)
-        return Visit(
-            totals, site, SiteUpdate(added, None if full else stored), lambda: torch.zeros_like(state.theta)
-        )
+        pull = partial(self.exact_gradient, state, batch)
+        return Visit(totals, site, SiteUpdate(added, None if full else stored), pull)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.
+        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ ω π∘(u − π·u),  u = diag S − 2Sπ.
 
         f_n(ξ) is the mode given the sites and S its covariance; c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
         """
@@ -139,22 +138,17 @@ class Coupled(Engine):
             q = posterior(sums(a, fixed.feed()))
             f = fixed.mode(mean_of(q, a), r)
             value = q.log_normaliser.sum() + (batch.weight * _log_site(f, batch.y, site)).sum()
-            value = value + fixed.evidence(r) + (self._mode_slope(q, a, r, f, fixed, batch.weight) * f).sum()
+            with torch.no_grad():
+                S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
+                u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
+                c = -0.5 * batch.weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
+            value = value + fixed.evidence(r) + (c * f).sum()
         return differentiate(value, tuple(self.parameters.values()))
 
     def _project(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return a [C M B] and r [B C] in float64, and whether the projection failed."""
         projection = self.project(state, batch)
         return projection.a.double(), projection.r.double().mT, projection.failed
-
-    @torch.no_grad()
-    def _mode_slope(
-        self, q: Posterior, a: Tensor, r: Tensor, f: Tensor, fixed: Eliminated, weight: Tensor
-    ) -> Tensor:
-        """Return ω c, [B C]."""
-        S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
-        u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
-        return -0.5 * weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
 
 
 def _log_site(f: Tensor, y: Tensor, site: Site) -> Tensor:

@@ -23,9 +23,9 @@ from cavity.inference.state import (
     Slope,
     State,
     Totals,
-    choose_state,
+    choose,
     is_readable,
-    start_beside,
+    start_on_second_stream,
 )
 from cavity.inference.visits import CachedProjection, Visits
 from cavity.kernels.hyper_prior import HyperPrior
@@ -65,10 +65,8 @@ class Engine(Visits):
     def places(self) -> dict[str, slice]:
         """Where each parameter stands in θ."""
         ends = accumulate(p.numel() for p in self.parameters.values())
-        return {
-            name: slice(end - p.numel(), end)
-            for (name, p), end in zip(self.parameters.items(), ends, strict=True)
-        }
+        pairs = zip(self.parameters.items(), ends, strict=True)
+        return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
 
     def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
         """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once.
@@ -139,12 +137,13 @@ class Engine(Visits):
         factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
         q = self.sites.gaussian(state.sums, factor)
         learn = optimiser is not None and bool(self.parameters)
+        pulls = learn and not self.exact
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
         slope, found = torch.zeros_like(state.theta), None
         for piece in batch.split(self.chunk):
-            slope = slope if found is None else slope + found.pull()
-            found = self.visit_rows(state, q, piece, learn and not self.exact, full)
+            slope = slope if found is None or not pulls else slope + found.pull()
+            found = self.visit_rows(state, q, piece, pulls, full)
             updates = [found.update] if self.sites.tied else [*updates, found.update]
             totals = found.totals if totals is None else Totals(*map(torch.add, totals, found.totals))
         assert found is not None and totals is not None
@@ -152,9 +151,9 @@ class Engine(Visits):
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
         # the factor of the new q and the gradient of the last piece do not need each other
-        get_new = start_beside(lambda: self.sites.factorise(sums), self.total.device)
+        get_new = start_on_second_stream(lambda: self.sites.factorise(sums), self.total.device)
         if learn:
-            slope = self.exact_gradient(state, batch) if self.exact else slope + found.pull()
+            slope = slope + found.pull() if pulls else self.exact_gradient(state, batch)
             slope = reduce.sum(Slope(slope)).gradient
         moved, info = self._move(state, q, totals, sums, slope, get_new(), optimiser, full, going)
         if is_readable(info.failed) and bool(info.failed):
@@ -207,10 +206,10 @@ class Engine(Visits):
         """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
         if is_readable(info.failed):
             return new, info
-        rows = None if update.stored is None else update.stored.rows
-        moved = choose_state(info.failed, old, new, None if rows is None else (batch.index, rows))
-        pairs = zip(factor, info.factored.factor, strict=True)
-        chosen = Factor(*(torch.where(info.failed, a, b) for a, b in pairs))
+        if update.stored is not None and update.stored.rows is not None:  # the step wrote them in place
+            for table, kept in zip(new.sites, update.stored.rows, strict=True):
+                table[batch.index] = choose(info.failed, kept, table[batch.index])
+        moved, chosen = choose(info.failed, (old, factor), (new, info.factored.factor))
         return moved, info._replace(factored=Factored(moved.sums.P, chosen))
 
 

@@ -39,7 +39,6 @@ def leave_one_out(
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
-    sums = None
     if twins is not None:
         each = (_look(engine, state, q, shared, b)[2] for b in rows.split(engine.chunk))
         sums = _sum_twins(engine, twins, each, reduce)
@@ -48,8 +47,7 @@ def leave_one_out(
         t, r, fed = _look(engine, state, q, shared, batch)
         stop = start + len(batch.y)
         place = slice(start, stop) if chosen is None else chosen[start:stop]
-        if sums is not None:
-            assert twins is not None
+        if twins is not None:
             fed = Site(*(kept[:, twins[place].to(kept.device)] for kept in sums))
         t = remove(t, fed, Share(1.0 if share is None else share[place].to(t.var), None, 1.0)).t
         start = stop

@@ -35,10 +35,8 @@ class Posterior(NamedTuple):
     q_log_normaliser: Tensor | None = None  # [C], of q itself, if this Gaussian is a cavity of q
 
     def part(self, classes: int) -> Posterior:
-        by = Solver(self.by.matrix[:classes], self.by.inverted)
-        return Posterior(
-            self.mean[:classes], self.lower[:classes], self.log_normaliser[:classes], self.failed, by
-        )
+        mean, lower, g = (x[:classes] for x in self[:3])
+        return Posterior(mean, lower, g, self.failed, Solver(self.by.matrix[:classes], self.by.inverted))
 
 
 class Marginals(NamedTuple):

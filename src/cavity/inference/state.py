@@ -44,15 +44,18 @@ class State(NamedTuple):
 
 
 class Optimiser:
-    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.training.optimisers` has the rules."""
+    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.training.optimisers` has the rules.
+
+    This one leaves the parameters alone: the gradient is in the step's `info`.
+    """
 
     def init(self, theta: Tensor) -> Slots:
         """Return the optimiser's state before its first step."""
-        raise NotImplementedError
+        return ()
 
     def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         """Return the parameters and the optimiser's state after a step up the gradient."""
-        raise NotImplementedError
+        return theta, state
 
 
 class Factored(NamedTuple):
@@ -105,11 +108,13 @@ def copy_state(state: State) -> State:
     return copy._replace(generator=state.generator, epoch=state.epoch, position=state.position)
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], nest: Any) -> Any:
-    """Return the same nest of tuples with the function applied to its tensors."""
+def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any:
+    """Return the same nest of tuples with the function applied to its tensors, and to those of other nests at their places."""
+    if nest is None:
+        return None
     if isinstance(nest, Tensor):
-        return function(nest)
-    parts = [map_tensors(function, part) for part in nest]
+        return function(nest, *others)
+    parts = [map_tensors(function, *part) for part in zip(nest, *others, strict=True)]
     return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
 
 
@@ -118,7 +123,7 @@ def is_readable(flag: Tensor) -> bool:
     return not flag.is_cuda
 
 
-def start_beside(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+def start_on_second_stream(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
     """Start work on a second stream of a GPU, and return what waits for its result; on the CPU, work at once."""
     if device.type != "cuda":
         done = work()
@@ -140,23 +145,6 @@ def _second_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def choose_state(failed: Tensor, old: State, new: State, written: tuple[Tensor, Sites] | None) -> State:
-    """Return the old state if the step failed, else the new one, without reading the flag.
-
-    `written`: index and old values of the rows that the step wrote in place.
-    """
-
-    def choose(a: Tensor, b: Tensor) -> Tensor:
-        return b if a is b else torch.where(failed, a, b)
-
-    if written is None:
-        sites = Sites(*map(choose, old.sites, new.sites))
-    else:
-        index, rows = written
-        sites = new.sites
-        for table, kept in zip(sites, rows, strict=True):
-            table[index] = torch.where(failed, kept, table[index])
-    sums = Sums(*map(choose, old.sums, new.sums))
-    memory = tuple(map(choose, old.optimiser, new.optimiser))
-    theta, clock = choose(old.theta, new.theta), choose(old.clock, new.clock)
-    return new._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock)
+def choose(failed: Tensor, old: Any, new: Any) -> Any:
+    """Return the old nest of tensors if the step failed, else the new one, without reading the flag."""
+    return map_tensors(lambda a, b: b if a is b else torch.where(failed, a, b), old, new)

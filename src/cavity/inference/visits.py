@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ class Visit(NamedTuple):
     totals: Totals
     site: Site  # [B S], the new sites
     update: SiteUpdate
-    pull: Callable[[], Tensor]  # computes what the rows add to the gradient, [P]
+    pull: Callable[[], Tensor]  # computes what the rows of a visit that learns add to the gradient, [P]
 
 
 class CachedProjection(NamedTuple):
@@ -110,20 +111,10 @@ class Visits:
             judged = stored if full or self.sites.tied else site
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
-        totals = Totals(
-            *sums,
-            self.placement.complete(value, view.totals, r),
-            batch.weight.sum(),
-            counts,
-            (~cavity.usable).sum(),
-            projection.failed,
-        )
-
-        def pull() -> Tensor:
-            if not learn:
-                return torch.zeros_like(state.theta)
-            return self._gradient(projection, q, m, r, view, cavity, moments)
-
+            value = self.placement.complete(value, view.totals, r)
+            skipped = (~cavity.usable).sum()
+        totals = Totals(*sums, value, batch.weight.sum(), counts, skipped, projection.failed)
+        pull = partial(self._gradient, projection, q, m, r, view, cavity, moments)
         return Visit(totals, site, SiteUpdate(added, None if full else view.stored), pull)
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
@@ -139,19 +130,17 @@ class Visits:
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
         f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
-        records = torch.is_grad_enabled()
-        fixed = Latents(*(x.detach() for x in f)) if records else f
+        fixed = Latents(*(x.detach() for x in f))
         with torch.no_grad():
             if self.removal == 0:
                 moments = self.factor.average(fixed, y)
             else:
                 moments = self.factor.moments(fixed, y, view.share.exponent)
-        if not records:
+        if not torch.is_grad_enabled():
             return moments
-        along_mean = moments.dm * (f.mean - fixed.mean)
-        along_var = moments.dv * (f.var - fixed.var)
-        moved = along_mean + along_var + (moments.dr - moments.dv) * (f.residual - fixed.residual)
-        return moments._replace(value=moments.value + moved.sum(1))
+        slopes = moments.dm, moments.dv, moments.dr - moments.dv
+        moved = torch.stack([s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)])
+        return moments._replace(value=moments.value + moved.sum((0, 2)))
 
     def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:
         """Return what the rows' sites add to the sums."""

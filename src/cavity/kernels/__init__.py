@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING
 from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
-    from cavity.kernels.base import Kernel as Kernel
-    from cavity.kernels.base import KernelLike as KernelLike
-    from cavity.kernels.base import Product as Product
-    from cavity.kernels.base import Sum as Sum
-    from cavity.kernels.library import KERNELS as KERNELS
-    from cavity.kernels.linear import Constant as Constant
-    from cavity.kernels.linear import Linear as Linear
-    from cavity.kernels.stationary import RBF as RBF
-    from cavity.kernels.stationary import Matern12 as Matern12
-    from cavity.kernels.stationary import Matern32 as Matern32
-    from cavity.kernels.stationary import Matern52 as Matern52
-    from cavity.kernels.stationary import RationalQuadratic as RationalQuadratic
-    from cavity.kernels.stationary import Stationary as Stationary
+    from cavity.kernels.base import Kernel, KernelLike, Product, Sum
+    from cavity.kernels.library import KERNELS
+    from cavity.kernels.linear import Constant, Linear
+    from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 else:
     __getattr__, __all__, __dir__ = load_names(
         __name__,

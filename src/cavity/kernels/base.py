@@ -18,7 +18,6 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
-from cavity.kernels.parameters import as_array, log_parameter, per_class
 
 CALLS = ("full", "cross", "diag")
 
@@ -33,15 +32,12 @@ class KernelLike(Protocol):
 
     def full(self, Z: Tensor) -> Tensor:
         """Return k(Z, Z) at the inducing points, [C M M]."""
-        ...
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         """Return k(Z, X) between inducing points and rows, [C M N]."""
-        ...
 
     def diag(self, X: Tensor) -> Tensor:
         """Return k(x, x) per row, [C N]."""
-        ...
 
 
 def check_kernel(kernel: Any) -> None:
@@ -52,6 +48,31 @@ def check_kernel(kernel: Any) -> None:
             f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
             "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
         )
+
+
+def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
+    """Make a parameter log(value / unit), broadcast to `shape`: positive values are stepped as logarithms in data units."""
+    array = np.asarray(value, dtype=np.float64)
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise BadOption(f"{name} must be positive and finite, got {value!r}.")
+    try:
+        log = np.broadcast_to(np.log(array / unit), shape)
+    except ValueError:
+        raise BadOption(
+            f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
+            "give a scalar, one value per column, or one row per class; two classes have one latent function."
+        ) from None
+    return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
+
+
+def per_class(value: Any, classes: int, name: str) -> np.ndarray:
+    """Return a scalar or one value per class as [C] or [1]."""
+    array = np.asarray(value, dtype=np.float64).reshape(-1)
+    if array.size not in (1, classes):
+        raise BadOption(
+            f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
+        )
+    return array
 
 
 class Kernel(Parameters, nn.Module):
@@ -89,7 +110,7 @@ class Kernel(Parameters, nn.Module):
         Shared values are repeated for all `classes`.
         """
         for name in (*self.positive, *self.own):
-            value = as_array(getattr(self, f"log_{name}").exp())
+            value = TORCH.host(getattr(self, f"log_{name}").exp())
             setattr(self, name, np.repeat(value, classes // len(value)))
 
     def formula(self, xp: Any) -> Formula:
@@ -249,9 +270,8 @@ class CalledFormula(NamedTuple):
             raise no_formula(self.kernel)
         if not isinstance(arrays[-1], np.ndarray):
             return function(*arrays)
-        held = (
-            (*self.kernel.parameters(), *self.kernel.buffers()) if isinstance(self.kernel, nn.Module) else ()
-        )
+        module = self.kernel if isinstance(self.kernel, nn.Module) else nn.Module()
+        held = (*module.parameters(), *module.buffers())
         dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
         return function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
 

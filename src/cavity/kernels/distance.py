@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import column_sum, times_transpose
-from cavity.kernels.formulas import Points, prepare_points
+from cavity.kernels.formulas import prepare_points
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -36,7 +36,12 @@ class _HalfSquareDistance(torch.autograd.Function):
     def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
         points = prepare_points(U, log_scale)
         ctx.save_for_backward(U, V, points.inverse)
-        return _within(U, points) if V is None else points.half_square_distance(V)
+        if V is not None:
+            return points.half_square_distance(V)
+        S = times_transpose(points.weighted, U.expand(points.weighted.shape[0], -1, -1))
+        S.add_(points.u2[:, :, None]).add_(points.u2[:, None, :]).clamp_(max=0.0)
+        S.diagonal(dim1=-2, dim2=-1).zero_()
+        return S
 
     @staticmethod
     def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
@@ -55,17 +60,5 @@ class _HalfSquareDistance(torch.autograd.Function):
                 V_bar = ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
         T = EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0)
         scale_bar = (of_rows - (U * T).sum(-2)) * inverse[:, 0]
-        return _sum_shared(T * inverse, U), V_bar, _sum_shared(scale_bar, inverse)
-
-
-def _within(U: Tensor, points: Points) -> Tensor:
-    """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
-    S = times_transpose(points.weighted, U.expand(points.weighted.shape[0], -1, -1))
-    S.add_(points.u2[:, :, None]).add_(points.u2[:, None, :]).clamp_(max=0.0)
-    S.diagonal(dim1=-2, dim2=-1).zero_()
-    return S
-
-
-def _sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
-    """Sum a gradient over classes if they share the argument."""
-    return gradient.sum(0, keepdim=True) if argument.shape[0] < gradient.shape[0] else gradient
+        # summed over classes that share the argument
+        return (T * inverse).sum_to_size(U.shape), V_bar, scale_bar.sum_to_size(inverse[:, 0].shape)

@@ -62,13 +62,9 @@ def rational_quadratic(xp: Any, d2: Array, alpha: Array) -> Array:
     return -alpha * xp.log1p(d2 / (2 * alpha))
 
 
-SHAPES: dict[str, Shape] = {
-    "RBF": rbf,
-    "Matern12": matern12,
-    "Matern32": matern32,
-    "Matern52": matern52,
-    "RationalQuadratic": rational_quadratic,
-}
+SHAPES: dict[str, Shape] = dict(
+    RBF=rbf, Matern12=matern12, Matern32=matern32, Matern52=matern52, RationalQuadratic=rational_quadratic
+)
 
 
 # --- distances ---------------------------------------------------------------------------------------------
@@ -139,8 +135,7 @@ class StationaryFormula(NamedTuple):
         return xp.exp_(log_k)
 
     def diag(self, X: Array) -> Array:
-        xp = namespace(X)
-        return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)
+        return ConstantFormula(self.scale.log_variance).diag(X)
 
 
 class LinearFormula(NamedTuple):
@@ -187,14 +182,12 @@ class LinearFormula(NamedTuple):
     def cross(self, points: Array, X: Array) -> Array:
         return namespace(X).products(points, self.features(X))
 
-    def squares(self, X: Array) -> Array:
-        """Return v²/q, [n D]."""
-        V = self.to_units(X)
-        square = V * V
-        return square if self.fade is None else square / namespace(X).maximum(square @ self.fade, 1.0)
-
     def diag(self, X: Array) -> Array:
-        return namespace(X).exp(self.log_weight()) @ self.squares(X).T
+        xp, V = namespace(X), self.to_units(X)
+        square = V * V
+        if self.fade is not None:
+            square = square / xp.maximum(square @ self.fade, 1.0)  # v²/q, [n D]
+        return xp.exp(self.log_weight()) @ square.T
 
 
 class ConstantFormula(NamedTuple):
@@ -203,8 +196,7 @@ class ConstantFormula(NamedTuple):
     log_variance: Array  # [C]
 
     def prepare(self, Z: Array) -> Array:
-        xp = namespace(Z)
-        return xp.repeat_rows(xp.exp(self.log_variance)[:, None], Z)[..., None]  # [C M 1]
+        return self.diag(Z)[..., None]  # [C M 1]
 
     def cross(self, points: Array, X: Array) -> Array:
         return namespace(X).repeat_rows(points, X)

@@ -46,9 +46,7 @@ class PooledBlock(NamedTuple):
 
 def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
     """Return the pool of an array of this shape, [C] or [C D], that begins at `start`."""
-    C = shape[0] if shape else 1
-    D = shape[1] if len(shape) > 1 else 1
-    own = spread.own**2
+    (C, D, *_), own = (*shape, 1, 1), spread.own**2
     of_class = D * spread.each_class**2 + own
     of_column = C * spread.column**2 + own
     of_all = C * D * spread.all**2 + D * spread.each_class**2 + of_column

@@ -7,7 +7,6 @@ rows by points between them, for a model that may be given away.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,12 @@ from cavity.errors import BadInput, BadOption
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-Chooser = Callable[["Candidates", int, np.random.Generator], Rows]
+CHOOSERS = (
+    "auto",
+    "random",
+    "kmeans",
+    "per-class",
+)  # "auto" is per class if there are several latent functions
 CANDIDATES = 10_000  # rows that a chooser considers
 NEIGHBOURS = 5  # nearest rows, towards one of which a point leaves its row
 BETWEEN = 1 / 3, 2 / 3  # of the way; not half, lest two rows that are nearest to each other make one point
@@ -48,7 +52,7 @@ class Candidates(NamedTuple):
 
 def draw_candidates(
     X: Array,
-    y: NDArray[np.int64],
+    y: Rows,
     weight: Array,
     n_classes: int,
     columns: Columns,
@@ -67,24 +71,22 @@ def draw_candidates(
 
 def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
-    if how is None:
-        return np.repeat(candidates.X[None], C, axis=0)
-    if not isinstance(how, str):
+    if how is not None and not isinstance(how, str):
         return given(how, C, candidates.X.shape[1])
     check_choice(how)
-    if len(candidates.X) <= M:
+    if how is None or len(candidates.X) <= M:
         return np.repeat(candidates.X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(candidates, M, C, rng)
-    return np.repeat(candidates.X[CHOOSERS[how](candidates, M, rng)][None], C, axis=0)
+    rows = kmeans(candidates, M, rng) if how == "kmeans" else _draw(candidates.weight, M, rng)
+    return np.repeat(candidates.X[None, rows], C, axis=0)
 
 
 def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
     if isinstance(how, str) and how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, or an array "
-            "(M, D) or (C, M, D)."
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, an array (M, D) or (C, M, D)."
         )
 
 
@@ -101,11 +103,6 @@ def given(value: Any, C: int, D: int) -> Array:
     if not np.isfinite(Z).all():
         raise BadInput("inducing contains NaN or infinite values.")
     return Z.copy()
-
-
-def random(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
-    """Draw rows with probability proportional to weight, without replacement."""
-    return _draw(candidates.weight, M, rng)
 
 
 def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
@@ -151,11 +148,3 @@ def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: n
         other, share = near[own, rng.integers(nearest, size=len(rows))], rng.uniform(*BETWEEN, (len(rows), 1))
         Z.append(X[rows] + share * (X[other] - X[rows]))
     return np.stack(Z)
-
-
-CHOOSERS: dict[str, Chooser] = {
-    "auto": random,
-    "random": random,
-    "kmeans": kmeans,
-    "per-class": random,
-}

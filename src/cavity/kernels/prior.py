@@ -63,8 +63,7 @@ class Prior(nn.Module):
     @property
     def learnt(self) -> list[str]:
         """What is learnt, of "kernel", "noise" and "inducing"."""
-        moving = self.kernel.parameters() if isinstance(self.kernel, nn.Module) else ()
-        kernel = any(parameter.requires_grad for parameter in moving)
+        kernel = isinstance(self.kernel, nn.Module) and any(p.requires_grad for p in self.kernel.parameters())
         each = {"kernel": kernel, "noise": self.learn_noise, "inducing": self.learn_inducing}
         return [name for name, is_learnt in each.items() if is_learnt]
 
@@ -76,9 +75,8 @@ class Prior(nn.Module):
     @property
     def Z(self) -> Tensor:
         """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
-        return (
-            torch.addcmul(self.center, self.spread, self.inducing) if self.learn_inducing else self.inducing
-        )
+        Z = self.inducing
+        return torch.addcmul(self.center, self.spread, Z) if self.learn_inducing else Z
 
     @property
     def noise(self) -> Tensor:
@@ -96,8 +94,4 @@ class Prior(nn.Module):
         Z = self.Z
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
         variance = self.kernel.diag(X) + self.noise[:, None]
-        if a.shape[0] < self.n_latent:
-            a = a.expand(self.n_latent, -1, -1)
-        if variance.shape[0] < self.n_latent:
-            variance = variance.expand(self.n_latent, -1)
-        return Projection(a, variance, failed)
+        return Projection(a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from cavity.common.column_statistics import Columns
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import formulas
-from cavity.kernels.base import Kernel
+from cavity.kernels.base import Kernel, log_parameter
 from cavity.kernels.formulas import Scale
-from cavity.kernels.parameters import as_array, log_parameter
 
 ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: formulas.ROW_REACH_SINGLE}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
@@ -55,17 +55,15 @@ class Scaled(Kernel):
         first = slice(None) if group is None else np.unique(group, return_index=True)[1]
         if per_column:
             value = value[..., first]
-        shape = (classes, len(unit[first]))
-        self.log_lengthscale = log_parameter(
-            value, shape, unit[first], f"lengthscale of {type(self).__name__}"
-        )
+        own, title = unit[first], f"lengthscale of {type(self).__name__}"
+        self.log_lengthscale = log_parameter(value, (classes, len(own)), own, title)
         super().bind(classes, columns)
         self.register_buffer("group", None if group is None else torch.tensor(group))
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
 
     def settle(self, classes: int) -> None:
-        lengthscale = as_array(self.unit * self.log_scale.exp())
+        lengthscale = TORCH.host(self.unit * self.log_scale.exp())
         self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
         super().settle(classes)
 

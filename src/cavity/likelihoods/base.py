@@ -103,6 +103,7 @@ class Likelihood(Parameters):
     tempers: ClassVar[bool] = True
 
     n_classes: int | None = None
+    epsilon: float | None = None  # current share of random labels; None if there is no such share
     parameters: tuple[nn.Parameter, ...] = ()
     log_parameters: tuple[nn.Parameter, ...] = ()
 
@@ -110,11 +111,6 @@ class Likelihood(Parameters):
     def n_latent(self) -> int:
         """Number of latent functions: 1 for two classes, otherwise one per class."""
         return 1 if self.two_classes else self._classes()
-
-    @property
-    def epsilon(self) -> float | None:
-        """Current share of random labels; None if the likelihood has no such share."""
-        return None
 
     def bind(self, n_classes: int) -> Likelihood:
         """Return a copy for this number of classes, which the engine works with and fitting changes.
@@ -218,9 +214,7 @@ class Likelihood(Parameters):
     def _check_classes(self, n_classes: int) -> None:
         kind = type(self).__name__
         if self.two_classes and n_classes != 2:
-            raise BadOption(
-                f"{kind} is a likelihood for two classes, and y has {n_classes}: use another one."
-            )
+            raise BadOption(f"{kind} is a likelihood for two classes, and y has {n_classes}: use another.")
         if self.n_classes not in (None, n_classes):
             raise BadOption(
                 f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
@@ -236,9 +230,7 @@ class Likelihood(Parameters):
         if self.two_classes:
             return 2
         if self.n_classes is None:
-            raise BadOption(
-                f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."
-            )
+            raise BadOption(f"{type(self).__name__} does not know the number of classes: call bind().")
         return self.n_classes
 
 

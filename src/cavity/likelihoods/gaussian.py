@@ -49,9 +49,7 @@ class Gaussian(Likelihood):
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
         return (self.log_noise,) if self.learn else ()
 
-    @property
-    def log_parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        return self.parameters
+    log_parameters = parameters
 
     @property
     def noise(self) -> Tensor:

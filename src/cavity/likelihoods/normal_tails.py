@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cavity.common.namespaces import SQRT_2_OVER_PI as SQRT_2_OVER_PI
-from cavity.common.namespaces import SQRT_HALF as SQRT_HALF
-from cavity.common.torch_namespace import constant as constant
+from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 log_ndtr = torch.special.log_ndtr  # log Φ(x), accurate in both tails

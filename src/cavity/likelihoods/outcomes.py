@@ -101,10 +101,9 @@ def make_outcome(
     name: str, arguments: dict[str, Any], state: dict[str, Array], n_classes: int | None
 ) -> LargestWins | DrawnBySoftmax | NoisyTarget | None:
     """Return the outcome of a likelihood of the library; None for other names, or arguments that its class must check."""
-    plain = (
-        v is None or (isinstance(v, bool | int | float) and math.isfinite(v)) for v in arguments.values()
-    )
-    if not all(plain) or arguments.get("n_classes") not in (None, n_classes):
+    numbers = [v for v in arguments.values() if v is not None]
+    plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
+    if not plain or arguments.get("n_classes") not in (None, n_classes):
         return None
     given = arguments.keys() - {"n_classes"}
     if n_classes is None:

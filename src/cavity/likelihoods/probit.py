@@ -21,16 +21,14 @@ def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
     return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
 
 
-def _probit(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
-) -> ProbitMoments:
+def _probit(mean: Tensor, var: Tensor, residual: Tensor, e: Tensor | None, least: float) -> ProbitMoments:
     """b = V + R is `var`. Exponents below one need quadrature; panels, for `least` near 0, know no closed form at e = 1."""
-    if exponent is None:
+    if e is None:
         return match_probit(mean, var)
-    power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
+    power = probit_power(mean, var - residual, residual, e.clamp(max=1.0), least)
     if least >= RULES[-1].least:
         return power
-    whole, closed = exponent == 1, match_probit(mean, var)
+    whole, closed = e == 1, match_probit(mean, var)
     return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 

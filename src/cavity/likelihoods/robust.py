@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cavity.common.torch_namespace import constant
 from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
-from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
 from cavity.likelihoods.outcomes import LargestWins, WithOutcome, find_share
-from cavity.likelihoods.probit import rivals, signs
+from cavity.likelihoods.probit import match_probit, rivals, signs
 from cavity.likelihoods.quadrature.largest import Win, win
 
 
@@ -174,7 +174,6 @@ class RobustBinary(_Robust):
     n_classes = 2
 
     def _win(self, f: Latents, y: Tensor) -> Win:
-        sign, scale = signs(y, f.mean), f.var.rsqrt()
-        alpha = sign * f.mean * scale
-        beta = hazard(alpha)
-        return Win(log_ndtr(alpha)[:, 0], sign * beta * scale, -beta * alpha * scale * scale)
+        sign = signs(y, f.mean)
+        value, dm, dv, _ = match_probit(sign * f.mean, f.var)
+        return Win(value[:, 0], sign * dm, 2 * dv)

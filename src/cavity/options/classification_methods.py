@@ -22,8 +22,7 @@ class Auto(LikelihoodMethod):
     """
 
     name = "auto"
-    recommended = True
-    grows = True
+    recommended = grows = True
 
     def resolve(self, numbered: bool) -> Method:
         return EP() if numbered else SEP()
@@ -186,7 +185,7 @@ class VI(LikelihoodMethod):
     def check(self) -> Self:
         epsilon = check_epsilon(self.epsilon, "VI")
         super().check()
-        if epsilon != DEFAULT_EPSILON and not (self._robust and not isinstance(self.likelihood, Likelihood)):
+        if epsilon != DEFAULT_EPSILON and self.likelihood not in (None, RobustMax.name):
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave it out, or use that likelihood by name."
             )

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from cavity.errors import BadOption
-from cavity.kernels.base import check_kernel
+from cavity.kernels.base import check_kernel, per_class
 from cavity.kernels.inducing import CANDIDATES, check_choice
-from cavity.kernels.parameters import per_class
 from cavity.options import value_checks as checks
 from cavity.options.library import method_names, read_method
 from cavity.options.method import Method
@@ -91,11 +90,9 @@ class Config:
         what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"
         if self.method.in_memory:
             known = method_names(self.method.task).items()
-            what, names = self.method.argument, [repr(name) for name, cls in known if not cls.in_memory]
-            instead = f"method={', '.join(names[:-1])} or {names[-1]}"
-        raise BadOption(
-            f"{what} reads all rows at once, and {why}: use {instead}, or an array in a single process."
-        )
+            *names, last = (repr(name) for name, cls in known if not cls.in_memory)
+            what, instead = self.method.argument, f"method={', '.join(names)} or {last}"
+        raise BadOption(f"{what} reads all rows at once; {why}: use {instead}, or an array in one process.")
 
     def check_size(self, n_rows: int) -> None:
         """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
@@ -187,13 +184,10 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     check_regression(read_training(arguments["training"]))
     given = flatten(arguments)
-    method = read_regression_method(given["method"])
-    inducing = given["inducing"]
+    method, inducing = read_regression_method(given["method"]), given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
     if method.inducing_from != "chosen" and not is_free:
-        raise BadOption(
-            f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
-        )
+        raise BadOption(f"inducing= is not used by {method.argument}, which chooses its own: leave it out.")
     common = _read_common(RegressorConfig, given, method)
     learn = _read_learn(given["learn"], LEARN[:-1], method)
     noise = per_class(checks.read_noise(given["noise"], "noise" in learn), 1, "noise")
@@ -201,7 +195,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
         raise BadOption(
             f"noise=0 leaves {method.argument} without a density for y: use a positive noise=, or method='exact' or 'fitc'."
         )
-    if method.fixed_inducing or given["inducing"] is None:
+    if method.fixed_inducing or inducing is None:
         learn -= {"inducing"}
     return RegressorConfig(**common, method=method, learn=learn, noise=noise)
 
@@ -222,7 +216,7 @@ def _read_common(kind: type[Config], given: dict[str, Any], method: Method) -> d
 def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset[str]:
     """Read one name, or several, as a set."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
-    names = () if value is None else (value,) if single else tuple(value)
+    names = () if value is None else (value,) if single else value
     learn = frozenset(one_of("learn", name, valid) for name in names)
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(

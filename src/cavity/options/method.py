@@ -40,7 +40,7 @@ class Method(Parameters):
     name: ClassVar[str] = ""  # short name, for `method="..."`
     task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
+    needs_all_rows: ClassVar[bool] = False  # no mini-batches: sites converge before every step
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
@@ -50,8 +50,7 @@ class Method(Parameters):
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    # "own": per row; "tied": sums only; "averaged": natural gradients
-    site_store: str = "own"
+    site_store: str = "own"  # per row; "tied": sums only; "averaged": natural gradients
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
@@ -74,11 +73,6 @@ class Method(Parameters):
     def at_mode(self) -> bool:
         """Whether a cavity is a point (Laplace)."""
         return self.placement == "mode"
-
-    @property
-    def sweeps_first(self) -> bool:
-        """Whether sites converge before every step of the hyper-parameters."""
-        return self.needs_all_rows
 
     @property
     def exact_jitter(self) -> bool:
@@ -136,15 +130,13 @@ class Method(Parameters):
     def name_evidence(self, n_classes: int) -> str:
         """Return what log Z_q is with this number of classes.
 
-        "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with those of
-        other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing and compares
-        only fits of one method to the same rows.
+        "log marginal likelihood" if a model that knows nothing has that of guessing, so that methods can be compared; "lower bound
+        on the log marginal likelihood"; or "log Z_q", which compares only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
-        if self.variational and likelihood.bounds:
-            return BOUND
-        whole = likelihood.sums_to_one or self.on_f  # on f there is no residual
-        return EVIDENCE if whole and not self.variational else OBJECTIVE
+        if self.variational:
+            return BOUND if likelihood.bounds else OBJECTIVE
+        return EVIDENCE if likelihood.sums_to_one or self.on_f else OBJECTIVE  # on f there is no residual
 
     def sampling_problem(self) -> str | None:
         """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
@@ -170,7 +162,11 @@ class LikelihoodMethod(Method):
         return super().check()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+        likelihood = self._read_likelihood()
+        if "epsilon" in learn:
+            start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+            likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+        return likelihood.bind(n_classes)
 
     def _read_likelihood(self) -> Likelihood:
         return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
@@ -210,18 +206,8 @@ def read_likelihood(value: Any) -> Likelihood:
     )
 
 
-def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
-    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
-    if "epsilon" in learn:
-        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
-        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
-    return likelihood.bind(n_classes)
-
-
 def check_epsilon(value: Any, owner: str) -> float:
     epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
     if epsilon == 1:
-        raise BadOption(
-            f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
-        )
+        raise BadOption(f"epsilon=1 of {owner} says that every label is random: use a share below 1.")
     return epsilon

@@ -65,18 +65,16 @@ class TrainingPlan(Steps):
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
         linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
-        return [
-            self._choice("inference", "method", self.method),
-            self._choice("device", "device", self.device),
-            self._choice("kernel", "kernel", self.kernel),
-            self._choice("inducing points", "n_inducing", f"{self.n_inducing}{each}"),
-            self._choice("optimizer", "optimizer", f"{self.optimizer}{linear}, damping {self.damping:g}"),
-            self._choice("rows per step", "batch_size", "all" if self.batch_size is None else f"{self.batch_size}"),
-            self._choice("epochs", "max_epochs", f"at most {self.max_epochs}, tolerance {self.tol:g}"),
-        ]  # fmt: skip
-
-    def _choice(self, what: str, name: str, value: str) -> Choice:
-        return Choice(what, value, self.why.get(name, ""))
+        decided = [
+            ("inference", "method", self.method),
+            ("device", "device", self.device),
+            ("kernel", "kernel", self.kernel),
+            ("inducing points", "n_inducing", f"{self.n_inducing}{each}"),
+            ("optimizer", "optimizer", f"{self.optimizer}{linear}, damping {self.damping:g}"),
+            ("rows per step", "batch_size", "all" if self.batch_size is None else f"{self.batch_size}"),
+            ("epochs", "max_epochs", f"at most {self.max_epochs}, tolerance {self.tol:g}"),
+        ]
+        return [Choice(what, value, self.why.get(name, "")) for what, name, value in decided]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,20 +98,14 @@ class CalibrationPlan:
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
-        kept = [Choice("groups", f"{self.groups:,} groups kept together", "groups=")] if self.groups else []
-        return [
-            Choice("rows to judge by", self._describe_rows(), self.why.get("how", "")),
-            *kept,
-            Choice("pool", self._describe_pool(), self.why.get("pools", "")),
-        ]
-
-    def _describe_rows(self) -> str:
         words = {
             "folds": f"{self.parts} folds, each trained without its rows",
             "part": f"1 of {self.parts} parts of the rows, held out of training",
             "eval_set": "rows of eval_set",
         }
-        return words.get(self.how, self.how)
+        rows = Choice("rows to judge by", words.get(self.how, self.how), self.why.get("how", ""))
+        kept = [Choice("groups", f"{self.groups:,} groups kept together", "groups=")] if self.groups else []
+        return [rows, *kept, Choice("pool", self._describe_pool(), self.why.get("pools", ""))]
 
     def _describe_pool(self) -> str:
         if not self.linear and not self.trees:
@@ -201,8 +193,7 @@ class Plan(Tabular):
         classes = f", {t.classes} classes" if t.classes > 1 else ""
         distinct = f" ({t.distinct:,} distinct)" if t.distinct else ""
         head = f"Plan for {t.rows:,} rows{distinct}, {t.columns} columns{classes}"
-        time = self.describe_time()
-        return f"{head}: {time}" if time else head
+        return ": ".join(filter(None, [head, self.describe_time()]))
 
     def __str__(self) -> str:
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
@@ -213,8 +204,8 @@ class Plan(Tabular):
     def from_json(cls, value: Any) -> Self | None:
         """Return a stored plan; None if there is none, or if another version wrote it with other fields."""
         try:
-            training, calibration = TrainingPlan(**value["training"]), value["calibration"]
-            parts = {"training": training, "calibration": calibration and CalibrationPlan(**calibration)}
+            calibration = value["calibration"] and CalibrationPlan(**value["calibration"])
+            parts = {"training": TrainingPlan(**value["training"]), "calibration": calibration}
             found = cls(**{**value, **parts})
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):

@@ -1,8 +1,7 @@
 """Every decision that the library takes where the user leaves it open, from one unit of work.
 
 A pass over N rows costs about W = N C M² multiplications, with C latent functions and M inducing points. [METHOD 18] An effort has
-a budget of work per latent function; inducing points, the optimizer, the rows per step and the rows that the Gaussian process sees
-follow from it. `make_plan` turns a configuration and the size of a table into a plan that users can print.
+a budget of work; inducing points, the optimizer, the rows per step and the rows that the Gaussian process sees follow from it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from cavity.errors import BadOption
@@ -65,8 +65,8 @@ MOST_LEAVES = 4096  # of a tree of the forest
 
 def count_budget(config: Config, latent: int) -> float:
     """Return the multiplications that training may take."""
-    on_gpu = GPU_BUDGET if config.device.type == "cuda" else 1
-    return on_gpu * BUDGET[config.effort] * min(latent, MOST_BUDGETS)
+    times = GPU_BUDGET if config.device.type == "cuda" else 1
+    return times * BUDGET[config.effort] * min(latent, MOST_BUDGETS)
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
@@ -147,11 +147,11 @@ def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
     recommended, committee = config.method.recommended, config.method.committee
     linear = recommended and POINTS_PER_FEATURE * size.columns <= M
     default = "RBF() + Linear()" if linear else "RBF()"
+    same_points = config.inducing is None or config.share in ("inducing", "both")
     return {
         "kernel": default if config.kernel is None else type(config.kernel).__name__,
         "share_kernel": committee is not None or config.share in ("kernel", "both"),
-        "share_inducing": committee is None
-        and (config.inducing is None or config.share in ("inducing", "both")),
+        "share_inducing": committee is None and same_points,
         "share_prior": config.share == "prior" or (config.share == "auto" and recommended),
     }
 
@@ -161,14 +161,13 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
     free = config.method.recommended and _is_open(config, size)
     quick = takes_lbfgs(config, size, M)
     steps = _count_steps(config, size, M) if free else papers.count_steps(size.rows, BATCH_ROWS)
-    schedule = "outer" if method.sweeps_first or quick else config.schedule
+    schedule = "outer" if method.needs_all_rows or quick else config.schedule
     width = size.latent * config.dtype.itemsize
     usual = min(steps.rows, max(1, BATCH_BYTES // (width * M)))
     batch = _batch_size(config, method, schedule, size.rows, usual, 1 if free else papers.FULL_BATCH_ROWS)
-    optimizer, planned = config.optimizer, config.method.recommended
+    optimizer, planned = config.optimizer, config.method.recommended or batch is not None or quick
     if optimizer == "auto":
-        full = "lbfgs" if quick else method.full_batch_optimizer
-        optimizer = full if batch is None else "adam"
+        optimizer = "adam" if batch is not None else "lbfgs" if quick else method.full_batch_optimizer
     rate, anneal = config.learning_rate or (0.01 if batch is None else steps.rate), free and batch is not None
     falls = batch is not None and optimizer == "adam"
     return {
@@ -181,7 +180,7 @@ def _choose_steps(config: Config, method: Method, size: TableSize, M: int) -> di
         "batch_size": batch,
         "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         "max_epochs": config.max_epochs or _count_epochs(config, batch, size, steps, quick),
-        "planned": config.max_epochs is None and (batch is not None or planned or quick),
+        "planned": config.max_epochs is None and planned,
         "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
     }
 
@@ -199,8 +198,7 @@ def _is_open(config: Config, size: TableSize) -> bool:
     method, batch = config.method, config.batch_size
     chosen = config.learning_rate is not None or batch not in ("auto", None)
     if not method.recommended:
-        chosen = chosen or config.max_epochs is not None or config.tol != Training.tol
-        chosen = chosen or method.task != "classification"
+        chosen |= config.max_epochs is not None or config.tol != Training.tol or method.task == "regression"
     given = chosen or config.optimizer != "auto" or config.schedule != "inner-approx" or not config.learn
     return size.numbered and not given
 
@@ -209,8 +207,8 @@ def _batch_size(
     config: Config, method: Method, schedule: str, n_rows: int, usual: int, least: int
 ) -> int | None:
     """Return the batch size; None for full batches, as for `least` rows or fewer."""
-    value, optimizer = config.batch_size, config.optimizer
-    needs_all = schedule != "inner-approx" or optimizer in papers.FULL_BATCH_OPTIMIZERS
+    value = config.batch_size
+    needs_all = schedule != "inner-approx" or config.optimizer in papers.FULL_BATCH_OPTIMIZERS
     if value == "auto":
         return None if n_rows <= least or needs_all else usual
     if value is None or (is_whole(value) and int(value) >= n_rows):
@@ -223,7 +221,7 @@ def _batch_size(
             f"mini-batches: {', '.join(others[:-1])}{' or ' if others[1:] else ''}{others[-1]}."
         )
     if needs_all:
-        what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"
+        what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={config.optimizer!r}"
         raise BadOption(
             f"{what} needs all rows at once, but batch_size={value}: use batch_size=None, or schedule='inner-approx' with "
             "optimizer='adam'."
@@ -253,9 +251,7 @@ def _explain_training(config: Config, sites_per_row: bool) -> dict[str, str]:
         "max_epochs": f"within {work}; ends earlier if an epoch gains too little",
     }
     if not config.method.recommended:
-        rules |= dict.fromkeys(
-            ("kernel", "n_inducing", "optimizer", "batch_size", "max_epochs"), "as usual for a named method"
-        )
+        rules |= dict.fromkeys(list(rules)[2:], "as usual for a named method")  # all but method and device
     free = {name for name in rules if config.arguments.get(name) is None or _is_auto(config, name)}
     if not _is_auto(config, "inducing"):
         free.discard("n_inducing")
@@ -292,32 +288,27 @@ def plan_calibration(
 ) -> CalibrationPlan:
     """Plan which rows judge the model and what is pooled with it.
 
-    `size`: of the table in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together, if
-    the user named them: a part has ten, or half of all if there are few; leave-one-out of a source cannot keep them
-    together. `short`: a time limit leaves no time for folds. `most_of_a_class`: rows of the largest class, if known.
+    `size`: in cases, equal rows counted once. `eval_set`: the user gave rows. `groups`: of rows that stay together; leave-one-out
+    of a source cannot keep them so. `short`: there is no time for folds. `most_of_a_class`: rows of the largest class, if known.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config)
     how, named = "none", not config.method.recommended
+    counted = size.rows * max(1.0, size.latent / MOST_BUDGETS)  # a fit of more latent functions takes longer
     if temperature or members:
         no_more_fits = not in_memory or (named and effort == "fast" and not members)
         left_out = "part" if groups and not in_memory else "leave-one-out"
-        how = "eval_set" if eval_set else left_out if no_more_fits else "folds"
-    counted = size.rows * max(1.0, size.latent / MOST_BUDGETS)  # a fit of more latent functions takes longer
-    small = counted <= FOLD_ROWS[effort] or named
-    if how == "folds" and (short or not small):
-        how = "part"
+        judges = "folds" if not short and (named or counted <= FOLD_ROWS[effort]) else "part"
+        how = "eval_set" if eval_set else left_out if no_more_fits else judges
     parts = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST))
     if how == "folds":
-        least, most = FOLDS
-        parts = max(least, min(most, FOLD_ROWS["fast"] // size.rows))
-    if groups and how == "part":
+        parts = int(np.clip(FOLD_ROWS["fast"] // size.rows, *FOLDS))
+    elif groups and how == "part":
         parts = min(parts, max(2, groups // LEAST_GROUPS))
     auto, trees = members and config.ensemble == "auto", members and isinstance(config.ensemble, str)
     large = size.rows > FOLD_ROWS["balanced"]
-    boosts = not auto or large or effort != "fast"
-    if auto and most_of_a_class is not None and most_of_a_class < BOOSTED_ROWS:
-        boosts = False
+    enough = most_of_a_class is None or most_of_a_class >= BOOSTED_ROWS
+    boosts = not auto or (enough and (large or effort != "fast"))
     return CalibrationPlan(
         how=how,
         temperature=temperature,
@@ -341,11 +332,10 @@ def _count_trees(most: int, rows: int) -> int:
 
 
 def _explain_calibration(config: ClassifierConfig, how: str, in_memory: bool) -> dict[str, str]:
+    part = f"more work than folds may take, or a time limit: at most {HELD_MOST:,} rows"
     rows = {
         "folds": f"up to {FOLD_ROWS[config.effort]:,} rows, fewer with more than {MOST_BUDGETS} latent functions",
-        "part": f"more work than folds may take, or a time limit: at most {HELD_MOST:,} rows"
-        if in_memory
-        else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
+        "part": part if in_memory else f"groups that are not in memory: at most {HELD_MOST:,} of their rows",
         "leave-one-out": "rows that are not in memory",
         "none": "calibration=None, or a named method",
     }

@@ -68,8 +68,7 @@ def read_regression_method(value: Any) -> RegressionMethod:
 
 
 class _Variational(RegressionMethod):
-    site_store = "averaged"
-    removal = 0.0
+    site_store, removal = "averaged", 0.0
 
 
 @METHODS.register

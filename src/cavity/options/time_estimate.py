@@ -47,9 +47,8 @@ def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
     known = any(_has_estimate(each.training) for each in (plan, fast) if each is not None)
     slowness = measure_slowness() if known else 1.0
     quick = {} if fast is None else estimate_seconds(fast, slowness)
-    return replace(
-        plan, seconds=estimate_seconds(plan, slowness), fast_seconds=sum(quick.values()) if quick else None
-    )
+    fast_seconds = sum(quick.values()) if quick else None
+    return replace(plan, seconds=estimate_seconds(plan, slowness), fast_seconds=fast_seconds)
 
 
 def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
@@ -72,10 +71,8 @@ def _has_estimate(plan: TrainingPlan) -> bool:
 
 
 def _train(plan: TrainingPlan) -> float:
-    if plan.batch_size is None:
-        return plan.max_epochs * LBFGS_STEPS * _step(plan, plan.rows)
-    batches = -(-plan.rows // plan.batch_size)
-    return plan.max_epochs * batches * _step(plan, plan.batch_size)
+    steps = LBFGS_STEPS if plan.batch_size is None else -(-plan.rows // plan.batch_size)
+    return plan.max_epochs * steps * _step(plan, plan.batch_size or plan.rows)
 
 
 def _step(plan: TrainingPlan, rows: int) -> float:

@@ -117,9 +117,7 @@ def read_training(value: Any) -> Training:
     if value is None:
         return Training()
     if not isinstance(value, Training):
-        raise BadOption(
-            f"training={value!r:.60} is not a cavity.Training: use, for example, Training(tol=1e-3)."
-        )
+        raise BadOption(f"training={value!r:.60} is not a cavity.Training, such as Training(tol=1e-3).")
     return value
 
 

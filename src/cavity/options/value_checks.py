@@ -43,10 +43,8 @@ AS_GIVEN = taken(lambda value: value)
 
 def read_declared(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Read the arguments that the fields of a dataclass declare, by name."""
-    declared: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
-    return {
-        name: each.metadata["read"](name, given[name]) for name, each in declared.items() if each.metadata
-    }
+    declared = (each for each in getattr(kind, "__dataclass_fields__", {}).values() if each.metadata)
+    return {each.name: each.metadata["read"](each.name, given[each.name]) for each in declared}
 
 
 def one_of(name: str, value: Any, valid: Any) -> Any:
@@ -107,9 +105,7 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
     if not (np.isfinite(noise) & (noise >= 0)).all():
-        raise BadOption(
-            f"noise={value!r} must be a variance: a finite number of at least 0, or one per class."
-        )
+        raise BadOption(f"noise={value!r} must be a finite variance of at least 0, or one per class.")
     if learnt and (noise == 0).any():
         raise BadOption(
             "noise=0 cannot be learnt, because its logarithm is optimised: give a positive start, or leave 'noise' out of learn."
@@ -131,8 +127,8 @@ def resolve_device(value: Any) -> torch.device:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
         raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
-    if device.type == "cuda" and (device.index or 0) >= _count_gpus():
-        seen = f"{_count_gpus()} GPUs, counted from 0," if _count_gpus() else "no GPU"
+    if device.type == "cuda" and (device.index or 0) >= (gpus := _count_gpus()):
+        seen = f"{gpus} GPUs, counted from 0," if gpus else "no GPU"
         raise BadOption(f"device={value!r}, but torch sees {seen} here; use device='cpu' or 'auto'.")
     return device
 
@@ -155,26 +151,23 @@ def read_dtype(value: Any) -> torch.dtype:
 def read_ensemble(value: Any) -> Any:
     if isinstance(value, str):
         return one_of("ensemble", value, ("auto", "trees"))
+    if value is None:
+        return None
     single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
-    members = () if value is None else (value,) if single else tuple(value)
+    members = (value,) if single else tuple(value)
     for member in members:
         if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
-            raise BadOption(
-                f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
-            )
-    return None if value is None else members
+            raise BadOption(f"ensemble has {member!r}, not a classifier of scikit-learn: give an instance.")
+    return members
 
 
 def read_class_weight(value: Any) -> Any:
     """Check `class_weight`; the classes are not known yet."""
     if isinstance(value, dict):
-        good = (isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values())
-        if not all(good):
+        if not all(isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values()):
             raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
     elif value is not None and not (isinstance(value, str) and value == "balanced"):
-        raise BadOption(
-            f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight."
-        )
+        raise BadOption(f"class_weight={value!r} is unknown; use None, 'balanced', or a dict by class.")
     return value
 
 
@@ -211,6 +204,13 @@ def read_callbacks(value: Any) -> tuple[Callback, ...]:
                 "instead of the class."
             )
     return callbacks
+
+
+def draw_seed(random_state: Any) -> int:
+    """Draw a seed from the argument `random_state`: an integer, a RandomState, or None."""
+    from sklearn.utils import check_random_state
+
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def read_limit(value: Any) -> float | None:

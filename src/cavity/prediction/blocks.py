@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.model import FittedModel, Rows, as_array
 from cavity.prediction.predict import predict_labels, rows_per_block
 from cavity.rows import sources
 from cavity.rows.arrow_tables import is_sparse
@@ -19,25 +19,23 @@ from cavity.rows.batches.source import Piece, Source, check_pieces, describe_pla
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.validation import Features, Prepared, check_rows, warn_notes
 
-Array = NDArray[np.float64]
 Results = TypeVar("Results", bound=tuple[Any, ...])
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
 
 
-class Blocks(NamedTuple):
-    """Rows with a model's features, in order."""
-
-    rows: Iterator[Array]  # [b D]
-    notes: Counter[str]  # cells that differ from the training rows, by message
-
-
 def predict_blocks(
-    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], Results]
+    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Rows], Results]
 ) -> Results:
     """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
-    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.center))
-    parts = [predict(model, rows) for rows in blocks.rows]
-    warn_notes(blocks.notes)
+    size, table = _block_size(model, features), _find_plain(X, features)
+    source = _find_unlabelled(X, features) if table is None else None
+    if source is None:
+        table = check_rows(X, features, lambda: as_array(model.center)) if table is None else table
+        parts = [predict(model, table[start : start + size]) for start in range(0, len(table), size)]
+    else:
+        blocks = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
+        parts = [predict(model, rows) for rows in blocks]
+        warn_notes(getattr(source, "notes", None) or Counter())
     return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
 
 
@@ -50,7 +48,7 @@ def accuracy(model: FittedModel, features: Features, source: Source, classes: ND
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
-    warn_notes(_notes(source))
+    warn_notes(getattr(source, "notes", None) or Counter())
     return right / total
 
 
@@ -70,36 +68,16 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
         )
 
 
-def _is_plain(X: Any, features: Features) -> bool:
-    """Return whether X is a finite table as `check_rows` would return it; a served row should not wait for all its checks."""
+def _find_plain(X: Any, features: Features) -> Rows | None:
+    """Return a finite table as `check_rows` would, None if X is something else: a served row should not wait for all checks."""
     if isinstance(X, Prepared):
         X = X.X
     elif features.names is not None or features.preparation is not None:
-        return False
+        return None
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
-        return False
+        return None
     fits = X.shape[1] == features.n and len(X) > 0 and X.flags.c_contiguous and X.flags.aligned
-    return fits and bool(np.isfinite(X).all())
-
-
-def _open_blocks(X: Any, features: Features, size: int, center: Callable[[], Array]) -> Blocks:
-    if _is_plain(X, features):
-        return _cut(X.X if isinstance(X, Prepared) else X, size)
-    source = _find_unlabelled(X, features)
-    if source is not None:
-        rows = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
-        return Blocks(rows, _notes(source))
-    return _cut(check_rows(X, features, center), size)
-
-
-def _cut(table: Array, size: int) -> Blocks:
-    rows = (table[start : start + size] for start in range(0, len(table), size))
-    return Blocks(rows, Counter())
-
-
-def _notes(source: Source) -> Counter[str]:
-    """Return what a source notes of its rows; only prepared ones do."""
-    return getattr(source, "notes", None) or Counter()
+    return X if fits and np.isfinite(X).all() else None
 
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
@@ -111,13 +89,10 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
     if sources.is_files(X):
         return Arrow(X, model=features, labelled=False)
     if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
-        return Batches(lambda: map(_as_pair, X() if callable(X) else X))
+        # a table alone gets labels that nobody reads
+        pairs = ((b, np.zeros(len(b))) if hasattr(b, "shape") else b for b in (X() if callable(X) else X))
+        return Batches(lambda: pairs)
     return None
-
-
-def _as_pair(batch: Any) -> Any:
-    """Return a batch as `fit` takes it; a table alone gets labels that nobody reads."""
-    return (batch, np.zeros(len(batch))) if hasattr(batch, "shape") else batch
 
 
 def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piece]:

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.common.linalg import solve_lower_t
 from cavity.likelihoods import ProbitPairs, RobustMax
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.model import FittedModel, Rows, as_array
 from cavity.prediction.pool import normalised
 from cavity.prediction.predict import as_rows, log_probabilities, predict_latent
 
-Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference
 
 
@@ -33,9 +31,7 @@ class Normals:
 
 
 @torch.no_grad()
-def draw_latent(
-    model: FittedModel, groups: Iterable[Array], n_draws: int, draw_normal: Normals
-) -> Iterator[Tensor]:
+def draw_latent(model: FittedModel, groups: Iterable[Rows], n_draws: int, draw: Normals) -> Iterator[Tensor]:
     """Yield draws of f without noise at each group of rows, [S n C].
 
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
@@ -43,18 +39,17 @@ def draw_latent(
     """
     mean, lower = (_as_tensor(model, x) for x in (model.mean, model.lower))
     C, M = model.n_latent, mean.numel() // model.n_latent
-    noise = draw_normal(n_draws, *lower.shape[:2])
+    noise = draw(n_draws, *lower.shape[:2])
     off = solve_lower_t(lower, noise.permute(1, 2, 0)).permute(2, 0, 1)
     w = mean.reshape(C, M) + off.reshape(n_draws, C, M)
     for rows in groups:
         X = as_rows(model, rows)
         a = _as_tensor(model, model.project(X)[0]).expand(C, -1, -1)
         f = torch.einsum("scm,cmn->snc", w, a)
-        values, vectors = torch.linalg.eigh(
-            _as_tensor(model, model.among(X)) - a.mT @ a
-        )  # given the inducing values
+        given_w = _as_tensor(model, model.among(X)) - a.mT @ a
+        values, vectors = torch.linalg.eigh(given_w)
         root = vectors * values.clamp_min(0).sqrt()[:, None]
-        yield f + torch.einsum("cnk,sck->snc", root, draw_normal(n_draws, C, len(rows)))
+        yield f + torch.einsum("cnk,sck->snc", root, draw(n_draws, C, len(rows)))
 
 
 def _as_tensor(model: FittedModel, x: Any) -> Tensor:
@@ -63,7 +58,7 @@ def _as_tensor(model: FittedModel, x: Any) -> Tensor:
 
 
 @torch.no_grad()
-def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: int) -> Iterator[Array]:
+def draw_log_proba(model: FittedModel, groups: list[Rows], n_draws: int, seed: int) -> Iterator[Rows]:
     """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
 
     The noise of f and the pool's weights stay as they are in predictions.
@@ -87,7 +82,7 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
-def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:
+def _combine(model: FittedModel, log_p: Rows, rows: Rows, n_draws: int) -> Rows:
     """Apply the pool; its other members, and how much they count, are the same in every draw."""
     if model.pool.is_trivial:
         return log_p

@@ -16,12 +16,10 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.common.scoring import average, score_rows
+from cavity.common.scoring import Array, Labels, average, score_rows
 from cavity.common.tabular import Tabular
 
-Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
 FOLDS: Rows = "folds"
 HELD_OUT: Rows = "held out"
@@ -134,12 +132,12 @@ class Estimate(Tabular, _Scores):
 
 def estimate_quality(
     log_p: Array,
-    y: NDArray[np.int64],
+    y: Labels,
     weight: Array,
     prior: Array,
     how: str,
     rows: Rows = "held out",
-    unit: NDArray[np.int64] | None = None,
+    unit: Labels | None = None,
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
@@ -166,7 +164,7 @@ def estimate_quality(
     )
 
 
-def expect_error(log_p: Array, weight: Array, unit: NDArray[np.int64] | None = None) -> float:
+def expect_error(log_p: Array, weight: Array, unit: Labels | None = None) -> float:
     """Return the standard error of the mean loss of rows whose labels are drawn from these probabilities, s̃ above."""
     log_p = np.maximum(log_p, LEAST_LOG)
     p = np.exp(log_p)

@@ -78,8 +78,10 @@ def make_form(prior_lower: Array, mean: Array, lower: Array, noise: Array) -> Fo
     rotated, slope = xp.swap(U) @ inverse, mu[:, None] @ inverse
     # a GPU takes longer for QR than it gains
     triangular = xp is NUMPY and bool((weight >= -ROUNDING).all())
-    if triangular:
-        rotated = _make_lower(np.sqrt(np.maximum(weight, 0))[..., None] * rotated)
+    if triangular:  # the T with |Tk| = |Bk| for every k
+        B = np.sqrt(np.maximum(weight, 0))[..., None] * rotated
+        R: Array = np.linalg.qr(B[..., ::-1], mode="r")
+        rotated = R[..., ::-1, ::-1]
         weight = np.ones_like(weight)
     matrix = xp.swap(xp.concat([xp.swap(rotated), xp.swap(slope)]))
     form = Form(xp.like(1 * matrix, mean), xp.like(-weight[:, None], mean), triangular)
@@ -99,9 +101,3 @@ def _is_accurate(form: Form, L: Array, mean: Array, half: Array, noise: Array) -
     most = MOST_ERROR[form.matrix.dtype.itemsize]
     close = (xp.abs(found - expected) < most * var**0.5) & (xp.abs(found_var - var) < most * var)
     return bool(close.all())
-
-
-def _make_lower(B: Array) -> Array:
-    """Return the lower triangular T with |Tk| = |Bk| for every k, [C M M]."""
-    R: Array = np.linalg.qr(B[..., ::-1], mode="r")
-    return R[..., ::-1, ::-1]

@@ -167,9 +167,8 @@ class FittedModel(_Arrays):
         if torch.empty(0, device=device).device == self.device:
             return self
         prior, likelihood = copy.deepcopy(self.modules.get())
-        prior_lower, mean, lower = (
-            torch.as_tensor(t).to(device) for t in (self.prior_lower, self.mean, self.lower)
-        )
+        q = (self.prior_lower, self.mean, self.lower)
+        prior_lower, mean, lower = (torch.as_tensor(t).to(device) for t in q)
         return record_model(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
 
     def __reduce__(self) -> Any:
@@ -192,8 +191,10 @@ def record_model(
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
         formula = formula_of(kernel, xp)
-    arrays = {name: _take(xp, t) for name, t in prior.state_dict(prefix="prior.").items()}
-    arrays |= {"prior_lower": _take(xp, prior_lower), "mean": _take(xp, mean), "lower": _take(xp, lower)}
+    given = prior.state_dict(prefix="prior.") | {"prior_lower": prior_lower, "mean": mean, "lower": lower}
+    # in one layout: the last bits of products depend on it
+    tensors = {name: torch.as_tensor(t).detach().contiguous() for name, t in given.items()}
+    arrays = {name: t.numpy() if xp is NUMPY else t for name, t in tensors.items()}
     modules = Later(lambda: Modules(prior, likelihood))
     return make_model(arrays, prior.learnt, formula, prior.n_latent, outcome_of(likelihood), modules, pool)
 
@@ -209,37 +210,19 @@ def make_model(
 ) -> FittedModel:
     """Return the record of arrays with the names of model files; learnt inducing points are in spreads from the centre."""
     inducing, center, spread = (arrays[f"prior.{name}"] for name in ("inducing", "center", "spread"))
+    Z = center + spread * inducing if "inducing" in learnt else inducing
     given = "prior.fixed_noise" in arrays
-    return FittedModel(
-        formula=formula,
-        Z=center + spread * inducing if "inducing" in learnt else inducing,
-        noise=arrays["prior.fixed_noise"] if given else namespace(spread).exp(arrays["prior.log_noise"]),
-        center=center,
-        spread=spread,
-        prior_lower=arrays["prior_lower"],
-        mean=arrays["mean"],
-        lower=arrays["lower"],
-        n_latent=n_latent,
-        outcome=outcome,
-        modules=modules,
-        pool=pool,
-    )
+    noise = arrays["prior.fixed_noise"] if given else namespace(spread).exp(arrays["prior.log_noise"])
+    prior_lower, mean, lower = (arrays[name] for name in ("prior_lower", "mean", "lower"))
+    of = formula, Z, noise, center, spread, prior_lower, mean, lower
+    return FittedModel(*of, n_latent, outcome, modules, pool)
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
     """Return what a likelihood predicts: its outcome, or itself if it has none or a subclass overrides a prediction."""
-    if not hasattr(likelihood, "outcome"):
-        return likelihood
-    known = mirrors(type(likelihood), ("outcome",), ("log_probability", "uncertainty"))
-    return likelihood.outcome if known else likelihood
-
-
-def _take(xp: Any, x: Any) -> Array:
-    """Return a tensor as an array of a namespace, in one layout: the last bits of products depend on it."""
-    import torch
-
-    found = torch.as_tensor(x).detach().contiguous()
-    return found.numpy() if xp is NUMPY else found
+    outcome, calls = getattr(likelihood, "outcome", None), ("log_probability", "uncertainty")
+    known = outcome is not None and mirrors(type(likelihood), ("outcome",), calls)
+    return outcome if known else likelihood
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:

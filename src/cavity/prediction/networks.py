@@ -1,4 +1,7 @@
-"""Neural networks as plain arrays: a member of a pool that is smooth where trees are not. `fitting.networks` trains them."""
+"""Members of a pool that are smooth where trees are not, as plain arrays: logistic regression and neural networks.
+
+`fitting.members` and `fitting.networks` train them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,20 @@ from cavity.prediction.tree_ensembles import LEAST
 
 Array = NDArray[np.floating[Any]]
 FARTHEST = 10.0  # spreads at which a cell counts, if it is further from the mean of its column
+
+
+class LinearModel(NamedTuple):
+    """Logistic regression: p = softmax(z A + b)      z = clip((x − shift) scale, ±10)        [METHOD 18]"""
+
+    used: NDArray[np.integer[Any]]  # [U], columns
+    shift: Array  # [U]
+    scale: Array  # [U]
+    slope: Array  # [U C]
+    bias: Array  # [1 C]
+
+    def log_proba(self, X: Any) -> Any:
+        """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
+        return _log_softmax(_standardise(self, X) @ self.slope + self.bias)
 
 
 class Network(NamedTuple):
@@ -34,8 +51,14 @@ class Network(NamedTuple):
     def log_proba(self, X: Any) -> Any:
         """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
         xp = namespace(X)
-        z = xp.clip((X[:, self.used] - self.shift) * self.scale, -FARTHEST, FARTHEST)
-        a = xp.maximum(z @ self.first + self.first_bias, 0.0)
+        a = xp.maximum(_standardise(self, X) @ self.first + self.first_bias, 0.0)
         b = xp.maximum(a @ self.second + self.second_bias, 0.0)
-        score = (b @ self.last + self.last_bias).sum(0) / len(self.first)
-        return xp.maximum(xp.log_softmax(score), math.log(LEAST))
+        return _log_softmax((b @ self.last + self.last_bias).sum(0) / len(self.first))
+
+
+def _standardise(member: LinearModel | Network, X: Any) -> Any:
+    return namespace(X).clip((X[:, member.used] - member.shift) * member.scale, -FARTHEST, FARTHEST)
+
+
+def _log_softmax(score: Any) -> Any:
+    return namespace(score).maximum(namespace(score).log_softmax(score), math.log(LEAST))

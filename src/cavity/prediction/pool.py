@@ -19,14 +19,12 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, namespace
-from cavity.prediction.linear_model import LinearModel
-from cavity.prediction.networks import Network
+from cavity.common.scoring import Array, Labels
+from cavity.prediction.networks import LinearModel, Network
 from cavity.prediction.tree_ensembles import Forest
 
-Array = NDArray[np.float64]
 Member = Forest | LinearModel | Network
 # on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
 TEMPERATURE_PENALTY = 5.0
@@ -126,7 +124,7 @@ class _Rows(NamedTuple):
     """Held-out rows: log-probabilities of J classifiers, labels and weights."""
 
     logs: Array  # [J n C]
-    y: NDArray[np.int64]
+    y: Labels
     omega: Array  # [n]
 
     def log_likelihood(self, w: Array) -> Array:
@@ -138,7 +136,7 @@ class _Rows(NamedTuple):
         return np.array([self.omega @ log_q[rows, self.y], *((own - expected) @ self.omega)])
 
 
-def fit_temperature(log_p: Array, y: NDArray[np.int64], omega: Array) -> float:
+def fit_temperature(log_p: Array, y: Labels, omega: Array) -> float:
     """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω."""
     from scipy.optimize import brentq
 
@@ -159,7 +157,7 @@ def fit_temperature(log_p: Array, y: NDArray[np.int64], omega: Array) -> float:
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
-def fit_weights(parts: list[Array], y: NDArray[np.int64], omega: Array) -> Array:
+def fit_weights(parts: list[Array], y: Labels, omega: Array) -> Array:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
     A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.

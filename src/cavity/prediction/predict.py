@@ -13,9 +13,8 @@ from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.errors import BadInput
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import FittedModel
+from cavity.prediction.model import FittedModel, Rows
 
-Rows = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
 CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
 # with several latent functions, whose quadratures take a few rows at a time themselves
@@ -120,9 +119,8 @@ def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
 
 def split_marginals(model: FittedModel, f: Any) -> Iterator[tuple[Array, Array]]:
     """Yield means and variances of a few rows at a time, as arrays of the model's kind: the quadrature takes memory per row."""
-    mean, var = (
-        model.xp.double(x) if namespace(x) is model.xp else model.xp.like(x, model.mean) for x in f[:2]
-    )
+    xp = model.xp
+    mean, var = (xp.double(x) if namespace(x) is xp else xp.like(x, model.mean) for x in f[:2])
     C = mean.shape[1]
     held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
     size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))

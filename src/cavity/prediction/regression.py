@@ -13,6 +13,7 @@ from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel, Rows
 from cavity.prediction.predict import PREDICT_BYTES, as_rows, predict_latent
 
+Units = tuple[float, float]  # shift and scale of the targets
 MOST_ITERATIONS = 2000
 HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
 
@@ -131,10 +132,8 @@ def _cross(model: FittedModel, X: Array, new: Array) -> Array:
 def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> Marginals:
     """Return mean and variance of f at new rows [n]; Nyström's variances below 0 become 0."""
     size = max(1, PREDICT_BYTES // (8 * len(rows.X)))
-    parts = [_joint_from_rows(model, rows, new[i : i + size]) for i in range(0, len(new), size)]
-    mean, var = (
-        np.concatenate(column) for column in zip(*((m, cov.diagonal()) for m, cov in parts), strict=True)
-    )
+    parts = (_joint_from_rows(model, rows, new[i : i + size]) for i in range(0, len(new), size))
+    mean, var = map(np.concatenate, zip(*((m, 1 * cov.diagonal()) for m, cov in parts), strict=True))
     return Marginals(mean, np.maximum(var, 0))
 
 
@@ -147,10 +146,9 @@ def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> tupl
 
 def _nearest_covariance(cov: Rows) -> Rows:
     """Return the nearest positive semi-definite matrix: a solution to `tol` leaves small negative eigenvalues at small noise."""
-    values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
-    if values[0] >= 0:
-        return np.asarray(0.5 * (cov + cov.T))
-    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
+    cov = 0.5 * (cov + cov.T)
+    values, vectors = np.linalg.eigh(cov)
+    return cov if values[0] >= 0 else np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
 def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
@@ -182,20 +180,11 @@ def predict_values(model: FittedModel, rows: TrainingRows | None, with_residual:
     f = Marginals(*map(model.xp.host, predict_latent(model, new)))
     if len(model.lower) > 1:
         return committee(model, f, new)
-    var = f.var[:, 0]
-    if not with_residual:
-        var = var - residual(model, new)
-    return Marginals(f.mean[:, 0], var)
+    return Marginals(f.mean[:, 0], f.var[:, 0] - (0 if with_residual else residual(model, new)))
 
 
 def predict_targets(
-    model: FittedModel,
-    new: Rows,
-    *,
-    rows: TrainingRows | None,
-    with_residual: bool,
-    units: tuple[float, float],
-    noise: float,
+    model: FittedModel, new: Rows, rows: TrainingRows | None, with_residual: bool, units: Units, noise: float
 ) -> tuple[Rows, Rows]:
     """Return mean and standard deviation in the units of y, each [n]; `noise` is a variance added to that of f."""
     shift, scale = units

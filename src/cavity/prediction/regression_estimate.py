@@ -10,13 +10,11 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.common.scoring import average
+from cavity.common.scoring import Array, Mean, average
 from cavity.common.tabular import Tabular
 from cavity.prediction.estimate import FULL_ROWS, WIDER
 
-Array = NDArray[np.float64]
 MOST_SCORES = 500  # quantiles of the residuals that a model keeps
 LEVELS = (0.5, 0.95)  # of the intervals whose coverage is counted
 
@@ -93,10 +91,8 @@ class TargetEstimate(Tabular, _TargetScores):
     @property
     def trust(self) -> str:
         """Return what to think of the normal intervals, in a sentence."""
-        for level, found, error in (
-            (95, self.coverage_95, self.coverage_95_error),
-            (50, self.coverage_50, self.coverage_50_error),
-        ):
+        for level in (95, 50):
+            found, error = getattr(self, f"coverage_{level}"), getattr(self, f"coverage_{level}_error")
             if abs(found - level / 100) > 2 * max(error, 0.5 / self.rows):
                 wrong = "narrow" if found < level / 100 else "wide"
                 return f"Normal intervals of {level}% are too {wrong}: use predict_interval, which learns from residuals."
@@ -109,9 +105,9 @@ class TargetEstimate(Tabular, _TargetScores):
         """
         n = len(self.scores)
         place = max(1, math.ceil(coverage * (1 + 1 / self.rows) * n))
-        return (
-            max(find_normal_half_width(coverage), *self.scores[-1:]) if place > n else self.scores[place - 1]
-        )
+        if place <= n:
+            return self.scores[place - 1]
+        return max(find_normal_half_width(coverage), *self.scores[-1:])
 
     def __str__(self) -> str:
         density = f"{-self.log_density:.3f} ± {self.log_density_error:.3f}"
@@ -129,9 +125,7 @@ def find_normal_half_width(coverage: float) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * coverage)
 
 
-def estimate_targets(
-    mean: Array, sd: Array, y: Array, weight: Array, how: str = "leave-one-out", of: int | None = None
-) -> TargetEstimate:
+def estimate_targets(mean: Array, sd: Array, y: Array, weight: Array, of: int = 0) -> TargetEstimate:
     """Score normal predictions of rows with weights, in the units of y; `of`: rows of the table."""
     share = weight / weight.sum()
     centre = float(share @ y)
@@ -141,24 +135,17 @@ def estimate_targets(
     square = average((y - mean) ** 2, weight)
     log_density = average(-0.5 * score**2 - np.log(sd) - 0.5 * math.log(2 * math.pi), weight)
     inside = [average(score <= find_normal_half_width(level), weight) for level in LEVELS]
+    rmse = math.sqrt(square.value)
+    found = (
+        Mean(rmse, square.error / (2 * rmse or 1.0)),
+        Mean(1 - square.value / variance, square.error / variance),
+        log_density,
+        *inside,
+    )
+    scores = [x for mean in found for x in (mean.value, wider * mean.error)]  # in the order of the fields
+    baseline = math.sqrt(variance), -0.5 * math.log(2 * math.pi * math.e * variance)
     order = np.argsort(score)
     levels = np.arange(1, min(len(y), MOST_SCORES) + 1) / min(len(y), MOST_SCORES)
     place = np.searchsorted(np.cumsum(share[order]), levels - 1e-12)
-    rmse = math.sqrt(square.value)
-    return TargetEstimate(
-        how=how,
-        rows=len(y),
-        rmse=rmse,
-        rmse_error=wider * square.error / (2 * rmse or 1.0),
-        r2=1 - square.value / variance,
-        r2_error=wider * square.error / variance,
-        log_density=log_density.value,
-        log_density_error=wider * log_density.error,
-        coverage_50=inside[0].value,
-        coverage_50_error=wider * inside[0].error,
-        coverage_95=inside[1].value,
-        coverage_95_error=wider * inside[1].error,
-        baseline_rmse=math.sqrt(variance),
-        baseline_log_density=-0.5 * math.log(2 * math.pi * math.e * variance),
-        scores=tuple(score[order[np.minimum(place, len(y) - 1)]].tolist()),
-    )
+    quantiles = score[order[np.minimum(place, len(y) - 1)]]
+    return TargetEstimate._make(("leave-one-out", len(y), *scores, *baseline, tuple(quantiles.tolist())))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.regression import TrainingRows
+from cavity.prediction.regression import TrainingRows, Units
 from cavity.prediction.regression_estimate import TargetEstimate
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Result(NamedTuple):
     warnings: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None  # of a classifier
     growing: Growing | None = None  # what partial_fit adds to; model files have none
-    units: tuple[float, float] = (0.0, 1.0)  # shift and scale of a regressor's targets
+    units: Units = (0.0, 1.0)  # shift and scale of a regressor's targets
     rows: TrainingRows | None = None  # if predictions read the training rows
     predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None

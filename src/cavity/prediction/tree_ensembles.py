@@ -155,9 +155,8 @@ class Forest(NamedTuple):
             inner = np.flatnonzero(self.child[at] != at)
             number = np.repeat(own[at, None].astype(np.uint8), CLIMBED, 1)
             at = at[inner]
-            levels.append(
-                Level(inner, self.feature[at].astype(np.intp), rank[at, None].astype(np.uint8), number)
-            )
+            feature, order = self.feature[at].astype(np.intp), rank[at, None].astype(np.uint8)
+            levels.append(Level(inner, feature, order, number))
             at = np.concatenate([self.child[at], self.child[at] + 1])
         return levels
 

@@ -6,23 +6,13 @@ import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
 from cavity.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import FittedModel
+from cavity.prediction.model import FittedModel, Rows
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.predict import (
-    apply_pool,
-    ask,
-    log_probabilities,
-    predict_latent,
-    predict_moments,
-    split_marginals,
-)
-
-Array = NDArray[np.float64]
+from cavity.prediction.predict import apply_pool, ask, log_probabilities, predict_latent, split_marginals
 
 
 class Uncertainty(Tabular, EntropyParts):
@@ -47,7 +37,7 @@ class Uncertainty(Tabular, EntropyParts):
         return "entropy of each row's label, in nats"
 
 
-def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
+def predict_uncertainty(model: FittedModel, rows: Rows) -> Uncertainty:
     """Split the entropy of the predicted probabilities, temperature and pool included."""
     f = predict_latent(model, rows)
     log_p = apply_pool(model, f, log_probabilities(model, f), rows)
@@ -58,7 +48,7 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
     return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
 
 
-def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Array]:
+def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Rows, Rows]:
     """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
     host = model.xp.host
     if isinstance(f, Joint):  # the likelihood has its own noise
@@ -72,14 +62,12 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Array, Arra
         if hasattr(outcome, "to"):  # a likelihood of the user's own
             outcome = copy.deepcopy(outcome).to("cpu")
         with np.errstate(over="ignore"):  # of squared distances, before exp
-            parts = [
-                ask(outcome.uncertainty, host(m), np.maximum(host(v) - noise, 0), noise)
-                for m, v in split_marginals(model, f)
-            ]
+            pieces = (map(host, piece) for piece in split_marginals(model, f))
+            parts = [ask(outcome.uncertainty, m, np.maximum(v - noise, 0), noise) for m, v in pieces]
     _, aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
 
 
-def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:
+def predict_novelty(model: FittedModel, rows: Rows, novelty: Novelty) -> tuple[Rows]:
     """Return how unlike the training rows each row is, [n]."""
-    return (novelty.at(predict_moments(model, rows)[1]),)
+    return (novelty.at(model.xp.host(predict_latent(model, rows).var)),)

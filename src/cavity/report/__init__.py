@@ -5,12 +5,4 @@ from cavity.report.calibration import reliability
 from cavity.report.html import write_report
 from cavity.report.selective import Conformal, Rejection, conformal, rejection
 
-__all__ = [
-    "Conformal",
-    "Rejection",
-    "Reliability",
-    "conformal",
-    "rejection",
-    "reliability",
-    "write_report",
-]
+__all__ = ["Conformal", "Rejection", "Reliability", "conformal", "rejection", "reliability", "write_report"]

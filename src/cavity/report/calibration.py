@@ -55,12 +55,10 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDAr
     P, y = np.asarray(to_host(P), dtype=np.float64), np.asarray(to_host(y))
     if P.ndim != 2 or y.shape != P.shape[:1] or not len(y):
         raise BadInput(f"P has shape {P.shape} and y has shape {y.shape}: give (n, C) and (n,), with n > 0.")
-    if names is not None:
-        names = np.asarray(names)
-        if len(names) != P.shape[1]:
-            raise BadInput(f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give one each.")
-        if labels is not None or np.isin(y, names).all():
-            y = match_labels(y, names)
+    if names is not None and len(names) != P.shape[1]:
+        raise BadInput(f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give one each.")
+    if labels is not None or (names is not None and np.isin(y, np.asarray(names)).all()):
+        y = match_labels(y, np.asarray(names))
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
         raise BadInput(f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: labels=clf.classes_.")
     wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too

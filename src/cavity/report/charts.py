@@ -60,13 +60,13 @@ def draw_rejection(P: Array, codes: Any) -> Figure:
     for k in range(0, len(keep), 6):
         tip = f"{rejected[k]:.0%} of the rows set aside: {error[k]:.1%} errors among the others"
         plot.dot(rejected[k], error[k], "c1", tip, 3)
-    half = curve.error[min(int(np.searchsorted(curve.rejected, 0.5)), len(curve.error) - 1)]
+    half = np.append(curve.error, curve.error[-1])[np.searchsorted(curve.rejected, 0.5)]
     alt = f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half."
     caption = "The error that remains if a person decides the least certain rows."
     return Figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
 
 
-def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:
+def draw_dependence(found: PartialDependence, number: int, importance: float, target: str) -> Figure:
     """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
     mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
     if found.classes is None:
@@ -81,7 +81,8 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     draw = _draw_levels if found.kind == "category" else _draw_line
     plot = draw(found, series, bounds, what)
     left_out = f" The {len(shown)} classes that change most." if 2 < len(classes) > len(shown) else ""
-    caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
+    interval = f"{found.level:.0%} interval of the mean over {found.rows} rows"
+    caption = f"Importance {importance:.2f} nats. Shaded or in whiskers: {interval}.{left_out}"
     legend = {} if found.classes is None else {c: classes[c] for c in shown}
     return Figure(f"dependence-{number}", plot, caption, name_column(found.name), legend)
 
@@ -119,9 +120,8 @@ def _draw_line(found: PartialDependence, series: list[Series], bounds: Range, wh
     ticks = choose_dates(*ends) if found.kind == "date" else plot.ticks_across()
     if missing.any():
         ticks = [tick for tick in ticks if tick[0] <= ends[1]] + [(plot.xlim[1], "missing")]
-    changes = ", ".join(
-        f"{s.name} {format_number(s.mean[0], 3)} to {format_number(s.mean[-1], 3)}" for s in series
-    )
+    ends_of = {s.name: [format_number(s.mean[i], 3) for i in (0, -1)] for s in series}
+    changes = ", ".join(f"{name} {first} to {last}" for name, (first, last) in ends_of.items())
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
 
 

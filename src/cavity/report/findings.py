@@ -70,21 +70,14 @@ class Findings(NamedTuple):
 def find(model: Model, X: Any, y: Any) -> Findings:
     """Find what there is to tell of a fitted model, of rows and of their labels or targets, which may be None."""
     fit = view_fit(model)
-    classes = fit.classes
     columns, owner = find_columns(fit.features)
     truth = None if y is None else np.asarray(to_array(to_plain(y, "y")))
     scored = None if X is None else score_rows(model, fit, read_raw_rows(X, fit.features, fit.model), truth)
     used = set(owner.tolist())
-    return Findings(
-        model,
-        fit,
-        fit.features.target or ("the target" if classes is None else "the label"),
-        [] if classes is None else [format_label(c) for c in classes],
-        list(columns),
-        used,
-        scored,
-        rank_columns(model, scored, truth, used),
-    )
+    ranking = rank_columns(model, scored, truth, used)
+    target = fit.features.target or ("the target" if fit.classes is None else "the label")
+    classes = [] if fit.classes is None else list(map(format_label, fit.classes))
+    return Findings(model, fit, target, classes, list(columns), used, scored, ranking)
 
 
 def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
@@ -99,13 +92,12 @@ def score_rows(model: Model, fit: Result, raw: RawRows, y: Any) -> Scored:
     if y.shape != (len(raw.X),):
         what = "target" if fit.classes is None else "label"
         raise BadInput(f"X has {len(raw.X)} rows and y has shape {y.shape}: give one {what} per row.")
-    weight = np.ones(len(y))
     if fit.classes is None:
         truth = y.astype(np.float64)
-        found = assess_targets(outcome[:, 0], outcome[:, 1], truth, weight, fit.units)
+        found = assess_targets(outcome[:, 0], outcome[:, 1], truth, np.ones(len(y)), fit.units)
     else:
         truth = encode(y, fit.classes)
-        found = assess_classes(outcome, truth, weight, fit.class_prior)
+        found = assess_classes(outcome, truth, np.ones(len(y)), fit.class_prior)
     return Scored(*scored[:3], truth, *found)
 
 
@@ -119,46 +111,37 @@ def rank_columns(model: Model, scored: Scored | None, y: Any, used: set[int]) ->
         values, errors = found.importance, found.standard_error
     if values is None:
         return None
-    order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used])
-    return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
+    order = [j for j in np.argsort(-values, kind="stable").tolist() if j in used]
+    return Ranking(order, values[order].tolist(), None if errors is None else errors[order].tolist())
 
 
 def find_dependences(found: Findings) -> list[tuple[PartialDependence, float]]:
     if found.ranking is None or found.scored is None:
         return []
-    raw, few = found.scored.raw, {"n_values": 12, "n_rows": 30}
-    if found.scored.outcome.shape[1] > 6:
-        few = {"n_values": 8, "n_rows": 20}
+    raw, (n_values, n_rows) = found.scored.raw, (12, 30) if found.scored.outcome.shape[1] <= 6 else (8, 20)
     ranked = zip(found.ranking.places, found.ranking.values, strict=True)
-    best = [(j, v) for j, v in ranked if v > 0 and (raw.owner == j).any()][:CURVES]
-    return [(found.model.partial_dependence(raw, j, **few), v) for j, v in best]
+    best = [(j, v) for j, v in ranked if v > 0][:CURVES]
+    return [(found.model.partial_dependence(raw, j, n_values=n_values, n_rows=n_rows), v) for j, v in best]
 
 
 def find_notable(scored: Scored, is_regression: bool) -> list[tuple[int, str]]:
     """Return rows to check with the reason: the hardest, whose truth is least expected, and the most uncertain."""
-    surprise: Array | None
-    if is_regression:
-        mean, doubt = scored.outcome.T
-        surprise = None if scored.truth is None else np.abs(scored.truth - mean) / doubt
-    else:
-        doubt = -scored.outcome.max(1)
-        own = None if scored.truth is None else scored.outcome[np.arange(len(doubt)), scored.truth]
-        surprise = None if own is None else -own
-    few = min(MAX_ROWS, (len(doubt) + 1) // 2)
+    outcome, truth = scored.outcome, scored.truth
+    few, hard = min(MAX_ROWS, (len(outcome) + 1) // 2), []
+    doubt = outcome[:, 1] if is_regression else -outcome.max(1)
+    if truth is not None:
+        own = outcome[:, 0] if is_regression else outcome[np.arange(len(truth)), truth]
+        off = np.abs(truth - own) / doubt if is_regression else -own
+        hard = np.argsort(-off, kind="stable")[:few].tolist()
     unsure = np.argsort(-doubt, kind="stable")[:few].tolist()
-    hard = [] if surprise is None else np.argsort(-surprise, kind="stable")[:few].tolist()
-    both = set(unsure) & set(hard)
-    rows = [(n, "hardest, uncertain" if n in both else "hardest") for n in hard]
-    return rows + [(n, "uncertain") for n in unsure if n not in both]
+    rows = [(n, "hardest, uncertain" if n in unsure else "hardest") for n in hard]
+    return rows + [(n, "uncertain") for n in unsure if n not in hard]
 
 
 def explain_notable(model: Model, scored: Scored, rows: list[int]) -> Contributions:
-    raw = scored.raw
-    used = len(set(raw.owner.tolist()))
+    raw, used = scored.raw, len(np.unique(scored.raw.owner))
     most = int(np.clip(MOST_REPLACED // max(1, len(rows) * used), 2, 30))
-    table = None if raw.table is None else raw.table.take(rows)
+    chosen = raw._replace(X=raw.X[rows], table=None if raw.table is None else raw.table.take(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        chosen = raw._replace(X=raw.X[rows], table=table)
-        found: Contributions = model.explain_rows(chosen, raw, n_background=most)
-    return found
+        return model.explain_rows(chosen, raw, n_background=most)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from cavity.common.files import write_bytes
 from cavity.common.scoring import count_confusion
@@ -33,9 +32,7 @@ def write_report(
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
-    With rows X, it says what matters, how predictions depend on the most important columns, which rows are uncertain, and what
-    the cells are like. With y, it begins with how good the model is against a baseline and where it fails. Without rows, it has
-    what the model knows about itself. The page needs no network.
+    Rows X add what matters, how predictions depend on columns, and which rows are uncertain; y, how good the model is.
 
     Parameters
     ----------
@@ -43,10 +40,8 @@ def write_report(
         Fitted model.
     path : str or Path
         File to write.
-    X : array-like of shape (n, D), or a frame, optional
-        Rows to predict, raw cells as they are. For unbiased scores, give rows that were not used for training.
-    y : array-like of shape (n,), optional
-        Labels or targets of the rows.
+    X, y : array-like, optional
+        Rows, raw cells as they are, and their labels or targets. For unbiased scores, give rows that were not used for training.
     title : str, optional
         Title of the page.
     row_numbers : sequence of int, optional
@@ -54,8 +49,7 @@ def write_report(
     note : str, optional
         A remark for the headline, such as where the rows come from.
     training_rows : bool, optional
-        Whether the model was trained on these rows. The headline then says that scores are too good, gives the estimate for new
-        rows, and does not judge the probabilities, which are calibrated for new rows.
+        Whether the model was trained on these rows: the headline then says so, and gives the estimate for new rows.
 
     Returns
     -------
@@ -65,22 +59,22 @@ def write_report(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, report
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = report.write_report(clf, Path(folder) / "report.html", X[1::2], y[1::2])
-    ...     path.name
-    'report.html'
+    >>> path = report.write_report(clf, f"{tempfile.mkdtemp()}/report.html", X[1::2], y[1::2])
     """
-    check_is_fitted(model, "inducing_points_")
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
-    found = find(model, X, y)
-    plan = found.fit.plan  # files of other versions have none
-    page = render_report(
+    write_bytes(path, make_page(find(model, X, y), title, row_numbers, note, training_rows).encode())
+    return Path(path)
+
+
+def make_page(found: Findings, title: str, row_numbers: Any, note: str, training_rows: bool) -> str:
+    """Return the page: what the template says, in the order of its sections."""
+    model, plan = found.model, found.fit.plan  # files of other versions have no plan
+    return render_report(
         found=found,
         title=title or f"Report on a model of {found.target}",
         note=note,
@@ -98,8 +92,6 @@ def write_report(
         plan=None if plan is None else plan.choices,
         facts=sections.describe_model(model),
     )
-    write_bytes(path, page.encode())
-    return Path(path)
 
 
 def find_lead(found: Findings) -> dict[str, Any]:
@@ -110,10 +102,8 @@ def find_lead(found: Findings) -> dict[str, Any]:
         known = zip(places, values, errors or [0.0] * len(values), strict=True)
         lead["best"] = [found.columns[j] for j, value, error in known if value > max(0.01, 2 * error)][:3]
     scored = found.judged
-    if scored is None:
-        return lead
-    if not found.classes:
-        return lead | {"verdict": judge_numbers(scored)}
+    if scored is None or not found.classes:
+        return lead if scored is None else lead | {"verdict": judge_numbers(scored)}
     prior = found.fit.class_prior
     counts = np.bincount(scored.truth, minlength=len(found.classes)) if prior is None else prior
     return lead | {
@@ -161,10 +151,9 @@ def describe_failures(scored: Scored, classes: list[str]) -> str:
     miss = np.where(rows > 0, (rows - hits) / np.maximum(rows, 1), 0.0)
     enough = np.where(rows >= FEW_ROWS, miss, -1.0) if (rows >= FEW_ROWS).any() else miss
     c = int(enough.argmax())
-    others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
-    missed = f"{rows[c] - hits[c]} of {rows[c]:,} row{'' if rows[c] == 1 else 's'}"
-    text = f"It fails most often on {classes[c]}: {missed} are missed"
-    mostly = 2 * others.max() > others.sum()
-    text += f", mostly taken for {classes[int(others.argmax())]}." if mostly else "."
+    others = np.where(np.arange(n) == c, 0, confusion[c])
+    missed = f"{others.sum()} of {rows[c]:,} row{'' if rows[c] == 1 else 's'}"
+    mostly = f", mostly taken for {classes[others.argmax()]}" if 2 * others.max() > others.sum() else ""
+    text = f"It fails most often on {classes[c]}: {missed} are missed{mostly}."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_columns(never)}." if never else "")

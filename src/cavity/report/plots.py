@@ -80,20 +80,18 @@ def decision_regions(
     """Draw class probabilities over the plane as mixed colours, with decision boundaries and rows.
 
     A `GPClassifier` knows where it has seen nothing: there the colours fade to white, as the trees of its pool count less. The
-    legend names up to 16 classes, more than four of them beside the plot.
+    legend names up to 16 classes, more than four of them outside the plot.
 
     Parameters
     ----------
     clf : classifier
         Fitted classifier of two features.
-    X : array-like of shape (n, 2)
-        Rows to draw. They also set the range of the plot. The columns of a frame name the axes.
-    y : array-like of shape (n,)
-        Labels of the rows.
+    X, y : array-like of shape (n, 2), array-like of shape (n,)
+        Rows to draw, and their labels. Rows set the range of the plot, and the columns of a frame name the axes.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
     grid : int, default=120
-        Number of points per side of the grid on which probabilities are evaluated.
+        Points per side of the grid on which probabilities are evaluated.
     show_inducing : bool, default=False
         Draw the inducing points of `clf` as crosses.
 
@@ -118,20 +116,8 @@ def decision_regions(
     low, high = X.min(0), X.max(0)
     pad = 0.05 * np.where(high > low, high - low, 1.0)
     across, up = np.linspace(low - pad, high + pad, grid).T
-    colours = choose_colours(len(clf.classes_))
-    _draw_probabilities(clf, across, up, colours, ax)
-    Z = getattr(clf, "inducing_points_", None) if show_inducing else None
-    if Z is not None and np.size(Z):
-        x, height = np.asarray(Z).reshape(-1, 2).T
-        ax.scatter(x, height, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
-    for label, colour in zip(clf.classes_, colours, strict=True):
-        x, height = X[y == label].T
-        look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
-        ax.scatter(x, height, **look, label=shorten(f"{label}", NAME_WIDTH).replace("$", r"\$"))
-    if len(colours) <= len(COLOURS):
-        beside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-        where = beside if len(colours) > MOST_INSIDE else {"loc": "best"}
-        ax.legend(fontsize="small", framealpha=0.85, **where)
+    _draw_probabilities(clf, across, up, ax)
+    _draw_rows(clf.classes_, X, y, getattr(clf, "inducing_points_", None) if show_inducing else None, ax)
     if names is not None:
         ax.set_xlabel(f"{names[0]}", parse_math=False)
         ax.set_ylabel(f"{names[1]}", parse_math=False)
@@ -139,11 +125,29 @@ def decision_regions(
     return ax
 
 
-def _draw_probabilities(clf: Any, across: Array, up: Array, colours: list[str], ax: Axes) -> None:
+def _draw_rows(classes: Any, X: Array, y: Any, Z: Any, ax: Axes) -> None:
+    """Draw inducing points, if there are any, and rows in the colours of their classes, with a legend."""
+    if Z is not None and np.size(Z):
+        x, height = np.asarray(Z).reshape(-1, 2).T
+        ax.scatter(x, height, s=14, c=GREY, marker="x", linewidths=0.7, zorder=2, label="inducing points")
+    for label, colour in zip(classes, choose_colours(len(classes)), strict=True):
+        name = shorten(f"{label}", NAME_WIDTH).replace("$", r"\$")
+        look: Any = {"s": 18, "color": colour, "edgecolors": "white", "linewidths": 0.5, "zorder": 4}
+        ax.scatter(*X[y == label].T, **look, label=name)
+    if len(classes) <= len(COLOURS):
+        outside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        where = outside if len(classes) > MOST_INSIDE else {"loc": "best"}
+        ax.legend(fontsize="small", framealpha=0.85, **where)
+
+
+def _draw_probabilities(clf: Any, across: Array, up: Array, ax: Axes) -> None:
     """Draw the classes as mixed colours on a grid, and the boundaries between them."""
     from matplotlib.colors import to_rgb
 
-    palette, shape = np.array([to_rgb(name) for name in colours]), (len(up), len(across), -1)
+    palette, shape = (
+        np.array(list(map(to_rgb, choose_colours(len(clf.classes_))))),
+        (len(up), len(across), -1),
+    )
     plane: Any = np.column_stack([axis.ravel() for axis in np.meshgrid(across, up)])
     if isinstance(clf, GPClassifier):
         plane = Prepared(plane)  # X is what `preparation_` makes of the rows, and its columns may have names
@@ -151,11 +155,10 @@ def _draw_probabilities(clf: Any, across: Array, up: Array, colours: list[str], 
     doubt = np.broadcast_to(_find_doubt(clf, plane), (len(P), 1))
     shades = P @ (palette + PALE * (1 - palette))
     shades += (1 - shades) * doubt
-    extent = (across[0], across[-1], up[0], up[-1])
-    image = shades.clip(0, 1).reshape(shape)
-    ax.imshow(image, extent=extent, origin="lower", aspect="auto", interpolation="bilinear")
+    where: Any = {"extent": (across[0], across[-1], up[0], up[-1]), "origin": "lower", "aspect": "auto"}
+    ax.imshow(shades.clip(0, 1).reshape(shape), **where, interpolation="bilinear")
     known = np.where(doubt < MOST_DOUBT, P, np.nan).reshape(shape)
-    for k in range(len(colours)):  # the zero line of the lead over the next class
+    for k in range(len(palette)):  # the zero line of the lead over the next class
         lead = known[:, :, k] - np.delete(known, k, axis=2).max(2)
         if (lead < 0).any() and (lead > 0).any():
             ax.contour(across, up, lead, levels=[0.0], colors=GREY, linewidths=1.0, zorder=3)

@@ -91,9 +91,9 @@ def assess_targets(
 ) -> Assessment:
     """Assess normal predictions; `units`: mean and spread of the training rows, the baseline; `unit` as for classes."""
     rows = (mean, std, y, weight)
-    ranges = bootstrap(score_targets, rows, 4, unit)
     center, spread = (np.full(len(y), number) for number in units)
-    return Assessment(score_targets(*rows), ranges, score_targets(center, spread, y, weight))
+    plain = score_targets(center, spread, y, weight)
+    return Assessment(score_targets(*rows), bootstrap(score_targets, rows, 4, unit), plain)
 
 
 def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> float:
@@ -105,20 +105,14 @@ def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> flo
     return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total)) if total > 0 else math.nan
 
 
-def bootstrap(
-    score: Callable[..., Numbers],
-    rows: tuple[Any, ...],
-    width: int,
-    unit: Labels | None = None,
-    seed: int = 0,
-) -> Any:
+def bootstrap(score: Callable[..., Numbers], rows: Any, width: int, unit: Labels | None = None) -> Any:
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
     Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which limits how many are drawn.
     """
     place = np.arange(len(rows[0])) if unit is None else np.argsort(unit, kind="stable")
     of = np.split(place, np.cumsum(np.bincount(unit))[:-1]) if unit is not None else place
-    n, rng = len(of), np.random.default_rng(seed)
+    n, rng = len(of), np.random.default_rng(0)
     m = max(min(n, MOST_RESAMPLED * n // (width * len(place))), min(n, 100))
     found = score(*rows)
     drawn = (rng.integers(0, n, m) for _ in range(RESAMPLES))
@@ -131,10 +125,8 @@ def _interval(value: Any, again: Array, shrink: float) -> Any:
     """Return the interval of a number, or of each number of an array; [NaN, NaN] where it is not defined."""
     with np.errstate(invalid="ignore"):
         off = again - value
-    tail = 50 * (1 - LEVEL)
-    defined = np.isfinite(off).any(0)
-    off = np.where(defined, off, 0.0)
-    ends = np.nanpercentile(off, [tail, 100 - tail], axis=0)
+    tail, defined = 50 * (1 - LEVEL), np.isfinite(off).any(0)
+    ends = np.nanpercentile(np.where(defined, off, 0.0), [tail, 100 - tail], axis=0)
     return np.moveaxis(np.where(defined, value + shrink * ends, np.nan), 0, -1).tolist()
 
 

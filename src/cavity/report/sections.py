@@ -18,14 +18,7 @@ from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import describe_fit
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
-from cavity.report.charts import (
-    Figure,
-    draw_calibration,
-    draw_coverage,
-    draw_dependence,
-    draw_rejection,
-    draw_scatter,
-)
+from cavity.report import charts
 from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
@@ -56,8 +49,8 @@ def describe_classes(found: Findings) -> Content:
     never, few = find_weak_classes(classes, rows, predicted)
     share = counts / np.maximum(rows[:, None], 1)
     pairs = _list_confusions(counts, share, classes) if C > CELLS else None
-    about = {"counts": counts.tolist(), "share": share.tolist(), "pairs": pairs}
-    return {"never": never, "few": few, "lines": lines, **about}
+    matrix = {"counts": counts.tolist(), "share": share.tolist(), "pairs": pairs}
+    return {"never": never, "few": few, "lines": lines, **matrix}
 
 
 def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[str]]:
@@ -67,22 +60,19 @@ def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[s
     return [[classes[i], classes[j], f"{off[i, j]}", f"{share[i, j]:.0%}"] for i, j in pairs]
 
 
-def draw_trust(found: Findings) -> list[Figure]:
-    scored = found.judged
-    if scored is None:
+def draw_trust(found: Findings) -> list[charts.Figure]:
+    if found.judged is None:
         return []
-    if not found.classes:
-        mean, std = scored.outcome.T
-        return [draw_scatter(mean, std, scored.truth, found.target), draw_coverage(mean, std, scored.truth)]
-    P = np.exp(scored.outcome)
-    return [draw_calibration(P, scored.truth), draw_rejection(P, scored.truth)]
+    outcome, truth = found.judged.outcome, found.judged.truth
+    if found.classes:
+        return [draw(np.exp(outcome), truth) for draw in (charts.draw_calibration, charts.draw_rejection)]
+    mean, std = outcome.T
+    return [charts.draw_scatter(mean, std, truth, found.target), charts.draw_coverage(mean, std, truth)]
 
 
-def draw_dependences(found: Findings) -> list[Figure]:
-    return [
-        draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
-        for k, (part, value) in enumerate(find_dependences(found))
-    ]
+def draw_dependences(found: Findings) -> list[charts.Figure]:
+    each = enumerate(find_dependences(found))
+    return [charts.draw_dependence(part, k, value, found.target) for k, (part, value) in each]
 
 
 def list_rows(found: Findings, numbers: Any) -> Content:
@@ -98,14 +88,13 @@ def list_rows(found: Findings, numbers: Any) -> Content:
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
-        names = [shorten(name_column(moved.names[j]), CELL_WIDTH) for j in best]
-        values = [shorten(moved.values[k, j], CELL_WIDTH) for j in best]
+        pairs = [(name_column(moved.names[j]), moved.values[k, j]) for j in best]
+        cells = [" = ".join(shorten(text, CELL_WIDTH) for text in pair) for pair in pairs]
         sizes = [f"{'+' * bool(effect[j] >= 0)}{format_number(effect[j], 2)}" for j in best]
-        cells = (f"{a} = {b} ({c})" for a, b, c in zip(names, values, sizes, strict=True))
         line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
         if scored.novelty is not None:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
-        line["Moved by"] = "; ".join(cells)
+        line["Moved by"] = "; ".join(f"{a} ({b})" for a, b in zip(cells, sizes, strict=True))
         lines.append(line)
     return {"head": list(line), "lines": [list(line.values()) for line in lines]}
 
@@ -120,8 +109,7 @@ def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list
         line = {"Predicted": f"{found.classes[best]} ({P[best]:.1%})"}
         if scored.truth is not None:
             true = int(scored.truth[n])
-            said = "right" if true == best else f"wrong: {found.classes[true]} ({P[true]:.1%})"
-            line["True"] = said
+            line["True"] = "right" if true == best else f"wrong: {found.classes[true]} ({P[true]:.1%})"
         lines.append(line | {"Epistemic share": f"{share:.0%}"})
     return lines
 
@@ -150,10 +138,7 @@ def describe_data(found: Findings) -> Content:
         used = how.get(name, "number, used as it is")
         lines.append([name_column(name), used, *([] if raw is None else _describe_cells(raw, j))])
     novelty = None if found.scored is None else found.scored.novelty
-    return {
-        "lines": lines,
-        "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
-    }
+    return {"lines": lines, "unusual": None if novelty is None else (novelty > UNUSUAL).mean()}
 
 
 def _describe_cells(raw: RawRows, j: int) -> list[str]:

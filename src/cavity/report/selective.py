@@ -17,12 +17,8 @@ class Rejection(NamedTuple):
 
     Attributes
     ----------
-    rejected : ndarray of shape (K,)
-        Fraction of rejected rows, increasing from 0.
-    error : ndarray of shape (K,)
-        Error rate of the kept rows.
-    threshold : ndarray of shape (K,)
-        Kept rows have at least this certainty.
+    rejected, error, threshold : ndarray of shape (K,)
+        Fraction of rejected rows, increasing from 0; error rate of the kept rows; the certainty that they have at least.
     area : float
         Error averaged over the fraction of rejected rows.
     """
@@ -34,8 +30,7 @@ class Rejection(NamedTuple):
     @property
     def area(self) -> float:
         """Error averaged over the fraction of rejected rows. Useful certainties give less than `error[0]`; 0 is perfect."""
-        width = np.diff(np.append(self.rejected, 1.0))
-        return float((width * self.error).sum())
+        return float((np.diff(np.append(self.rejected, 1.0)) * self.error).sum())
 
 
 def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Rejection:

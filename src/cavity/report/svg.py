@@ -64,24 +64,21 @@ class Plot:
         letters = sum(len(text) + 1 for _, text in found)
         return found[:: math.ceil(LETTER * letters / (WIDTH - self.left - RIGHT))]
 
-    def _inside(self, x: float, text: str) -> tuple[float, float, str]:
-        """Return where a tick is, and where its text is centred so that the box holds it."""
-        return x, min(x, WIDTH - 0.5 * LETTER * len(text)), text
-
     def render(self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None) -> Markup:
         """Return the SVG, with text for screen readers. Ticks are chosen if none are given."""
-        across = [self._inside(self.x(value), text) for value, text in x_ticks or self.ticks_across()]
+        places = [(self.x(value), text) for value, text in x_ticks or self.ticks_across()]
+        # where a tick is, and where its text is centred so that the box holds it
+        across = [(x, min(x, WIDTH - 0.5 * LETTER * len(text)), text) for x, text in places]
         up = [(self.y(value), text) for value, text in y_ticks or choose_ticks(*self.ylim)]
-        box = {"width": WIDTH, "height": self.height, "left": self.left, "right": WIDTH - RIGHT, "top": TOP}
-        box["bottom"] = self.height - BOTTOM
+        ends = {"left": self.left, "right": WIDTH - RIGHT, "top": TOP, "bottom": self.height - BOTTOM}
+        box = {"width": WIDTH, "height": self.height, **ends}
         draw = TEMPLATES.get_template("macros.html").module.plot  # type: ignore[attr-defined]
         return Markup(draw(alt, box, across, up, self.marks, self.labels))
 
 
 def choose_ticks(low: float, high: float, most: int = 5) -> list[tuple[float, str]]:
     """Choose at most so many round numbers in a range."""
-    raw = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(raw))
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(power * m for m in (1, 2, 5, 10, 20) if (high - low) / (power * m) <= most)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [(k * step, format_number(k * step)) for k in range(first, last + 1)]

@@ -69,13 +69,6 @@ SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8
 
 def render_report(**content: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    page = TEMPLATES.get_template("report.html").render(
-        content,
-        colours=COLOURS,
-        style=Markup(STYLE),
-        script=Markup(SCRIPT),
-        digest=digest,
-        version=__version__,
-        terms=TERMS.values(),
-    )
-    return page.strip() + "\n"
+    content |= {"style": Markup(STYLE), "script": Markup(SCRIPT), "digest": digest}
+    content |= {"colours": COLOURS, "version": __version__, "terms": TERMS.values()}
+    return TEMPLATES.get_template("report.html").render(content).strip() + "\n"

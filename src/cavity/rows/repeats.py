@@ -81,8 +81,10 @@ def _number_copies(kind: Numbers) -> Numbers | None:
 
 def _number_rows(table: Table) -> tuple[Numbers, Numbers]:
     """Return where each distinct row first occurs, and each row's number among them."""
-    _, first, place = np.unique(table.kind, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
+    kind = table.kind
+    first = np.empty(kind.max() + 1, np.int64)
+    first[kind[::-1]] = np.arange(len(kind))[::-1]  # the last of several counts
+    return first, kind
 
 
 def has_near_copies(table: Table) -> bool:

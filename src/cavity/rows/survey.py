@@ -52,7 +52,7 @@ def survey(
     found = [np.bincount(kind[here], w, len(classes)) for w in (None, rows.weight[here])]
     count, total = np.sum(among.gather(found), axis=0)
     factor = np.ones(1) if weigh is None else weigh(classes, total)
-    weight = rows.weight = rows.weight * factor[kind]
+    weight = rows.weight = rows.weight if (factor == 1).all() else rows.weight * factor[kind]
     sampled = _draw_rows(rows, kind, here, keys, count, among)
     streamed = Streamed(
         read=rows,
@@ -142,13 +142,17 @@ def _number_classes(
 ) -> tuple[Arrays, Numbers]:
     """Return the rows with labels as numbers of classes, or targets; also the class of each."""
     rows = source if copy.store is None else copy.store.map(n_columns)
-    weight = np.ones(rows.n_rows) if rows.weight is None else np.asarray(rows.weight, np.float64)
+    weight = np.broadcast_to(1.0, rows.n_rows) if rows.weight is None else np.asarray(rows.weight, np.float64)
     if real:
-        return Arrays(rows.X, np.asarray(rows.y, np.float64), weight), np.zeros(rows.n_rows, np.int64)
+        found = Arrays(rows.X, np.asarray(rows.y, np.float64), weight)
+        found.pages = rows.pages
+        return found, np.zeros(rows.n_rows, np.int64)
     kind = np.searchsorted(classes, rows.y if copy.store is None else np.array(copy.labels, classes.dtype))
     if copy.store is not None:
         kind = kind[np.asarray(rows.y, np.int64)]
-    return Arrays(rows.X, kind, weight), kind
+    found = Arrays(rows.X, kind, weight)
+    found.pages = rows.pages
+    return found, kind
 
 
 def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Array:

@@ -191,7 +191,8 @@ def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[n
 
     Their order is that of X where it tells them apart, so that names of classes and groups decide nothing.
     """
-    words, own = (hash_rows(x + 0.0) for x in (np.column_stack([X, *told]), X))  # minus zero is zero
+    own = hash_rows(X)
+    words = own + hash_rows(np.column_stack(told), X.shape[1])
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     order = np.argsort(own[first], kind="stable")
     return first[order], np.argsort(order)[place.reshape(-1)]

@@ -21,9 +21,8 @@ from cavity.errors import BadFile
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Scale
 from cavity.likelihoods.outcomes import make_outcome
-from cavity.prediction.linear_model import LinearModel
 from cavity.prediction.model import FittedModel, Modules, make_model
-from cavity.prediction.networks import Network
+from cavity.prediction.networks import LinearModel, Network
 from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.regression import STORED, TrainingRows, condition
 from cavity.prediction.tree_ensembles import Forest

@@ -42,12 +42,9 @@ class Checkpoint(Callback):
 
     def _save_if_due(self, run: Running) -> None:
         if run.reduce.agree(time.monotonic() - self.last >= self.every):
-            self.save(run)
+            self.end(run)
 
     def end(self, run: Running) -> None:
-        self.save(run)
-
-    def save(self, run: Running) -> None:
         """Write the checkpoint now, or warn.
 
         With several ranks a new file replaces the last one when every rank has written its own. The last one stays as well: a
@@ -66,11 +63,8 @@ class Checkpoint(Callback):
                 _try(lambda: fresh.unlink(missing_ok=True))
         self.last = time.monotonic()
         if self.problem:
-            warnings.warn(
-                f"the checkpoint failed: {self.problem} Training goes on, and tries again in {self.every:g} s.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            again = f"Training goes on, and tries again in {self.every:g} s."
+            warnings.warn(f"the checkpoint failed: {self.problem} {again}", RuntimeWarning, stacklevel=2)
 
     def _replace(self, fresh: Path) -> None:
         if self.path.exists():
@@ -168,25 +162,19 @@ def read_seed(path: Path) -> int:
 def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
     """Restore a run from a checkpoint. Raises BadFile if it is damaged or belongs to another run."""
     with _explain_damage(path):
-        _restore(run, path, facts)
-
-
-def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    tensors, meta, _ = tensor_files.read(path, KIND)
-    _check_facts(meta["facts"], facts, path)
-    run.state = _state(tensors, run.state, path)
-    run.history = list(meta["history"])
-    run.tally = list(meta["tally"])
-    run.started = time.perf_counter() - float(meta["seconds"])
-    repairs, caution, in_a_row = meta["guard"]
-    run.guard.repairs, run.guard.caution, run.guard.in_a_row = int(repairs), float(caution), int(in_a_row)
-    stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
-    if stopping is not None and kept is not None:
-        best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
-        stopping.best, stopping.since = float(kept[0]), int(kept[1])
-        stopping.state = _state(best, run.state, path)
-    run.converged = bool(meta["converged"])
-    run.resumed = True
+        tensors, meta, _ = tensor_files.read(path, KIND)
+        _check_facts(meta["facts"], facts, path)
+        run.state = _state(tensors, run.state, path)
+        run.history, run.tally = list(meta["history"]), list(meta["tally"])
+        run.started = time.perf_counter() - float(meta["seconds"])
+        repairs, caution, in_a_row = meta["guard"]
+        run.guard.repairs, run.guard.caution, run.guard.in_a_row = int(repairs), float(caution), int(in_a_row)
+        stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
+        if stopping is not None and kept is not None:
+            best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
+            stopping.best, stopping.since = float(kept[0]), int(kept[1])
+            stopping.state = _state(best, run.state, path)
+        run.converged, run.resumed = bool(meta["converged"]), True
 
 
 def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:

@@ -39,15 +39,13 @@ def have_epochs_converged(plan: Steps, history: list[dict[str, Any]], classes: i
     return have_full_epochs_converged(objectives, promises, plan.tol, rows)
 
 
-def have_full_epochs_converged(
-    objectives: list[float], promises: list[float], tol: float, rows: float
-) -> bool:
+def have_full_epochs_converged(objectives: list[float], gains: list[float], tol: float, rows: float) -> bool:
     """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
 
     - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
     - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of its objective, is on its way.
     - Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would hide a steady gain.
-    - `promises` are the gains that the gradient promises for the steps: while they are large, hyper-parameters are still on their
+    - `gains` are those that the gradient promises for the steps: while they are large, hyper-parameters are still on their
       way, however flat the objective. SEP crosses such plains.
     """
     if len(objectives) <= WINDOW or tol == 0:
@@ -59,7 +57,7 @@ def have_full_epochs_converged(
     # at the top of a hill on the way the means agree, but the epochs do not
     spread = max(seen) - min(seen)
     gain = max(max(now) - max(before), now[-1] - now[-1 - WINDOW // 2])
-    return max(change, gain, spread / HILL, sum(promises[-WINDOW:])) < tol * rows
+    return max(change, gain, spread / HILL, sum(gains[-WINDOW:])) < tol * rows
 
 
 def have_batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> bool:

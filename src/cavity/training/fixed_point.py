@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -35,7 +36,7 @@ def find_fixed_point(run: Run, state: State, rest: Rest, engine: Engine | None =
     needed afterwards.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
-    scale, reduce = run.site_scale(), Local() if run.engine.sites.tied else run.reduce
+    scale, reduce = run.site_scale, Local() if run.engine.sites.tied else run.reduce
     best, safe, last = math.inf, state, math.inf
     factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)
@@ -77,13 +78,12 @@ def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
     moves, states = torch.stack([move for move, _ in known]).mT, [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))
     w = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd").solution[:, 0].tolist()
-    end = states[-1]
-    tau, nu = (_combine([s.sites[i] for s in states], w) for i in (0, 1))
-    sums = Sums(_combine([s.sums.P for s in states], w), _combine([s.sums.h for s in states], w))
-    return end._replace(sites=end.sites._replace(tau=tau, nu=nu), sums=sums)
+    end, moving = states[-1], [(s.sites.tau, s.sites.nu, *s.sums) for s in states]
+    tau, nu, P, h = (_combine(values, w) for values in zip(*moving, strict=True))
+    return end._replace(sites=end.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
 
 
-def _combine(values: list[Tensor], w: list[float]) -> Tensor:
+def _combine(values: Sequence[Tensor], w: list[float]) -> Tensor:
     """Return values[-1] − Σ w_i (values[i+1] − values[i])."""
     mixed = values[-1].clone()
     for value, left, right in zip(values, [0.0, *w], [*w, 0.0], strict=True):
@@ -95,6 +95,5 @@ def _unknowns(state: State, scale: Tensor | None) -> Tensor:
     """Return the sites, or the sums if rows have none, as a vector whose length does not tell weights from repetitions."""
     if not len(state.sites.tau):
         return torch.cat([t.double().flatten() for t in state.sums])
-    return torch.cat(
-        [(t.double() if scale is None else t.double() * scale).flatten() for t in state.sites[:2]]
-    )
+    sites = (t.double() for t in state.sites[:2])
+    return torch.cat([(t if scale is None else t * scale).flatten() for t in sites])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from cavity.distributed import Local
@@ -67,7 +66,3 @@ def make_factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
         f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
         f"raise {JITTER}, use float64, or choose inducing points that do not coincide (inducing='kmeans')."
     )
-
-
-def make_scalar(value: float, like: Tensor) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64, device=like.device)

@@ -81,9 +81,10 @@ def train_lbfgs(run: Run) -> Run:
             run.warm_up()
         try:
             if not run.is_over():  # a resumed run may be over already
+                x = (run.state.theta - search.start).double().cpu().numpy()
                 result = minimize(
                     search.negative,
-                    (run.state.theta - search.start).double().cpu().numpy(),
+                    x,
                     jac=True,
                     method="L-BFGS-B",
                     callback=search.end_iteration,

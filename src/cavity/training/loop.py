@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.stream import Data, Whole
 from cavity.training.callbacks import Callback, check_row
 from cavity.training.convergence import PROMISE, have_epochs_converged, have_sweeps_converged
-from cavity.training.guard import Guard, make_scalar
+from cavity.training.guard import Guard
 from cavity.training.optimisers import Adam
 from cavity.training.replay import Replay
 from cavity.training.steps import Steps
@@ -76,7 +77,6 @@ class Run:
         self.pace = 0.0  # seconds per row of the latest step
         self.promise = 0.0  # of the latest step
         self.replay: Replay | None = None
-        self._site_scale: torch.Tensor | None = None
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""
@@ -114,14 +114,13 @@ class Run:
             return True
         return bool(self.history) and self.is_late()
 
+    @cached_property
     def site_scale(self) -> torch.Tensor | None:
-        """Return factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
-        sites = self.engine.sites
-        if self._site_scale is None and sites.weighted and not sites.tied:
-            weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
-            power = -0.5 if self.engine.sites_are_totals else 0.5
-            self._site_scale = weight[:, None] ** power
-        return self._site_scale
+        """Factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
+        if self.engine.sites.tied or not self.engine.sites.weighted:
+            return None
+        weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
+        return weight[:, None] ** (-0.5 if self.engine.sites_are_totals else 0.5)
 
     def is_late(self) -> bool:
         """Return whether `max_seconds` have passed, on any rank."""
@@ -148,7 +147,7 @@ class Run:
         own, damping = self.guard, self.state.damping
         self.guard = Guard(self.warm_up_engine, self.reduce)
         if self.plan.batch_size is None or not self.learns:
-            self.state = self.state._replace(damping=make_scalar(0.5, damping))
+            self._set_damping(0.5)
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
@@ -222,7 +221,7 @@ class Run:
         while more:
             news, more = self.replay.run(each)
             self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
-            self.state = self.state._replace(rate=make_scalar(self.rate, damping))
+            self.state = self.state._replace(rate=torch.full_like(damping, self.rate))
             for callback in self.callbacks if more else ():
                 callback.step(self)
             if self.is_late():
@@ -296,12 +295,12 @@ class Run:
         return float(info.evidence)
 
     def _set_damping(self, damping: float) -> None:
-        self.state = self.state._replace(damping=make_scalar(damping, self.state.damping))
+        self.state = self.state._replace(damping=torch.full_like(self.state.damping, damping))
 
     def _set_rate(self, progress: float) -> None:
         self.rate = self.plan.rate_at(progress)
         if not self.replays:
-            self.state = self.state._replace(rate=make_scalar(self.rate, self.state.rate))
+            self.state = self.state._replace(rate=torch.full_like(self.state.rate, self.rate))
 
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""

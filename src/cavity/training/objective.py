@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
-from cavity.inference.state import Slots
+from cavity.inference.posterior import Sums
 from cavity.training.convergence import find_loose_tol
 from cavity.training.fixed_point import Rest, find_fixed_point
 from cavity.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
@@ -29,13 +29,6 @@ class Point(NamedTuple):
     value: float
     evidence: float  # log Z_q alone
     gradient: Tensor  # [P], of the value
-
-
-class Stay(Optimiser):
-    """Leaves the parameters alone: the gradient is in the step's `info`."""
-
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
-        return theta, state
 
 
 def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
@@ -79,9 +72,8 @@ def _without_sites(state: State) -> State:
     """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
     if not len(state.sites.tau):
         return state
-    tau, nu = (torch.zeros_like(t) for t in state.sites[:2])
-    sums = type(state.sums)(*(torch.zeros_like(t) for t in state.sums))
-    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
+    tau, nu, P, h = map(torch.zeros_like, (*state.sites[:2], *state.sums))
+    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
 
 
 def _converge(run: Run, state: State, rest: Rest) -> Point | None:
@@ -90,7 +82,7 @@ def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
-    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Stay(), True)
+    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Optimiser(), True)
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None
     assert info.slope is not None

@@ -49,10 +49,8 @@ class SignRule(Optimiser):
         relative, last = state
         sign = gradient.sign()
         turn = sign * last
-        relative = torch.where(
-            turn > 0, relative * self.grow, torch.where(turn < 0, relative * self.shrink, relative)
-        )
-        relative = relative.clamp(max=self.largest)
+        slower = torch.where(turn < 0, relative * self.shrink, relative)
+        relative = torch.where(turn > 0, relative * self.grow, slower).clamp(max=self.largest)
         return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
 
 

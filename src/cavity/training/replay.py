@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from cavity.common.linalg import Factor
 from cavity.inference import Factored, Optimiser, State, copy_state
+from cavity.inference.state import map_tensors
 from cavity.rows.batches.in_memory import Batch
 from cavity.training.guard import RECOVER, Guard
 
@@ -46,7 +48,7 @@ class Replay:
         device = state.theta.device
         self.state = copy_state(state)
         factor = self.engine.sites.factorise(self.state.sums)
-        self.factored = Factored(self.state.sums.P, Factor(*(t.clone() for t in factor)))
+        self.factored = Factored(self.state.sums.P, map_tensors(Tensor.clone, factor))
         self.going = torch.ones((), dtype=torch.bool, device=device)
         self.broken = torch.zeros_like(self.going)  # whether the state before the failed step was
         self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
@@ -55,14 +57,11 @@ class Replay:
     def load(self, state: State) -> State:
         """Continue from here. Return the state whose tensors the steps write."""
         factor = self.engine.sites.factorise(state.sums)
-        ours = *_moving(self.state), *self.state.sites, *self.factored.factor
-        for kept, new in zip(ours, (*_moving(state), *state.sites, *factor), strict=True):
-            kept.copy_(new)
+        _copy((*self._moving(), *self.state.sites), (*_moving(state, factor), *state.sites))
         self.damping = float(state.damping)
         self.guard.factored = None  # steps write into the tensors that it knows
-        self.state = self.state._replace(
-            generator=state.generator, epoch=state.epoch, position=state.position
-        )
+        counts = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
+        self.state = self.state._replace(**counts)
         return self.state
 
     def run(self, steps: Iterator[tuple[Batch, float]]) -> tuple[list[float], bool]:
@@ -87,8 +86,7 @@ class Replay:
         recorded = self.recorded.get(len(batch.index))
         if recorded is None:
             recorded = self.recorded[len(batch.index)] = self._record(batch)
-        for fixed, given in zip(recorded.batch, batch, strict=True):
-            fixed.copy_(given, non_blocking=True)
+        _copy(recorded.batch, batch)
         self.state.rate.fill_(rate * caution)
         self.state.damping.fill_(self.damping * caution)
         recorded.run()
@@ -101,32 +99,29 @@ class Replay:
         self.going.fill_(True)
 
     def _record(self, batch: Batch) -> Recorded:
-        fixed = Batch(*(t.clone() for t in batch))
-        kept = [t.clone() for t in self._tensors()] if fixed.index.is_cuda else []
-        graph = _graph(lambda: self._step(fixed)) if fixed.index.is_cuda else None
-        for tensor, old in zip(self._tensors() if kept else [], kept, strict=True):
-            tensor.copy_(old)
-        return Recorded(fixed, (lambda: self._step(fixed)) if graph is None else graph.replay)
+        fixed: Batch = map_tensors(Tensor.clone, batch)
+        step = partial(self._step, fixed)
+        if not fixed.index.is_cuda:
+            return Recorded(fixed, step)
+        tensors = *self._moving(), *self.state.sites, self.going, self.broken, self.tally
+        kept = [t.clone() for t in tensors]
+        graph = _graph(step)
+        _copy(tensors, kept)
+        return Recorded(fixed, step if graph is None else graph.replay)
 
     def _step(self, batch: Batch) -> None:
         """Take a step. It moves the state if it succeeds, and nothing if it or a step before it failed."""
-        new, info = self.engine.step(
-            self.state, batch, self.guard.reduce, self.optimiser, False, self.factored, self.going
-        )
-        made = *_moving(new), *info.factored.factor
-        for now, then in zip((*_moving(self.state), *self.factored.factor), made, strict=True):
-            now.copy_(then)
-        good = ~info.failed
-        news = torch.stack(
-            [info.objective, info.evidence, info.skipped.double(), torch.ones_like(info.objective)]
-        )
+        given = self.guard.reduce, self.optimiser, False, self.factored, self.going
+        new, info = self.engine.step(self.state, batch, *given)
+        _copy(self._moving(), _moving(new, info.factored.factor))
+        good, one = ~info.failed, torch.ones_like(info.objective)
+        news = torch.stack([info.objective, info.evidence, info.skipped.double(), one])
         self.tally += torch.where(good, news, torch.zeros_like(news))
         self.broken.copy_(torch.where(self.going, info.broken, self.broken))
         self.going.copy_(good)
 
-    def _tensors(self) -> list[Tensor]:
-        own = *self.state.sites, *self.factored.factor, self.going, self.broken, self.tally
-        return [*_moving(self.state), *own]
+    def _moving(self) -> list[Tensor]:
+        return _moving(self.state, self.factored.factor)
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
@@ -170,6 +165,9 @@ def _forbid_synchronisation() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def _moving(state: State) -> list[Tensor]:
+def _moving(state: State, factor: Factor) -> list[Tensor]:
     """Return the tensors that a step replaces."""
-    return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter]
+    return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter, *factor]
+
+
+_copy = partial(map_tensors, partial(Tensor.copy_, non_blocking=True))  # the second nest into the first

@@ -68,15 +68,15 @@ def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
     order = np.argsort(-f.log_p, 1, kind="stable")
     kept = np.exp(np.take_along_axis(f.log_p, order, 1)).cumsum(1)
     count = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])  # contenders of each row
-    aleatoric, epistemic = 0 * total, 0 * total
+    parts = np.empty((2, len(total)))
     for K in sorted(set(count.tolist())):
         rows = np.flatnonzero(count == K)
-        aleatoric[rows], epistemic[rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
-    return EntropyParts(total, aleatoric, epistemic)
+        parts[:, rows] = _integrate_contenders(f.rows(rows), order[rows], K, choice)
+    return EntropyParts(total, *parts)
 
 
-def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> tuple[Array, Array]:
-    """Return both parts, each [n], of rows with K contenders each; latent values are ordered by probability."""
+def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Array:
+    """Return both parts of rows with K contenders each, [2 n]; latent values are ordered by probability."""
     mean, var, log_p = (np.take_along_axis(x, order, 1) for x in f[:3])
     f = Latent(mean, var, log_p, f.epsilon)
     if K == 2:
@@ -90,12 +90,12 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> tu
         i = slice(start, start + size)
         some, chosen = f.rows(i), order[i, :K]
         mean, sd = some.mean[:, :K, None], np.sqrt(some.var[:, :K, None])
-        sums = [0.0, 0.0]
+        sums = 0.0
         for first in range(0, z.shape[1], points):
-            nats = _find_nats(choice.among(mean + sd * z[:, first : first + points], chosen), some)
-            sums = [total + part.sum(-1) for total, part in zip(sums, nats, strict=True)]
-        parts.append([total / z.shape[1] for total in sums])
-    return _join(parts)
+            p = choice.among(mean + sd * z[:, first : first + points], chosen)
+            sums = sums + _find_nats(p, some).sum(-1)
+        parts.append(sums / z.shape[1])
+    return np.concatenate(parts, 1)
 
 
 def _make_points(K: int) -> NDArray[np.float64]:
@@ -108,8 +108,8 @@ def _make_points(K: int) -> NDArray[np.float64]:
     return np.asarray(quantile[steps[:, None] * np.arange(n) % n])
 
 
-def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> tuple[Array, Array]:
-    """Return both parts, each [n], of rows with two contenders: only d = f_a − f_b matters."""
+def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> Array:
+    """Return both parts of rows with two contenders, [2 n]: only d = f_a − f_b matters."""
     parts = []
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
     for start in range(0, len(mean), size):
@@ -121,17 +121,12 @@ def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> t
         z = (d - m[:, None]) / sd[:, None]
         weight = np.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd[:, None])
         p = np.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
-        parts.append([(weight * nats).sum(-1) for nats in _find_nats(p, f.rows(i))])
-    return _join(parts)
+        parts.append((weight * _find_nats(p, f.rows(i))).sum(-1))
+    return np.concatenate(parts, 1)
 
 
-def _join(parts: list[list[Array]]) -> tuple[Array, Array]:
-    aleatoric, epistemic = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return aleatoric, epistemic
-
-
-def _find_nats(p: Array, f: Latent) -> tuple[Array, Array]:
-    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [n S]; random labels: (1−ε) p + ε/C, others ε/C."""
+def _find_nats(p: Array, f: Latent) -> Array:
+    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [2 n S]; random labels: (1−ε) p + ε/C, others ε/C."""
     C, K, eps = f.log_p.shape[1], p.shape[1], f.epsilon
     log_mean, floor = f.log_mean(), eps / C
     p = (1 - eps) * p + floor
@@ -140,4 +135,4 @@ def _find_nats(p: Array, f: Latent) -> tuple[Array, Array]:
     if eps:
         negative = negative + (C - K) * floor * math.log(floor)
         cross = cross + (floor * log_mean[:, K:]).sum(1)[:, None]
-    return -negative, np.maximum(negative - cross, 0)
+    return np.stack([-negative, np.maximum(negative - cross, 0)])

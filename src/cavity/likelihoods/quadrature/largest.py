@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF, Array, namespace
+from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.quadrature.nodes import (
-    CEILING,
     LOW,
     Evaluate,
     Span,
@@ -81,9 +80,8 @@ def log_probabilities(mean: Array, sd: Array) -> Array:
                 nodes = 8 * int(eighth)
                 rows = xp.find(count == eighth)
                 for some in (rows[i] for i in cut_rows(len(rows), C * nodes, mean)):
-                    log_p[some], left[some] = _integrate_all(
-                        mean[some], sd[some], span.at(some), length[some], nodes, evaluate
-                    )
+                    of = mean[some], sd[some], span.at(some), length[some]
+                    log_p[some], left[some] = _integrate_all(*of, nodes, evaluate)
         entries = xp.find(left.reshape(-1))
         if len(entries):
             _mend(log_p, mean, sd, entries)
@@ -216,14 +214,11 @@ class Rivals(NamedTuple):
     def at(self, x: Array) -> Point:
         """Evaluate at x, [B 1]."""
         xp, z = namespace(x), (x - self.mean) * self.rate
-        u = xp.maximum(-SQRT_HALF * z, -CEILING)
-        E = xp.erfcx(u)
-        beta = SQRT_2_OVER_PI / E
-        bend = (
-            xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
-        )  # it cancels on the far left
-        value = xp.sum(xp.log(0.5 * E) - u * u) - 0.5 * x * x
-        return Point(value, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
+        ratio, total = by_erfcx(z, 0 * z, x)
+        beta = ratio[..., 0] / SQRT_2PI
+        # β(β + z) cancels on the far left
+        bend = xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
+        return Point(-total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
 
     def find_span(self, careful: bool) -> tuple[Span, Array]:
         r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the mode: there −z balances x for one rival.
@@ -267,10 +262,8 @@ class Rivals(NamedTuple):
         pulls = (sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
         even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
         whole, change = even + odd, even - odd
-        steep = xp.maximum(
-            self.rate, 1.0
-        )  # the second derivative in the mean of a needle is rate² times a small pull
-        change *= xp.concat([0 * steep + 1, steep])
+        # the second derivative in the mean of a needle is rate² times a small pull
+        change *= xp.concat([0 * self.rate + 1, xp.maximum(self.rate, 1.0)])
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
         settled &= ((length < LONGEST_STEP * nodes) & (shift > LOW)).all(1)
         found, R = whole / norm, self.mean.shape[1]
@@ -296,10 +289,8 @@ def win(mean: Tensor, var: Tensor) -> Win:
         found = _refine(rivals, ())
     else:
         with np.errstate(all="ignore"):
-            found = Integrals(
-                *map(torch.from_numpy, _refine(Rivals(*(t.numpy() for t in rivals)), OWN_NODES))
-            )
-    value, rate, pull = (t.to(mean.dtype) for t in found[:3])
+            found = _refine(Rivals(*(t.numpy() for t in rivals)), OWN_NODES)
+    value, rate, pull = (torch.as_tensor(t).to(mean.dtype) for t in found[:3])
     force = rate * rivals.rate.to(mean.dtype)
     turn = (rivals.mean.to(mean.dtype) * force + pull).sum(1, keepdim=True)
     first = torch.cat([force.sum(1, keepdim=True), -rate], 1) / sd

@@ -9,16 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.normal_tails import (
-    LOG_SQRT_2PI,
-    SQRT_2_OVER_PI,
-    SQRT_HALF,
-    constant,
-    hazard,
-    hazard_slope,
-    log_ndtr,
-    log_normal_pdf,
-)
+from cavity.common.namespaces import SQRT_2_OVER_PI, SQRT_HALF
+from cavity.common.torch_namespace import constant
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, hazard, hazard_slope, log_ndtr, log_normal_pdf
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 REACH = 7.2  # standard deviations on either side that nodes should cover
@@ -47,42 +40,36 @@ class Rule(NamedTuple):
 
 def _make_rule(least: float, n: int, scale: float) -> Rule:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-    return Rule(
-        least, tuple((scale * nodes).tolist()), tuple((scale * weights * np.exp(0.5 * nodes**2)).tolist())
-    )
+    weights = scale * weights * np.exp(0.5 * nodes**2)
+    return Rule(least, tuple((scale * nodes).tolist()), tuple(weights.tolist()))
 
 
-RULES = tuple(
-    _make_rule(*row)
-    for row in ((0.95, 13, 0.88), (0.9, 14, 0.87), (0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55))
-)
+# least exponent, number of nodes, and their scale
+_SIZES = (0.95, 13, 0.88), (0.9, 14, 0.87), (0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)
+RULES = tuple(_make_rule(*size) for size in _SIZES)
 
 
-def probit_power(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, least: float = 0.0
-) -> ProbitMoments:
+def probit_power(mean: Tensor, var: Tensor, residual: Tensor, e: Tensor, least: float = 0.0) -> ProbitMoments:
     r"""Return log Z, Z = ∫ Φ(d/√R)^e N(d; μ, V) dd, and its derivatives in μ, V and R.        [METHOD 4, power EP]
 
     `least` is a lower bound of the exponents, known without reading them. The larger it is, the fewer nodes are needed.
     """
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
-    rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
-    if rule is not None:
-        return _integrate_difference(mean, V, R, exponent, rule)
+    for rule in RULES:  # the shortest first
+        if least >= rule.least:
+            return _add_difference(mean, V, R, e, rule)
     # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
     # N(μ, V), which falls by e in V/|μ|
-    slope = exponent / R
+    slope = e / R
     shifted = mean.clamp(max=0) / (1 + V * slope)
     narrow = (1 / (1 / V + slope)).sqrt()
     tail = V / (mean * mean + V).sqrt()
-    log_Z, average = _average_over_panels(mean, V, R, exponent, ((shifted, narrow), (0 * mean, tail)))
-    return ProbitMoments(log_Z, *(exponent * slope for slope in average[1:]))
+    log_Z, average = _average_over_panels(mean, V, R, e, ((shifted, narrow), (0 * mean, tail)))
+    return ProbitMoments(log_Z, *(e * slope for slope in average[1:]))
 
 
-def _integrate_difference(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule
-) -> ProbitMoments:
+def _add_difference(mean: Tensor, var: Tensor, residual: Tensor, e: Tensor, rule: Rule) -> ProbitMoments:
     r"""Add a short quadrature to the closed form of e = 1. With x = d/√R, m = μ/√R, v = V/R and β = φ/Φ:
 
         Z = Φ(α) + ∫ (Φ^e − Φ) N(x; m, v) dx,  α = m/√(1 + v)
@@ -92,7 +79,7 @@ def _integrate_difference(
     With y = −x/√2 and E = erfcx(y): Φ = ½ E exp(−y²), β = √(2/π)/E.
     """
     width = residual.sqrt()
-    m, v, e = mean / width, var / residual, exponent
+    m, v = mean / width, var / residual
     y, weight = _place(m, v, e, rule)
     E = torch.special.erfcx(y.clamp_(min=-SQRT_HALF * CERTAIN))
     log_cdf = E.log().addcmul_(y, y, value=-1)  # log 2Φ

@@ -14,7 +14,8 @@ from torch.nn.functional import logsigmoid
 from cavity.common.linalg import concatenate
 from cavity.common.namespaces import Array, in_torch, namespace
 from cavity.common.onnx_graph import Value
-from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_normal_pdf
+from cavity.common.torch_namespace import constant
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, log_normal_pdf
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 INNER = 48  # trapezoidal nodes over a normal, or over a Gumbel variable
@@ -50,18 +51,14 @@ def softmax_average(mean: Tensor, var: Tensor) -> Average:
     Both integrands are analytic and decay fast on both sides, so the trapezoidal rule converges exponentially. It fails if an f_c
     is so wide that its nodes are farther apart than the width of a Gumbel variable. Such rows use another grid.
     """
-    if mean.is_cuda and torch.cuda.is_current_stream_capturing():
-        return _average_in_pieces(_average, OUTER, mean, var)  # a recorded step cannot branch on its rows
     wide = (var > WIDE**2).any(-1)
-    if not bool(wide.any()):
+    recorded = mean.is_cuda and torch.cuda.is_current_stream_capturing()  # it cannot branch on its rows
+    if recorded or not bool(wide.any()):
         return _average_in_pieces(_average, OUTER, mean, var)
     found = Average(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
-    parts = [(wide, _average_wide_rows(mean[wide], var[wide]))]
-    if not bool(wide.all()):
-        parts.append((~wide, _average_in_pieces(_average, OUTER, mean[~wide], var[~wide])))
-    for chosen, part in parts:
-        for whole, piece in zip(found, part, strict=True):
-            whole[chosen] = piece
+    narrow = _average_in_pieces(_average, OUTER, mean[~wide], var[~wide])
+    for whole, *parts in zip(found, narrow, _average_wide_rows(mean[wide], var[wide]), strict=True):
+        whole[~wide], whole[wide] = parts
     return found
 
 
@@ -158,8 +155,7 @@ def sigmoid_average(mean: Tensor, var: Tensor) -> Average:
     """Return E log σ(f) for f ~ N(m, v), any shape."""
     nodes, log_p = _sigmoid_grid(mean, var)
     p, s = log_p.exp(), nodes.sigmoid()
-    average = (p * logsigmoid(nodes)).sum(-1), (p * (1 - s)).sum(-1), -0.5 * (p * s * (1 - s)).sum(-1)
-    return Average(*average)
+    return Average(*(x.sum(-1) for x in (p * logsigmoid(nodes), p * (1 - s), -0.5 * (p * s * (1 - s)))))
 
 
 def log_sigmoid_probability(mean: Array, var: Array) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ class Arrays:
 
     names: Names = None
     weight: Any
+    pages: Any = None  # of a copy on disk: those that were read do not stay in memory
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
@@ -49,19 +51,27 @@ class Arrays:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
-            weight: Array | None = None if self.weight is None else np.asarray(self.weight[part], np.float64)
+            weight: Array | None = None if self.weight is None else np.array(self.weight[part], np.float64)
             yield Piece(np.arange(start, stop), self._read(part), np.asarray(self.y[part]), weight)
 
     def take(self, index: NDArray[np.int64]) -> Array:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
-        return self._read(index[order])[np.argsort(order)]
+        size = len(index) if self.pages is None else TAKEN
+        parts = [self._read(index[order[i : i + size]]) for i in range(0, max(1, len(index)), max(1, size))]
+        return np.concatenate(parts)[np.argsort(order)]
 
     def _read(self, rows: Any) -> Array:
         found = self.X[rows]
-        return np.asarray(found.toarray() if is_sparse(found) else found, np.float64)
+        if self.pages is None:
+            return np.asarray(found.toarray() if is_sparse(found) else found, np.float64)
+        found = np.array(found)
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self.pages.madvise(mmap.MADV_DONTNEED)
+        return found
 
 
+TAKEN = 512  # rows of a copy on disk that are taken at once: each brings several pages into memory
 FOLDER = "cavity-rows-"  # begins the name of a copy, which has no name any more once training reads it
 
 
@@ -70,11 +80,13 @@ class StoredRows:
 
     def __init__(self) -> None:
         self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
-        self._n = 0
+        self._labels: list[Array] = []
+        self._weighs = False
 
     def add(self, rows: Array) -> None:
         """Append rows: features, label and weight. Raises BadInput if the disk is full."""
-        self._n += len(rows)
+        self._labels.append(rows[:, -2].copy())
+        self._weighs |= bool((rows[:, -1] != 1).any())
         try:
             self._file.write(rows.data)
         except OSError as error:
@@ -86,9 +98,12 @@ class StoredRows:
         """Return the rows as arrays that are read from disk; the system removes the file when nobody uses them any more."""
         with self._file as file:
             file.flush()
-            shape = self._n, n_columns + 2
-            rows = np.memmap(file.name, np.float64, "r", shape=shape) if self._n else np.empty(shape)
-        return Arrays(rows[:, :-2], rows[:, -2], rows[:, -1])
+            y = np.concatenate([*self._labels, np.empty(0)])
+            self._labels, shape = [], (len(y), n_columns + 2)
+            rows = np.memmap(file.name, np.float64, "r", shape=shape) if len(y) else np.empty(shape)
+        found = Arrays(rows[:, :-2], y, np.array(rows[:, -1]) if self._weighs else None)
+        found.pages = getattr(rows, "_mmap", None)
+        return found
 
 
 class Batches:

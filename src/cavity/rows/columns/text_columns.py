@@ -14,17 +14,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.rows.arrow_tables import import_pyarrow, to_plain
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
-from cavity.rows.columns.text_kind import Text, find_grams, find_lengths, list_grams
+from cavity.rows.columns.text_kind import (
+    GRAM_SIZES,
+    Places,
+    Text,
+    find_grams,
+    find_lengths,
+    normalize_text,
+    spread_letters,
+)
 from cavity.rows.splitting import choose_folds
-
-Places = NDArray[np.int64]
 
 MOST_GRAMS = 500
 MOST_LETTERS = 300  # of a text, in which n-grams are looked for
@@ -97,13 +102,13 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
 
     A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
     """
-    count = Counter(gram for text in texts for gram in list_grams(text[:MOST_LETTERS]))
+    count = _count_grams([normalize_text(text[:MOST_LETTERS]) for text in texts])
     shared = [gram for gram, n in count.items() if 1 < n < len(texts)]
     grams = sorted(shared, key=lambda gram: (-count[gram], gram))[:MOST_GRAMS]
     if not grams:
         return []
     idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
-    B = find_grams(texts, grams)
+    B = np.concatenate([*find_grams(texts, grams)])
     A = B / find_lengths(B) * idf
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
     scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
@@ -113,6 +118,26 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
     stored = [b64encode(W.astype("<f2").tobytes()).decode() for W in weights]
     found = [Text(name, tuple(grams), W, tuple(texts[:EXAMPLES]), missing) for W in stored]
     return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
+
+
+def _count_grams(lines: Sequence[str]) -> Counter[str]:
+    """Count the texts that contain each n-gram, if it is in two or more, and those that are each whole text."""
+    count = Counter(line for line in lines if len(line) not in GRAM_SIZES)
+    joined, (letters, owner) = "\n".join(lines), spread_letters(lines)
+    at = np.flatnonzero(letters != ord("\n"))
+    number = letters[at]  # of the n-gram that begins there
+    for n in GRAM_SIZES:
+        inside = letters[at + n - 1] != ord("\n")
+        at, number = at[inside], number[inside]
+        pair = number << 21 | letters[at + n - 1]  # letters of Unicode have 21 bits
+        _, first, number = np.unique(pair, return_index=True, return_inverse=True)
+        in_text = np.sort(number * len(lines) + owner[at])  # faster than np.unique
+        n_texts = np.bincount(in_text[np.diff(in_text, prepend=-1) > 0] // len(lines))
+        shared = n_texts > 1
+        starts, counts = at[first[shared]].tolist(), n_texts[shared].tolist()
+        count.update({joined[i : i + n]: k for i, k in zip(starts, counts, strict=True)})
+        at, number = at[shared[number]], number[shared[number]]
+    return count
 
 
 def _is_better(losses: Array, before: Array) -> bool:

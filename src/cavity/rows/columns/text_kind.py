@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, to_places
 from cavity.rows.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
 
 GRAM_SIZES = (2, 3, 4)
-BLOCK = 1024  # texts that are encoded at once
+BLOCK, OWN = 2**16, 256  # letters that are encoded at once; letters that a text counts as besides its own
+
+Places = NDArray[np.int64]
 
 
 class Text(NamedTuple):
@@ -48,9 +52,8 @@ class Text(NamedTuple):
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
         """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has the same bits in any block."""
-        W, blocks = self.find_weights(), range(0, len(texts), BLOCK)
-        parts = (find_grams(texts[i : i + BLOCK], self.grams) for i in blocks)
-        return np.concatenate([(B @ W) / find_lengths(B) for B in parts])
+        W = self.find_weights()
+        return np.concatenate([(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)])
 
     def find_weights(self) -> Array:
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
@@ -66,18 +69,44 @@ def normalize_text(text: str) -> str:
     return f" {' '.join(text.lower().split())} "
 
 
-def list_grams(text: str) -> set[str]:
-    """Return the character n-grams of a text, and the whole text."""
-    text = normalize_text(text)
-    return {text} | {text[i : i + n] for n in GRAM_SIZES for i in range(len(text) - n + 1)}
+def spread_letters(lines: Sequence[str]) -> tuple[Places, Places]:
+    """Return the letters of normalized texts, each with a line break at its end, and the number of each letter's text."""
+    letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(np.int64)
+    return letters, np.cumsum(letters == ord("\n"))
 
 
-def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Array:
-    """Return which n-grams each text contains, 0 or 1, [n G]."""
-    place, B = {gram: j for j, gram in enumerate(grams)}, np.zeros((len(texts), len(grams)))
-    for row, text in zip(B, texts, strict=True):
-        row[[place[gram] for gram in list_grams(text) if gram in place]] = 1.0
-    return B
+def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Array]:
+    """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one block of texts after the other.
+
+    The beginnings of n-grams are numbered, letters first; `after` has the number of a beginning with one more letter, or 0.
+    """
+    place, short = {gram: j for j, gram in enumerate(grams)}, [g for g in grams if len(g) <= GRAM_SIZES[-1]]
+    alphabet = sorted(set("".join(short)))
+    begun = [*alphabet, *{g[:n] for g in short for n in range(2, len(g) + 1)}]
+    number, letter = {part: i for i, part in enumerate(begun, 1)}, np.zeros(0x110000, np.int64)
+    letter[[ord(c) for c in alphabet]] = np.arange(1, len(alphabet) + 1)
+    letter[ord("\n")] = 0  # in no text
+    after = np.zeros((len(begun) + 1, len(alphabet) + 1), np.int64)
+    for part in begun[len(alphabet) :]:
+        after[number[part[:-1]], number[part[-1]]] = number[part]
+    column = np.array([-1, *(place.get(part, -1) for part in begun)])
+    ends = np.cumsum([len(text) + OWN for text in texts]) // BLOCK
+    for i, j in pairwise([0, *(np.flatnonzero(np.diff(ends)) + 1), len(texts)]):
+        lines = [normalize_text(text) for text in texts[i:j]]
+        B = np.zeros((len(lines), len(grams)))
+        for row, line in zip(B, lines, strict=True):
+            if line in place:
+                row[place[line]] = 1.0
+        letters, owner = spread_letters(lines)
+        known = letter[letters]
+        at = np.flatnonzero(known)
+        found = known[at]
+        for n in GRAM_SIZES:
+            found = after[found, known[at + n - 1]]
+            at, found = at[found > 0], found[found > 0]
+            is_gram = column[found] >= 0
+            B[owner[at[is_gram]], column[found[is_gram]]] = 1.0
+        yield B
 
 
 def find_lengths(B: Array) -> Array:
