@@ -176,7 +176,7 @@ def test_a_summary_is_what_the_schema_says():
     """`cavity info` reads the one, and `save` writes the other."""
     with without_warnings():
         record = cavity.load(FOLDER / f"format-{tensor_files.FORMAT}.cavity")._record()
-    names = [fact.name.removesuffix("?") for fact in schema.SUMMARY]
+    names = [name.removesuffix("?") for name in schema.SUMMARY]
     assert sorted(describe(record)) == sorted(names)
 
 

@@ -119,9 +119,7 @@ def fit(
     out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
     ignore: Annotated[Texts, _option("Column to ignore; may be repeated.", "COL")] = None,
     group: Annotated[Text, HIDDEN] = None,
-    regression: Annotated[
-        bool, _flag("regression", "Predict a number (default: if the target has many).")
-    ] = False,
+    regression: Annotated[bool, _flag("regression", "Predict a number (default: for many values).")] = False,
     config: Annotated[Path | None, _option("File of settings; flags override it.", "TOML")] = None,
     method: Annotated[Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")] = None,
     effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
@@ -175,9 +173,7 @@ def evaluate(
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
 
 
-@_command(
-    "Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv", "evaluating"
-)
+@_command("Compare two models on rows with labels.", "compare old.cavity new.cavity test.csv", "evaluating")
 def compare(
     model: ModelFile,
     other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],
@@ -235,12 +231,8 @@ def serve(
     model: ModelFile,
     port: Annotated[int, _option("Port; 0 for any free port.", "N", min=0, max=65535)] = 8000,
     host: Annotated[str, _option("Address to listen on.", "NAME")] = "127.0.0.1",
-    allowed_host: Annotated[
-        Texts, _option("Further host name that requests may use; may be repeated.", "NAME")
-    ] = None,
-    health_port: Annotated[
-        int | None, _option("Port where a thread answers /health, too.", "N", min=1, max=65535)
-    ] = None,
+    allowed_host: Annotated[Texts, _option("Host name to answer, too; may be repeated.", "NAME")] = None,
+    health_port: Annotated[int | None, _option("Port of its own for /health.", "N", min=1, max=65535)] = None,
     workers: Annotated[int, _option("Processes, each with its own copy of the model.", "N", min=1)] = 1,
     most_rows: Annotated[int, _option("Maximum rows per request.", "N", min=1)] = 10_000,
     most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2 << 20,

@@ -36,13 +36,11 @@ class RowsToScore(NamedTuple):
     notes: dict[str, int]  # counts of cells unlike those of the training rows
 
 
-def evaluate(
-    model: str, data: str, target: Text, weight: Text, group: Text, device: Text, terminal: Terminal
-) -> None:
+def evaluate(model: str, data: str, device: Text, terminal: Terminal, **asked: Text) -> None:
     opened, file = Model.open(model, device), open_table(data)
     if not terminal.as_json:
         note_training_rows(opened, data, terminal)
-    found = predict_rows(opened, file, find_roles(opened, file, target, weight, group), terminal)
+    found = predict_rows(opened, file, find_roles(opened, file, **asked), terminal)
     report = _report_numbers if opened.classes is None else _report_classes
     result = report(opened, found, terminal)
     terminal.print_result(result | {"notes": found.notes})
@@ -75,15 +73,11 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
         | {"intervals": {k: ranges["classes"][k][c] for k in EACH}}
         for c, name in enumerate(classes)
     }
-    baseline = {k: plain[k] for k in ("error", "nll", "brier")}
+    of = "rows of this file" if prior is None else "training rows"
+    baseline = {k: plain[k] for k in ("error", "nll", "brier")} | {"of": of}
     result = {"rows": found.total} | {k: values[k] for k in OVERALL}
-    result |= {
-        "intervals": {k: ranges[k] for k in OVERALL},
-        "baseline": baseline | {"of": "rows of this file" if prior is None else "training rows"},
-        "per_class": each,
-        "classes": classes,
-        "confusion": confusion.tolist(),
-    }
+    result |= {"intervals": {k: ranges[k] for k in OVERALL}, "baseline": baseline}
+    result |= {"per_class": each, "classes": classes, "confusion": confusion.tolist()}
     never, few = scores.find_weak_classes([repr(c) for c in classes], confusion.sum(1), confusion.sum(0))
     if never:
         terminal.note(f"classes that are never predicted: {list_names(never)}")
@@ -160,16 +154,7 @@ class Comparison(NamedTuple):
         return None if not abs(size) > CLEAR * error else int(size < 0)
 
 
-def compare(
-    model: str,
-    other: str,
-    data: str,
-    target: Text,
-    weight: Text,
-    group: Text,
-    device: Text,
-    terminal: Terminal,
-) -> None:
+def compare(model: str, other: str, data: str, device: Text, terminal: Terminal, **asked: Text) -> None:
     paths = (model, other)
     models = first, second = Model.open(model, device), Model.open(other, device)
     for path, opened in zip(paths, models, strict=True):
@@ -177,11 +162,9 @@ def compare(
             raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
     odd = sorted(set(first.labels) ^ set(second.labels))
     if odd:
-        raise BadInput(
-            f"only one of the models has the class {odd[0]!r}: compare models of the same classes."
-        )
+        raise BadInput(f"only one of the models has the class {odd[0]!r}: compare models of equal classes.")
     file = open_table(data)
-    roles = find_roles(first, file, target, weight, group)
+    roles = find_roles(first, file, **asked)
     for opened in models:
         note_training_rows(opened, data, terminal)
     found = predict_rows(first, file, roles, terminal)
@@ -195,16 +178,12 @@ def compare(
     cases = f"{len(y)} rows" if unit is None else f"{unit.max() + 1} groups of rows"
     verdict = describe_difference(compared["nll"], names, cases)
     terminal.say(f"{_format_comparison(compared, names, found.total)}\n{verdict}")
-    result = {
-        name: {
-            "values": score.values,
-            "difference": score.difference.value,
-            "standard_error": score.difference.error,
-            "better": None if score.better is None else paths[score.better],
-        }
-        for name, score in compared.items()
-    }
-    terminal.print_result({"rows": found.total, "models": paths, **result, "verdict": verdict})
+    result: dict[str, Any] = {"rows": found.total, "models": paths}
+    for name, score in compared.items():
+        size, error = score.difference
+        better = None if score.better is None else paths[score.better]
+        result[name] = {"values": score.values, "difference": size, "standard_error": error, "better": better}
+    terminal.print_result(result | {"verdict": verdict})
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any, unit: Any = None) -> dict[str, Comparison]:
@@ -222,10 +201,8 @@ def describe_difference(score: Comparison, names: tuple[str, str], cases: str) -
         return "A model gives a row's own class a probability of 0: the log loss cannot be compared."
     if score.better is None:
         return f"The difference in log loss, {size:.4f} ± {error:.4f}, may be noise: {cases} cannot tell which model is better."
-    return (
-        f"{names[score.better]} is better: its log loss is {size:.4f} ± {error:.4f} smaller, "
-        f"{size / max(error, 1e-300):.1f} standard errors."
-    )
+    smaller = f"{size:.4f} ± {error:.4f} smaller, {size / max(error, 1e-300):.1f} standard errors"
+    return f"{names[score.better]} is better: its log loss is {smaller}."
 
 
 def _format_comparison(scores: dict[str, Comparison], names: tuple[str, str], rows: int) -> str:

@@ -31,8 +31,7 @@ def explain(
     others = sample_rows(opened, open_table(background or data), None, BACKGROUND, terminal)
     if others.total < 2:
         raise BadInput(
-            f"{background or data} has a single row, and a row is explained by comparing it with others: "
-            "give a file of more rows with --background, such as the training rows."
+            f"{background or data} has a single row, but a row is explained by comparing it: give others with --background."
         )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -25,7 +25,6 @@ from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
 from cavity.prediction.estimate import Estimate, format_loss
-from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
@@ -105,9 +104,7 @@ def read_rows(
     parts = [rows.read(chunk) for chunk in terminal.show_progress(file.chunks(rows.columns), "rows")]
     if not any(len(part.y) for part in parts):
         raise BadInput(f"{file.path} has no rows.")
-    joined: Any = (
-        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
-    )
+    joined: Any = (None if c[0] is None else np.concatenate(c) for c in zip(*parts, strict=True))
     return LabelledRows(*joined)
 
 
@@ -152,9 +149,8 @@ def _train(
     model: Any, table: InspectedTable, settings: Settings, terminal: Terminal, interrupts: Interrupts
 ) -> None:
     begun, stopped = time.perf_counter(), 0
-    interrupts.announcement = (
-        f"stopping: if there is a model so far, it is saved to {settings.out}; interrupt again to quit"
-    )
+    saved = f"if there is a model so far, it is saved to {settings.out}"
+    interrupts.announcement = f"stopping: {saved}; interrupt again to quit"
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
         held = read_rows(open_table(settings.validation), table.prepare, terminal)
@@ -194,10 +190,7 @@ def _train(
 def _fit(
     model: Any, table: InspectedTable, settings: Settings, more: dict[str, Any], terminal: Terminal
 ) -> dict[str, Any]:
-    """Fit the model; `more`: other arguments of `fit`.
-
-    Returns what else there is to say of a table in memory: baselines, classes of few rows.
-    """
+    """Fit the model (`more`: other arguments of `fit`); return what a report says of a table in memory: baselines, rare classes."""
     prepare = table.prepare
     if settings.group is not None and table.is_regression:
         raise BadOption(NO_GROUPS)
@@ -208,9 +201,8 @@ def _fit(
             X, y, weight, group = read_rows(table.file, prepare, terminal, settings.weight, settings.group)
             classes, rows = np.unique(y, return_counts=True)
             if y.dtype.kind == "i" and len(classes) > MANY_VALUES:
-                terminal.note(
-                    f"each of the {len(classes)} whole numbers of the target is a class; --regression predicts the number"
-                )
+                said = f"each of the {len(classes)} whole numbers of the target is a class"
+                terminal.note(f"{said}; --regression predicts the number")
             if group is not None:
                 more["groups"] = group
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
@@ -229,9 +221,7 @@ def _fit(
     return {}
 
 
-def _report(
-    model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | TargetEstimate | None
-) -> None:
+def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Any) -> None:
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
@@ -272,7 +262,7 @@ def _report(
     )
 
 
-def _find_class_warnings(model: GPClassifier, estimate: Estimate | TargetEstimate | None) -> list[str]:
+def _find_class_warnings(model: Any, estimate: Any) -> list[str]:
     found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
     if few:
         names = list_names([f"{name!r} ({n})" for name, n in few.items()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +96,8 @@ def find_roles(model: Model, file: TableFile, target: Text, weight: Text, group:
     check_column(file, target, "labels: name it with --target")
     check_column(file, weight, "weights (--weight)")
     check_column(file, group, "groups (--group)")
-    return Roles(
-        target, weight or find_stored(model, file, "weight"), group or find_stored(model, file, "group")
-    )
+    stored = partial(find_stored, model, file)
+    return Roles(target, weight or stored("weight"), group or stored("group"))
 
 
 def find_stored(model: Model, file: TableFile, role: str) -> Text:
@@ -109,10 +109,7 @@ def find_stored(model: Model, file: TableFile, role: str) -> Text:
 def read_model_rows(
     model: Model, file: TableFile, roles: Roles, notes: Counter[str], terminal: Terminal
 ) -> Iterator[RowsOfChunk]:
-    """Yield the rows that have a label and a positive weight; without a target, all rows.
-
-    `notes` counts cells unlike those of the training rows; they are printed at the end.
-    """
+    """Yield the rows with a label and a positive weight, or all without a target; `notes` counts odd cells, printed at the end."""
     target, weight, group = roles
     prepare = model.choose_preparation(file, target or model.target)
     unlabelled = total = 0
@@ -179,11 +176,9 @@ def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
             continue
         place = places.get(label, places.get(_normalise_label(label)))
         if place is None:
+            said = f"row {chunk.first + row + 1} of {chunk.where} has the label {label!r:.60}"
             known = list_names(list(map(repr, names)))
-            raise BadInput(
-                f"row {chunk.first + row + 1} of {chunk.where} has the label {label!r:.60}, "
-                f"which is not a class of the model ({known})."
-            )
+            raise BadInput(f"{said}, which is not a class of the model ({known}).")
         y[row] = place
     return y, y >= 0
 

@@ -52,8 +52,7 @@ class Predictor:
         names = [name for name in file.names if name != target]
         if len(names) != self.features.n:
             raise BadInput(
-                f"{file.path} has {len(names)} columns, but the model was trained with {self.features.n} "
-                "columns without names: give the same columns in the same order."
+                f"{file.path} has {len(names)} columns, but the model has {self.features.n} without names: give the same in order."
             )
         return leave_unchanged(names)
 
@@ -78,14 +77,9 @@ class Predictor:
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
         """Return mean and standard deviation of new values, each [n]."""
-        result = self.result
-        predict = partial(
-            predict_targets,
-            rows=result.rows,
-            with_residual=result.predicts_residual,
-            units=result.units,
-            noise=target_noise(result.model),
-        )
+        result, noise = self.result, target_noise(self.result.model)
+        rows, residual = result.rows, result.predicts_residual
+        predict = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=noise)
         mean, std = self._predict(X, predict)
         return mean, std
 

@@ -16,10 +16,7 @@ NOT_TABLES = (".cavity", ".html", ".onnx")
 def check_out(
     out: str | Path, *inputs: str | Path | None, flag: str = "--out", example: str = "model.cavity"
 ) -> None:
-    """Refuse an output that cannot be written, has the name of another kind of file, or is one that the command reads.
-
-    `example` is a file name that the message may suggest.
-    """
+    """Refuse an output that cannot be written, is of another kind than `example` by its name, or is one that the command reads."""
     path = Path(out)
     if is_uri(out):
         raise BadOption(f"{flag} {out}: only rows may be in a store: name a file, and copy it there.")
@@ -36,8 +33,6 @@ def check_out(
         if replaces:
             raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
         if inside and found in FORMATS:
-            raise BadOption(
-                f"{flag} {path} would be read as a part of {given} next time: choose another folder."
-            )
+            raise BadOption(f"{flag} {path} would be a part of {given} next time: choose another folder.")
     if wanted not in FILE_KINDS and found in {*NOT_TABLES, *FILE_KINDS} - {wanted}:
         raise BadOption(f"{flag} {path}: the name must end in {wanted}.")

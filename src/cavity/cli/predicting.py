@@ -23,22 +23,15 @@ from cavity.saving.model_file import read_result
 
 
 def predict(
-    model: str,
-    data: str,
-    out: Text,
-    keep: list[str] | None,
-    uncertainty: bool,
-    novelty: bool,
-    device: Text,
-    terminal: Terminal,
+    model: str, data: str, out: Text, keep: list[str] | None, device: Text, terminal: Terminal, **more: bool
 ) -> None:
     if out is not None:
         check_out(out, model, data, example="predictions.csv")
     elif terminal.as_json:
         raise BadOption("--json also prints to stdout: write the predictions to a file with --out.")
-    extras, keep = Extras(uncertainty, novelty), keep or []
+    extras, keep = Extras(**more), keep or []
     predictor, file = Predictor(read_result(model, device)), open_table(data)
-    if uncertainty and predictor.classes is None:
+    if extras.uncertainty and predictor.classes is None:
         raise BadOption("--uncertainty applies to classifiers only; for a regressor, see the column std.")
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
@@ -109,9 +102,8 @@ def write_tables(out: str | None, tables: Iterator[Any]) -> None:
                 for table in chain([first], tables):
                     writer.write_table(table)
     except import_pyarrow().ArrowException as error:
-        raise BadInput(
-            f"{out or 'stdout'} cannot hold a column of --keep ({error}): leave it out, or write a .parquet file."
-        ) from error
+        said = f"{out or 'stdout'} cannot hold a column of --keep ({error})"
+        raise BadInput(f"{said}: leave it out, or write a .parquet file.") from error
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,9 +20,7 @@ from cavity.errors import BadOption, MissingExtra, missing_extra
 if TYPE_CHECKING:
     from cavity.rows.arrow_tables import Chunk
 
-P = ParamSpec("P")
 Text = str | None
-T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 EXTRAS = dict.fromkeys(("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve")
@@ -124,11 +122,11 @@ def _to_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
+def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Make a command print a message and exit with a code when it raises an error (decorator)."""
 
     @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
         except KeyboardInterrupt as stop:
@@ -148,14 +146,12 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
-            raise fail(
-                f"out of memory: reduce --n-inducing, or use --device cpu ({error!s:.100}).", FAILED
-            ) from error
+            raise fail(f"out of memory: reduce --n-inducing or use --device cpu ({error!s:.100}).") from error
 
     return run
 
 
-def fail(message: str, code: int) -> typer.Exit:
+def fail(message: str, code: int = FAILED) -> typer.Exit:
     """Print an error message and return the exception that ends the command."""
     rank = os.environ.get("RANK", "0")
     typer.echo(f"{'' if rank == '0' else f'[rank {rank}] '}error: {message}", err=True)

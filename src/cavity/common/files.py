@@ -46,14 +46,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except CavityError:
         raise
     except OSError as error:
-        folder_of = Path(path).parent
-        if isinstance(error, FileNotFoundError) and not folder_of.is_dir():
-            raise BadFile(
-                f"{path}: the folder {str(folder_of)!r} does not exist; make it, or choose another path."
-            ) from error
+        folder = Path(path).parent
+        if isinstance(error, FileNotFoundError) and not folder.is_dir():
+            raise BadFile(f"{path}: the folder {str(folder)!r} does not exist: make it first.") from error
         raise BadFile(
-            f"{path} could not be written ({error.strerror or error}); the old file is intact. Choose another path, or free disk "
-            "space."
+            f"{path} could not be written ({error.strerror or error}); the old file is intact: free disk space or use another path."
         ) from error
 
 

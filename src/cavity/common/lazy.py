@@ -9,9 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-def load_names(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], Any], list[str], Callable[[], list[str]]]:
+def load_names(package: str, homes: Mapping[str, str]) -> tuple[Any, list[str], Any]:
     """Return `__getattr__`, `__all__` and `__dir__` of a package, given the names that each of its modules defines, as words."""
     home_of = {name: module for module, names in homes.items() for name in names.split()}
 

@@ -72,13 +72,8 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
         blocks //= 2
         first, second = done[0::2], done[1::2]
         below = _on_diagonal(padded, blocks)[:, size:, :size]
-        done = torch.cat(
-            [
-                torch.cat([first, torch.zeros_like(first)], 2),
-                torch.cat([-torch.bmm(second, torch.bmm(below, first)), second], 2),
-            ],
-            1,
-        )
+        left = torch.cat([first, -torch.bmm(second, torch.bmm(below, first))], 1)
+        done = torch.cat([left, torch.cat([torch.zeros_like(second), second], 1)], 2)
         size *= 2
     return done[:, :M, :M]
 

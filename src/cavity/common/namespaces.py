@@ -47,31 +47,15 @@ CACHED = 1 << 12  # numbers that a long polynomial is evaluated at in turn
 LARGEST, TINY = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
 SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 SADDLE = 3.75
-ERFCX = (  # coefficients of (1 + 2x) erfcx(x) in y = (x − 3.75)/(x + 3.75), the highest power first: relative error 1e-15 for x ≥ 0
-    -2.623107347133476e-09,
-    -1.9551358868985616e-09,
-    3.197926671666804e-08,
-    1.879082322370048e-08,
-    -2.4857126248016745e-07,
-    -5.084465378687302e-08,
-    1.7419821586224816e-06,
-    -9.792625707303523e-07,
-    -1.1438048033346894e-05,
-    2.2387565714911816e-05,
-    5.164652974177416e-05,
-    -0.00029015535246077655,
-    0.000293714378044958,
-    0.0017556261651970652,
-    -0.009746579683265262,
-    0.02836227737211114,
-    -0.05869339857664934,
-    0.09230432116428125,
-    -0.10880393014244462,
-    0.08227673848999506,
-    0.0035854154854790257,
-    -0.14024059858554525,
-    1.2375126308378275,
-)
+# coefficients of (1 + 2x) erfcx(x) in y = (x − 3.75)/(x + 3.75), the highest power first: relative error 1e-15 for x ≥ 0
+ERFCX = (
+    -2.623107347133476e-09, -1.9551358868985616e-09, 3.197926671666804e-08, 1.879082322370048e-08,
+    -2.4857126248016745e-07, -5.084465378687302e-08, 1.7419821586224816e-06, -9.792625707303523e-07,
+    -1.1438048033346894e-05, 2.2387565714911816e-05, 5.164652974177416e-05, -0.00029015535246077655,
+    0.000293714378044958, 0.0017556261651970652, -0.009746579683265262, 0.02836227737211114,
+    -0.05869339857664934, 0.09230432116428125, -0.10880393014244462, 0.08227673848999506,
+    0.0035854154854790257, -0.14024059858554525, 1.2375126308378275,
+)  # fmt: skip
 QUARTERS = np.append(ERFCX[::-1], 0.0).reshape(4, 6)  # the lowest power first
 Array = Any  # a NumPy array, a tensor, or a value of a graph
 
@@ -164,9 +148,7 @@ def _evaluate(y: Array) -> Array:
     powers[0], powers[1], square = 1, y, y * y
     np.multiply(powers[:2], square, out=powers[2:4])
     np.multiply(powers[2:4], square, out=powers[4:])
-    first, *others, found = (QUARTERS.astype(y.dtype, copy=False) @ powers.reshape(6, -1)).reshape(
-        4, *y.shape
-    )
+    first, *others, found = (QUARTERS.astype(y.dtype) @ powers.reshape(6, -1)).reshape(4, *y.shape)
     y *= powers[5]
     for part in (*reversed(others), first):
         found *= y
@@ -238,10 +220,7 @@ def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{
-        name: getattr(np, name)
-        for name in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()
-    },
+    **{f: getattr(np, f) for f in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()},
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
     erfcx=_erfcx,
@@ -279,14 +258,10 @@ NUMPY: Any = SimpleNamespace(
 GRAPH: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     exp=_node("Exp", np.exp),
-    log=_node("Log"),
+    **{f: _node(f.capitalize()) for f in "log sqrt abs tanh where".split()},
     log1p=lambda x: (x + 1.0).log(),
-    sqrt=_node("Sqrt"),
-    abs=_node("Abs"),
-    tanh=_node("Tanh"),
     maximum=_node("Max"),
     minimum=_node("Min"),
-    where=_node("Where"),
     log_ndtr=lambda x: _log_ndtr(GRAPH, x),
     log_sigmoid=lambda x: _log_sigmoid(GRAPH, x),
     clip=lambda x, low, high: x.at_least(low).at_most(high),

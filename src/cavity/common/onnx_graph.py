@@ -124,10 +124,7 @@ class Value:
 
 
 def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:
-    """Whether the methods `graphs` of a class belong to its `calls`.
-
-    They do not where a subclass overrides a call and inherits the graph of its parent, which computes something else.
-    """
+    """Whether the methods `graphs` of a class belong to its `calls`: a subclass may override a call, but inherit the graph."""
     family = kind.__mro__
     depth = {
         name: min(i for i, parent in enumerate(family) if name in vars(parent))

@@ -72,10 +72,7 @@ def count_effective(weight: Array) -> float:
 
 
 def average(values: Any, weight: Array | None = None, unit: Labels | None = None) -> Mean:
-    """Return the weighted mean of one value per row, and its standard error.
-
-    `unit`: the same number for rows that belong together.
-    """
+    """Return the weighted mean of one value per row, and its standard error; `unit`: the same number for rows of a group."""
     values = np.asarray(values, dtype=np.float64)
     weight = np.ones(len(values)) if weight is None else weight
     share = weight / weight.sum()

@@ -1,7 +1,4 @@
-"""Files of tensors and JSON: safetensors with a digest, written to a temporary file and renamed, read without running code.
-
-Reading arrays or JSON does not load torch.
-"""
+"""Files of tensors and JSON: safetensors with a digest, written whole, read without running code. Only `read` loads torch."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Any], meta: dict[str, 
         head = json.dumps({"kind": kind, "format": FORMAT, **meta})
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"{path} could not be written: its metadata cannot be written as JSON ({error}). "
-            "notes_ and the history hold numbers, text, lists and dicts."
+            f"{path}: notes_ or the history cannot be written as JSON ({error}): they hold numbers, text, lists and dicts."
         ) from error
     try:
         _check_length(len(head) + head.count('"') + head.count("\\"), head.count(","))  # as text inside JSON
@@ -137,9 +133,7 @@ def _open(path: str | Path) -> Iterator[Any]:
     except (SafetensorError, *DAMAGE) as error:
         raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
     except OSError as error:
-        raise BadFile(
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or error!s:.200}."
-        ) from error
+        raise BadFile(f"{path} cannot be read: {error.strerror or error!s:.200}.") from error
 
 
 def _check_length(length: int, values: int = 0) -> None:

@@ -11,14 +11,11 @@ MOST_NAMES = 8
 
 def format_grid(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """Format lines of cells as aligned columns; `right`: the columns that are aligned to the right."""
-    width = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(w) if j in right else cell.ljust(w)
-            for j, (cell, w) in enumerate(zip(line, width, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    columns = []
+    for j, column in enumerate(zip(*lines, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if j in right else cell.ljust(width) for cell in column])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def format_pairs(rows: Sequence[tuple[str, str]], indent: int = 2) -> str:

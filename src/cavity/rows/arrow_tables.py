@@ -1,12 +1,8 @@
-"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a model can read them, and all as Arrow tables.
-
-Libraries are loaded when needed. Errors name the column and say what to do.
-"""
+"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a model can read them, and all as Arrow tables."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,7 +12,6 @@ import numpy as np
 
 from cavity.errors import BadInput, missing_extra
 
-PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 DENSE_BYTES = 128 << 20  # maximum size of a sparse table as a dense one
 MAX_COLUMNS = 5_000  # of a sparse table that a model is fitted to
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__"
@@ -55,10 +50,7 @@ def to_host(value: Any) -> Any:
 
 
 def to_plain(value: Any, what: str) -> Any:
-    """Return an array of another library, such as torch or CuPy, as a NumPy array; anything else as it is.
-
-    Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask.
-    """
+    """Return an array of another library as a NumPy array, anything else as it is; refuse masked cells, which are missing."""
     masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
     if masked:
         raise BadInput(
@@ -123,9 +115,8 @@ def refuse_foreign(X: Any) -> None:
     """Refuse tables that must be converted, and two columns of one name."""
     if type(X).__name__ == "LazyFrame":
         raise BadInput("X is a LazyFrame, whose rows are not computed yet: give X.collect().")
-    if getattr(getattr(X, "dtype", None), "names", None) or (
-        isinstance(X, list) and X and isinstance(X[0], dict)
-    ):
+    structured = getattr(getattr(X, "dtype", None), "names", None)
+    if structured or (isinstance(X, list) and X and isinstance(X[0], dict)):
         raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
     twice = find_twice(list_names(X))
     if twice is not None:
@@ -198,14 +189,13 @@ def release_memory() -> None:
 
 def get_column(table: Any, name: str) -> Any:
     """Return a column by name as one array, with dictionaries decoded."""
-    column, types = table.column(name), import_pyarrow().types
-    column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if types.is_dictionary(column.type):
-        values = column.dictionary
-        if types.is_string_view(values.type):  # polars; Arrow cannot take from views
-            values = values.cast("string")
-        column = values.take(column.indices)
-    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    column, types = table.column(name).combine_chunks(), import_pyarrow().types
+    if not types.is_dictionary(column.type):
+        return column
+    values = column.dictionary
+    if types.is_string_view(values.type):  # polars; Arrow cannot take from views
+        values = values.cast("string")
+    return values.take(column.indices)
 
 
 def classify_type(kind: Any) -> str:
@@ -269,7 +259,6 @@ def _to_column(values: Any, name: Any) -> Any:
     except arrow.ArrowException:
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             raise BadInput(
-                f"Complex data not supported: column {name!r} has complex numbers; give their real and imaginary parts as two "
-                "columns."
+                f"Complex data not supported: column {name!r} has complex numbers; give real and imaginary parts as columns."
             ) from None
     return arrow.array([None if is_missing(v) else str(v) for v in values])

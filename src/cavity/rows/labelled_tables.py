@@ -23,6 +23,7 @@ from cavity.rows.labels import (
     encode,
     read_groups,
     read_labels,
+    refuse_one_class,
     warn_of_light_rows,
     warn_of_single_rows,
     weight_of_class,
@@ -62,18 +63,12 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
     warn_of_single_rows(labels)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
-    if len(classes) < 2:
-        raise BadInput(
-            f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
-            "check how the rows were selected."
-        )
+    refuse_one_class(classes, "y")
     group, given = None, None
     if raw.groups is not None:
         group = read_groups(raw.groups, len(labels))[present]
         if len(np.unique(group)) < 2:
-            raise BadInput(
-                "groups names a single group (rows of weight 0 do not count): a fit needs at least two."
-            )
+            raise BadInput("groups names one group (rows of weight 0 do not count): a fit needs two or more.")
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     rows = limit_outliers(rows, features.names)
@@ -89,18 +84,12 @@ def read_source(
 
     def weigh(classes: NDArray[Any], total: Array) -> Array:
         check_classification_targets(classes)
-        if len(classes) < 2:
-            raise BadInput(
-                f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
-                "check how the rows were selected."
-            )
-        factor = (
-            np.ones(len(classes)) if class_weight is None else weight_of_class(class_weight, classes, total)
-        )
+        refuse_one_class(classes, "the source")
+        if class_weight is None:
+            return np.ones(len(classes))
+        factor = weight_of_class(class_weight, classes, total)
         if not (factor > 0).all():
-            raise BadOption(
-                "class_weight gives a class the weight 0: filter its rows out of the source instead."
-            )
+            raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source.")
         return factor
 
     table, judges = survey(source, seed, reduce, weigh, apart)
@@ -141,7 +130,6 @@ def read_targets(raw: GivenRows, owner: str, merge: bool, normalize: bool) -> tu
         warnings.warn(
             f"y has values up to {largest:.3g}, and normalize_y=False begins with a mean of 0 and a variance of 1: predictions may "
             "be far off. Use normalize_y=True, or scale y.",
-            UserWarning,
             stacklevel=2,
         )
     return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features

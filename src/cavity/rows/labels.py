@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import is_arrow, is_missing
 
 FEW_CLASSES = 10  # may have a single row each without a warning
+MAX_CLASSES = 10_000
 
 Array = NDArray[np.float64]
 HEAVY = 2.0**53  # rows that a float64 can count
@@ -32,9 +33,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     missing = sum(map(is_missing, y)) if y.dtype.kind == "O" else 0
     if missing:
-        raise BadInput(
-            f"y contains NaN or None in {missing} rows: drop them, or give them a class of their own."
-        )
+        raise BadInput(f"y contains NaN or None in {missing} rows: drop them, or make them a class.")
     if y.dtype.kind == "O":
         sort_labels(set(y))
     with warnings.catch_warnings():
@@ -80,8 +79,7 @@ def refuse_heavy_rows(weight: Array, name: str) -> None:
     """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
     if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
         raise BadInput(
-            f"{name} is {weight.max():.3g} for a row. A row of weight w counts as w rows, and all rows together may count as "
-            f"{HEAVY:.0e} at most: divide the weights by their mean."
+            f"{name} is {weight.max():.3g} for a row, and all rows may count as {HEAVY:.0e} at most: divide weights by their mean."
         )
 
 
@@ -93,7 +91,6 @@ def warn_of_light_rows(sample_weight: Any) -> None:
         warnings.warn(
             f"sample_weight adds up to {total:.3g} for {rows} rows. A row of weight w counts as w rows, so the model learns as "
             f"much as from {total:.3g} rows. If you normalised the weights, divide them by their mean.",
-            UserWarning,
             stacklevel=2,
         )
 
@@ -131,9 +128,7 @@ def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64]:
     """Return a number for each row, the same for rows of one group; labels of groups may be of any kind."""
     values = np.asarray(groups, dtype=object) if isinstance(groups, list | tuple) else np.asarray(groups)
     if values.shape != (n_rows,):
-        raise BadInput(
-            f"groups has the shape {values.shape}, but there are {n_rows} rows: give one label per row."
-        )
+        raise BadInput(f"groups has shape {values.shape}, but there are {n_rows} rows: give a label per row.")
     plain = values.dtype.kind != "O"
     missing = values != values if plain else np.array([is_missing(value) for value in values])
     if missing.any():
@@ -149,6 +144,20 @@ def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64]:
     return np.array([number[value] for value in values])
 
 
+def refuse_one_class(classes: NDArray[Any], where: str) -> None:
+    if len(classes) < 2:
+        raise BadInput(
+            f"{where} has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
+            "check how the rows were selected."
+        )
+
+
+def refuse_many_classes(labels: Sized, name: str = "the target") -> None:
+    if len(labels) > MAX_CLASSES:
+        said = f"{name} has more than {MAX_CLASSES} different values"
+        raise BadInput(f"{said}: is it the right column? A classifier needs classes.")
+
+
 def warn_of_single_rows(labels: NDArray[Any]) -> None:
     """Warn, before a long fit, if most of many classes have a single row."""
     rows = np.unique(labels, return_counts=True)[1]
@@ -157,7 +166,6 @@ def warn_of_single_rows(labels: NDArray[Any]) -> None:
         warnings.warn(
             f"{single} of {len(rows)} classes have a single row, from which nothing can be learnt: predict a number with "
             "GPRegressor (command line: --regression), merge rare classes, or check which column is the target.",
-            UserWarning,
             stacklevel=2,
         )
 
@@ -184,8 +192,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if values.ndim > 1 and values.shape[1] > 1:
         raise BadInput(
-            f"y should be a 1d array, got an array of shape {values.shape} instead: for several targets fit one model each, for "
-            "example with sklearn.multioutput.MultiOutputRegressor."
+            f"y should be a 1d array, got an array of shape {values.shape} instead: fit a model per target (MultiOutputRegressor)."
         )
     values = column_or_1d(values, warn=True)
     if len(values) != n_rows:

@@ -14,18 +14,8 @@ from cavity.common.column_statistics import Triple, merge_spread
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput
 from cavity.rows.batches.array_sources import Arrays, StoredRows
-from cavity.rows.batches.source import (
-    JUDGES,
-    TRAINS,
-    Apart,
-    Piece,
-    check_pieces,
-    join,
-    prefetch,
-    rows_per_piece,
-    shard_range,
-)
-from cavity.rows.labels import check_labels, check_targets, sort_labels
+from cavity.rows.batches.source import Apart, Piece, check_pieces, join, prefetch, rows_per_piece, shard_range
+from cavity.rows.labels import check_labels, check_targets, refuse_many_classes, sort_labels
 from cavity.rows.tables import Array, Streamed, Table
 
 Numbers = NDArray[np.int64]
@@ -33,7 +23,6 @@ Numbers = NDArray[np.int64]
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
-MAX_CLASSES = 10_000
 
 
 def survey(
@@ -57,14 +46,14 @@ def survey(
     rows, kind = _number_classes(source, copy, classes, len(low), weigh is None)
     begin = 0 if mine is None else mine.start
     keys, here = _draw_keys(seed, begin, copy.n_rows, apart), slice(0, len(kind))
-    first = begin if apart is None else int((apart.role[:begin] == TRAINS).sum())
+    first = begin if apart is None else int(apart.trains(slice(begin)).sum())
     if copy.store is None:  # every rank has all rows
         here, first = slice(begin, begin + copy.n_rows), 0
     found = [np.bincount(kind[here], w, len(classes)) for w in (None, rows.weight[here])]
     count, total = np.sum(among.gather(found), axis=0)
     factor = np.ones(1) if weigh is None else weigh(classes, total)
     weight = rows.weight = rows.weight if (factor == 1).all() else rows.weight * factor[kind]
-    sampled = _draw_sample(rows, kind, here, keys, count, among)
+    sampled = _draw_rows(rows, kind, here, keys, count, among)
     streamed = Streamed(
         read=rows,
         first=first,
@@ -126,9 +115,8 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
     for piece in prefetch(check_pieces(pieces, source.names, check_targets if real else check_labels)):
         n_rows += len(piece.index)
         if apart is not None:
-            role = apart.role[piece.index]
-            judges.append(piece.at(role == JUDGES))
-            piece = piece.at(role == TRAINS)
+            judges.append(piece.at(apart.judges(piece.index)))
+            piece = piece.at(apart.trains(piece.index))
         if not len(piece.index):
             continue
         low, high = np.minimum(low, piece.X.min(0)), np.maximum(high, piece.X.max(0))
@@ -145,10 +133,7 @@ def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Numbers:
     """Return the number of each label in `labels`, which new ones are added to."""
     values, place = np.unique(y, return_inverse=True)
     numbers = np.array([labels.setdefault(value, len(labels)) for value in values.tolist()])
-    if len(labels) > MAX_CLASSES:
-        raise BadInput(
-            f"the target has more than {MAX_CLASSES} different values: is it the right column? A classifier needs classes."
-        )
+    refuse_many_classes(labels)
     return numbers[place.reshape(-1)]
 
 
@@ -175,12 +160,10 @@ def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Array
     rng = np.random.default_rng((seed, 1))
     rng.bit_generator.advance(first)  # type: ignore[attr-defined]
     keys = rng.random(n_rows)
-    return keys if apart is None else keys[apart.role[first : first + n_rows] == TRAINS]
+    return keys if apart is None else keys[apart.trains(slice(first, first + n_rows))]
 
 
-def _draw_sample(
-    rows: Arrays, kind: Numbers, here: slice, keys: Array, count: Numbers, among: Local
-) -> Table:
+def _draw_rows(rows: Arrays, kind: Numbers, here: slice, keys: Array, count: Numbers, among: Local) -> Table:
     """Draw the rows with the smallest keys of each class, all of small classes; each weighs as much as those that it stands for."""
     limit = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // (8 * rows.n_columns)))
     level = _find_level(count, limit)

@@ -13,7 +13,8 @@ import numpy as np
 from cavity.errors import BadInput, as_bad_input
 from cavity.rows.arrow_tables import import_pyarrow, is_frame, is_numeric, refuse_foreign, to_chunk, to_dense
 from cavity.rows.batches.source import Array, describe_bad_cells
-from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
+from cavity.rows.columns.cells import EncodingContext
+from cavity.rows.columns.column_kinds import MEAN_IS_USED
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.rows.columns.row_numbers import has_row_numbers
 
@@ -81,10 +82,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
 
 @as_bad_input()
 def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
-    """Return X as a finite float64 table with these features.
-
-    With `center`, a missing cell and a text that is not a number become the column's centre, and one warning counts such cells.
-    """
+    """Return X as a finite float64 table; with `center`, a cell without a number becomes its column's, with one warning."""
     prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
@@ -121,9 +119,7 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise BadInput(
-            f"{error}; give a data frame, whose columns are prepared: pandas.DataFrame(X)."
-        ) from error
+        raise BadInput(f"{error}; give a data frame, which is prepared: pandas.DataFrame(X).") from error
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
@@ -163,8 +159,7 @@ def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]
 def _refuse_infinite(X: Array, names: Any) -> None:
     if not np.isfinite(X).all():
         raise BadInput(
-            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}). Missing cells are NaN; make infinite ones NaN, "
-            "clip them, or drop these rows."
+            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}): make infinite cells NaN, clip them, or drop rows."
         )
 
 

@@ -19,6 +19,7 @@ from cavity.saving.serialize import unpack_labels
 Declared = dict[str, tensor_files.Entry]
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
+Group = tuple[str, tuple[Tensor, ...], Sizes]
 
 MOST_TREES = 1 << 30  # bytes that the trees may have
 ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, arrays among the arguments
@@ -34,17 +35,18 @@ class Contents(NamedTuple):
     tensors: dict[str, tuple[Tensor, Sizes]]  # what letters stand for
     sizes: Sizes
     kernel: Any  # as JSON
+    classes: NDArray[Any] | None
 
 
 def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents:
-    """Raise BadFile for JSON outside the schema, and for tensors of other names, types, shapes or sizes than it says.
-
-    `own_bytes` is the size of a kernel of the user's own.
-    """
-    sizes = _find_sizes(declared, meta)
+    """Raise BadFile for JSON and tensors outside the schema; `own_bytes` is the size of a kernel of the user's own."""
+    labels = meta.get("classes")
+    classes = None if labels is None else unpack_labels(labels)
+    sizes = _find_sizes(declared, meta, None if classes is None else len(classes))
     schema.check_facts(meta, schema.FACTS, sizes)
-    kernel = find_kernel(declared, meta)
-    tensors = {prefix + t.name: (t, of) for prefix, t, of in _expect(declared, meta, kernel, sizes)}
+    kernel = _find_kernel(declared, meta)
+    groups = _expect(declared, meta, kernel, sizes)
+    tensors = {prefix + tensor.name: (tensor, of) for prefix, group, of in groups for tensor in group}
     known = {name.removesuffix("?"): about for name, about in tensors.items()}
     for name, (tensor, of) in known.items():
         if name in declared:
@@ -52,9 +54,9 @@ def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents
         elif not tensor.name.endswith("?"):
             raise BadFile(f"the file lacks the tensor {name!r:.100}.")
     others = {name: entry for name, entry in declared.items() if name not in known}
-    _check_others(others, _own_parts(kernel))
+    _check_others(others, tuple(f"{at}." for at, name, _ in walk(kernel) if name is None))
     _check_bytes(declared, others, own_bytes, sizes)
-    return Contents(known, sizes, kernel)
+    return Contents(known, sizes, kernel, classes)
 
 
 def check_values(arrays: Arrays, contents: Contents) -> None:
@@ -69,15 +71,13 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
             raise BadFile("the groups of columns that share lengthscales do not fit together.")
 
 
-def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
+def _find_sizes(declared: Declared, meta: Meta, n_classes: int | None) -> Sizes:
     """Return the numbers that the letters of shapes stand for."""
     for name in ("mean", "prior.center", "prior.inducing"):
         if name not in declared:
             raise BadFile(f"the file lacks the tensor {name!r}.")
         if not declared[name].shape:
             raise BadFile(f"{name} has shape ().")
-    labels = meta.get("classes")
-    n_classes = None if labels is None else len(unpack_labels(labels))
     regresses = meta["kind"] == "regressor"
     if (n_classes is None) != regresses or (meta.get("units") is None) == regresses:
         raise BadFile("a classifier has classes, and a regressor has units of its targets.")
@@ -102,7 +102,7 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
     return sizes | {"pool members": len(_list_members(meta)), "classes": n_classes or 0}
 
 
-def find_kernel(declared: Any, meta: Meta) -> Any:
+def _find_kernel(declared: Declared, meta: Meta) -> Any:
     """Return the kernel as JSON: the given one, or the default."""
     found = meta["arguments"].get("kernel")
     if found is not None:
@@ -115,9 +115,8 @@ def find_kernel(declared: Any, meta: Meta) -> Any:
 
 def walk(kernel: Any, at: str = "prior.kernel") -> Iterator[tuple[str, str | None, dict[str, Any]]]:
     """Yield where each part of a kernel is, its class and its arguments; no class for a part that the schema does not know."""
-    name, arguments = (
-        kernel.get(key) if isinstance(kernel, dict) else None for key in ("kernel", "arguments")
-    )
+    about = kernel if isinstance(kernel, dict) else {}
+    name, arguments = about.get("kernel"), about.get("arguments")
     if name not in schema.KERNELS or not isinstance(arguments, dict):
         yield at, None, {}
         return
@@ -127,29 +126,19 @@ def walk(kernel: Any, at: str = "prior.kernel") -> Iterator[tuple[str, str | Non
             yield from walk(arguments[part], f"{at}.{part}")
 
 
-def _own_parts(kernel: Any) -> tuple[str, ...]:
-    return tuple(f"{at}." for at, name, _ in walk(kernel) if name is None)
-
-
-def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterator[tuple[str, Tensor, Sizes]]:
+def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterator[Group]:
     """Yield the tensors that the file of this JSON must have, or may have, after a prefix; and their sizes by letter."""
     learn = meta["prior"]["learn"]
-    noise = schema.LEARNT_NOISE if "noise" in learn else schema.FIXED_NOISE
-    groups: list[tuple[str, tuple[Tensor, ...], Sizes]] = [("", (*schema.MODEL, noise), sizes)]
+    yield "", (*schema.MODEL, schema.LEARNT_NOISE if "noise" in learn else schema.FIXED_NOISE), sizes
     for at, name, _ in walk(kernel):
-        groups.append((f"{at}.", schema.KERNELS.get(name or "", ()), sizes))
+        yield f"{at}.", schema.KERNELS.get(name or "", ()), sizes
     if any(name.startswith("rows.") for name in declared):
-        groups.append(("rows.", schema.ROWS, sizes))
+        yield "rows.", schema.ROWS, sizes
+    members = {None: schema.NETWORK, ranges.LINEAR: schema.LINEAR_MODEL}
     for i, boosted in enumerate(_list_members(meta)):
-        n = sizes["classes"]
-        of = {
-            "boosted": boosted is True,
-            "leaf": 1 if boosted is True else n,
-            "scores": 1 if boosted is True and n == 2 else n,
-        }
-        members = {None: schema.NETWORK, ranges.LINEAR: schema.LINEAR_MODEL}
-        groups.append((f"pool.{i}.", members.get(boosted, schema.TREES), sizes | of))
-    return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
+        one, n = boosted is True, sizes["classes"]
+        of = {"boosted": one, "leaf": 1 if one else n, "scores": 1 if one and n == 2 else n}
+        yield f"pool.{i}.", members.get(boosted, schema.TREES), sizes | of
 
 
 def _list_members(meta: Meta) -> list[Any]:
@@ -164,9 +153,8 @@ def _check_entry(name: str, entry: tensor_files.Entry, tensor: Tensor, sizes: Si
         types = [of_model] if of_model in schema.FLOAT else schema.FLOAT.split("|")
     if not _fits(tensor.shape.split(), entry.shape, sizes) or (entry.size and entry.dtype not in types):
         wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in tensor.shape.split())
-        raise BadFile(
-            f"{name:.100} has shape {entry.shape} and type {entry.dtype}; expected ({wanted}), {' or '.join(types)}."
-        )
+        said = f"{name:.100} has shape {entry.shape} and type {entry.dtype}"
+        raise BadFile(f"{said}; expected ({wanted}), {' or '.join(types)}.")
 
 
 def _fits(parts: list[str], shape: tuple[int, ...], sizes: Sizes) -> bool:
@@ -189,9 +177,7 @@ def _check_others(others: Declared, own: tuple[str, ...]) -> None:
         if name.startswith("prior.") and not name.startswith(own or "own"):
             raise BadFile(f"{name!r:.100} is not known to this kernel: create kernel= as for the fit.")
         if not name.startswith(("prior.", "factor.")):
-            raise BadFile(
-                f"the tensor {name!r:.100} is not known: update cavity, or use the version that wrote the file."
-            )
+            raise BadFile(f"tensor {name!r:.100} is not known: update cavity to the version that wrote it.")
         if entry.dtype not in ("F64", "F32", "I64"):
             raise BadFile(f"{name!r:.100} is of type {entry.dtype}, which no model has.")
 

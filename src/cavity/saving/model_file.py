@@ -20,30 +20,16 @@ from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.validation import Features, prepared_features
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.posterior import (
-    count_kernels,
-    describe_pool,
-    list_arrays,
-    model_tensors,
-    restore_model,
-    restore_rows,
-)
+from cavity.saving.posterior import count_kernels, describe_pool, list_arrays, restore_model, restore_rows
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import (
-    Omitted,
-    Packing,
-    Unpacking,
-    from_json,
-    pack_labels,
-    read_array,
-    read_features,
-    to_json,
-    unpack_labels,
-)
+from cavity.saving.serialize import Packing, Unpacking, from_json, pack_labels, read_array, to_json
 from cavity.saving.summary import summarise
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
+AS_JSON = ("history", "warnings", "calibration", "class_prior", "importance", "novelty")  # fields of a result
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 REPLACED = {
     "effort": {"best": "balanced"},
@@ -82,35 +68,30 @@ def save(record: Record, path: str | Path) -> None:
     meta: dict[str, Any] = {
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
-        "names": None if names is None else list(names),
+        "names": names,
         "prior": {"learn": result.model.prior.learnt, "kernels": count_kernels(result.model.prior.kernel)},
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
-        "history": result.history,
-        "warnings": list(result.warnings),
         "scalars": scalars,
         "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
         "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
-        "units": list(result.units) if result.classes is None else None,
+        "units": result.units if result.classes is None else None,
         "pool": describe_pool(result.model.pool),
-        "calibration": result.calibration,
-        "class_prior": to_json(result.class_prior),
         "target_estimate" if result.classes is None else "estimate": to_json(result.estimate),
-        "importance": to_json(result.importance),
         "plan": None if result.plan is None else asdict(result.plan),
-        "novelty": to_json(result.novelty),
+        **{name: to_json(getattr(result, name)) for name in AS_JSON},
         "predicts": {
             "residual": result.predicts_residual,
-            "tolerance": result.rows.tol if result.rows else 0.0,
+            "tolerance": result.rows.tol if result.rows else 0,
         },
     }
-    arrays = packing.arrays | list_arrays(result.model.pool)
+    arrays = packing.arrays | list_arrays(result.model)
     if result.relevance is not None:
         arrays["feature_relevance"] = result.relevance
     if result.rows is not None:
         arrays |= {f"rows.{name}": getattr(result.rows, name) for name in STORED}
-    tensor_files.write(path, record.kind, arrays | model_tensors(result.model), meta)
+    tensor_files.write(path, record.kind, arrays, meta)
 
 
 def describe(record: Record) -> dict[str, Any]:
@@ -175,9 +156,9 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
 
 
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
-    classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
-    if classes is None and contents.sizes["C"] > 1 and meta["likelihood"].get("likelihood") != "Committee":
-        raise BadFile(f"mean has {contents.sizes['C']} latent functions; expected one.")
+    C, classes = contents.sizes["C"], contents.classes
+    if classes is None and C > 1 and meta["likelihood"].get("likelihood") != "Committee":
+        raise BadFile(f"mean has {C} latent functions; expected one.")
     model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
     evidence = meta["scalars"].get("log_marginal_likelihood_")
@@ -185,7 +166,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
     shift, scale = meta.get("units") or (0.0, 1.0)
     return Result(
         model=model,
-        features=read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"]),
+        features=_read_features(meta, contents.sizes["D"]),
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in meta["scalars"],
         evidence_name=str((meta.get("summary") or {}).get("evidence") or ""),
@@ -205,6 +186,17 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
     )
 
 
+def _read_features(meta: Meta, D: int) -> Features:
+    """Return the columns that the model was fitted on, D features."""
+    owner, names = KINDS[meta["kind"]], meta["names"]
+    if meta["preparation"] is None:
+        return Features(owner, D, None if names is None else tuple(names))
+    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
+    if features.n != D:
+        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
+    return features
+
+
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     """Return whether variances have the residual, and the tolerance if predictions read the training rows, else None."""
     has_rows = any(name.startswith("rows.") for name in arrays)
@@ -216,16 +208,14 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     # a regressor of version 0.3
     from cavity.options.library import read_method
 
-    _, task, default = KINDS[meta["kind"]]
-    method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", default)), task)
+    method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", "exact")), "regression")
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None
 
 
-def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
+def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments."""
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
-    values = {name: unpacking.unpack(value) for name, value in given.items()}
-    values = {name: v for name, v in values.items() if not _holds_omitted(v)}
+    values = unpacking.unpack_all(given)
     for name, new in REPLACED.items():
         if isinstance(value := values.get(name), str):
             values[name] = new.get(value, value)
@@ -236,8 +226,3 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values
-
-
-def _holds_omitted(value: Any) -> bool:
-    members = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(v, Omitted) for v in members)

@@ -98,9 +98,8 @@ def _make_formula(kernel: Meta, arrays: Arrays, c: int | None = None, at: str = 
         reach = arrays.get(f"{at}.square_reach")
         fade = None if reach is None else np.full((len(unit), 1), 1 / float(reach))
         single = arrays[f"{at}.center"].dtype == np.float32
-        return formulas.LinearFormula(
-            scale, formulas.ROW_REACH_SINGLE if single else formulas.ROW_REACH, fade
-        )
+        far = formulas.ROW_REACH_SINGLE if single else formulas.ROW_REACH
+        return formulas.LinearFormula(scale, far, fade)
     logs = (log("alpha"),) if name == "RationalQuadratic" else ()
     return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
 
@@ -136,22 +135,17 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
     """Return the part of a pool that is JSON, next to its arrays; None without a pool."""
     if pool.is_trivial:
         return None
-    boosted = [
-        member.boosted if isinstance(member, Forest) else LINEAR if isinstance(member, LinearModel) else None
-        for member in pool.members
-    ]
-    return {
-        "weight": pool.weight,
-        "weights": list(pool.weights),
-        "boosted": boosted,
-        "gate": to_json(pool.gate),
-    }
+    kinds = {Network: None, LinearModel: LINEAR}
+    boosted = [m.boosted if isinstance(m, Forest) else kinds[type(m)] for m in pool.members]
+    return {"weight": pool.weight, "weights": pool.weights, "boosted": boosted, "gate": to_json(pool.gate)}
 
 
-def list_arrays(pool: Pool) -> Arrays:
-    """Return the arrays of the members by the names of the schema."""
-    found: Arrays = {}
-    for i, member in enumerate(pool.members):
+def list_arrays(model: FittedModel) -> dict[str, Any]:
+    """Return the arrays of a model and of the members of its pool by the names of the schema."""
+    found: dict[str, Any] = model.prior.state_dict(prefix="prior.")
+    found |= {name: getattr(model, name) for name in ("prior_lower", "mean", "lower")}
+    found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
+    for i, member in enumerate(model.pool.members):
         if isinstance(member, Forest):
             member = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
         names = [tensor.name.removesuffix("?") for tensor in DECLARED[type(member)]]
@@ -168,9 +162,8 @@ def restore_pool(arrays: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
     members = tuple(_restore_member(arrays, f"pool.{i}.", b) for i, b in enumerate(about["boosted"]))
-    return Pool(
-        about["weight"], members, tuple(about["weights"]), from_json(Gate, about.get("gate"), read_array)
-    )
+    gate = from_json(Gate, about.get("gate"), read_array)
+    return Pool(about["weight"], members, tuple(about["weights"]), gate)
 
 
 def _restore_member(arrays: Arrays, prefix: str, boosted: bool | str | None) -> Member:
@@ -235,9 +228,8 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     try:
         prior.load_state_dict(_parts(tensors, "prior."))
     except RuntimeError as error:  # a kernel of the user's own has its own names
-        raise BadFile(
-            f"the file's values do not fit this kernel: {error!s:.300}. Create kernel= as for the fit."
-        ) from None
+        said = f"the file's values do not fit this kernel: {error!s:.300}"
+        raise BadFile(f"{said}. Create kernel= as for the fit.") from None
     return prior
 
 
@@ -265,10 +257,3 @@ def count_kernels(kernel: Any) -> int:
     parts = kernel.modules() if isinstance(kernel, nn.Module) else ()
     logs = [p for part in parts if isinstance(part, Kernel) for p in part.parameters(recurse=False)]
     return max((len(p) for p in logs if p.ndim), default=1)
-
-
-def model_tensors(model: FittedModel) -> dict[str, Any]:
-    found: dict[str, Any] = model.prior.state_dict(prefix="prior.")
-    found |= {name: getattr(model, name) for name in ("prior_lower", "mean", "lower")}
-    found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
-    return found

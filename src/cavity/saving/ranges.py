@@ -1,7 +1,4 @@
-"""What the numbers of a model file may be: ranges of arrays, and kinds of JSON values.
-
-Nothing here loads torch.
-"""
+"""What the numbers of a model file may be: ranges of arrays, and kinds of JSON values. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -94,10 +91,11 @@ def _is_number(value: Any) -> bool:
 
 def number(low: float = -math.inf, high: float = math.inf, above: bool = False) -> Check:
     """Return the check of a finite number from `low`, or `above` it, to `high`."""
-    return check_that(
-        f"a finite number from {low:g} to {high:g}",
-        lambda v: _is_number(v) and math.isfinite(v) and low <= v <= high and (v > low or not above),
-    )
+
+    def holds(v: Any) -> bool:
+        return _is_number(v) and math.isfinite(v) and low <= v <= high and (v > low or not above)
+
+    return check_that(f"a finite number from {low:g} to {high:g}", holds)
 
 
 def whole(low: int, high: int) -> Check:
@@ -110,7 +108,7 @@ flag = check_that("true or false", lambda v: isinstance(v, bool))
 text = check_that("a text", lambda v: isinstance(v, str) and len(v) <= MOST_TEXT)
 scalar = check_that("a number, a text or null", lambda v: v is None or isinstance(v, str | int | float))
 kind_of_member = check_that(
-    f"true, false, null or {LINEAR!r}", lambda v: v is None or isinstance(v, bool) or v == LINEAR
+    f"true, false, null or {LINEAR!r}", lambda v: isinstance(v, bool | None) or v == LINEAR
 )
 
 

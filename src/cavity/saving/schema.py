@@ -30,23 +30,8 @@ class Tensor(NamedTuple):
     range: r.Range = r.FINITE
 
 
-class Fact(NamedTuple):
-    name: str
-    check: r.Check
-
-
-class Kind(NamedTuple):
-    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
-
-    owner: str  # name of the class
-    task: str
-    method: Any  # default of the argument
-
-
-KINDS = {
-    "model": Kind("GPClassifier", "classification", "auto"),
-    "regressor": Kind("GPRegressor", "regression", "exact"),
-}  # by what a file calls itself
+# the class of an estimator by what its file calls itself
+KINDS = {"model": "GPClassifier", "regressor": "GPRegressor"}
 
 
 # fmt: off
@@ -74,15 +59,11 @@ SCALED = (
     Tensor("group?",          "D",   I64, r.index("G")),
 )
 KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
-    "RBF": SCALED,
-    "Matern12": SCALED,
-    "Matern32": SCALED,
-    "Matern52": SCALED,
+    **dict.fromkeys(("RBF", "Matern12", "Matern32", "Matern52"), SCALED),
     "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
     "Linear": (*SCALED, Tensor("square_reach?", "", T, r.POSITIVE)),
     "Constant": (Tensor("log_variance", "K", T, r.LOG),),
-    "Sum": (),
-    "Product": (),
+    **dict.fromkeys(("Sum", "Product"), ()),
 }
 
 ROWS = (  # below rows., of a regressor that predicts from its training rows
@@ -127,106 +108,104 @@ LINEAR_MODEL = (  # the same of logistic regression
 
 # fmt: on
 
-FREE = (
-    "arguments.",
-    "likelihood.",
-    "growing.",
-)  # arrays that a user gave, of any shape and type; sums in files of 0.3
+# arrays that a user gave, of any shape and type; sums in files of 0.3
+FREE = ("arguments.", "likelihood.", "growing.")
 
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
 SCALE = r.number(0, 1e150, above=True)
-FACTS = (
-    Fact("version?", r.text),
-    Fact("arguments", r.mapping),
-    Fact("notes", r.mapping),
-    Fact("names?", r.many(r.text, "D")),
-    Fact("preparation?", r.mapping),
-    Fact("summary?", r.mapping),
-    Fact("plan?", r.mapping),
-    Fact("prior.learn", r.many(r.text)),
-    Fact("prior.kernels", r.anything),
-    Fact("prior.spectrum?", r.flag),  # of version 0.3
-    Fact("likelihood", r.mapping),
-    Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
-    Fact("warnings?", r.many(r.text)),
-    Fact("scalars.log_marginal_likelihood_?", r.any_number),
-    Fact("units?", r.row(r.number(-1e300, 1e300), SCALE)),  # shift and scale of a regressor's targets
-    Fact("classes?.type", r.text),
-    Fact("classes?.values", r.many(r.scalar)),
-    Fact("calibration?", r.text),
-    Fact("class_prior?", r.numbers(r.SHARES, "classes")),
-    Fact("importance?", r.many(r.number(0), "columns")),
-    Fact("pool?.weight", r.number(0, 1000, above=True)),
-    Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
-    Fact("pool?.boosted", r.many(r.kind_of_member, "pool members")),
-    Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
-    Fact("pool?.gate?.usual", r.number(-1, 1)),
-    Fact("predicts?.residual", r.flag),  # variances have it
-    Fact("predicts?.tolerance", r.number(0, 1)),  # of conjugate gradients at training rows
-    Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
-    Fact("novelty?.quantiles", r.numbers(r.QUANTILE)),
-    Fact("estimate?.how", r.text),
-    Fact("estimate?.rows", COUNT),
-    Fact("estimate?.log_loss", r.any_number),
-    Fact("estimate?.standard_error", r.any_number),
-    Fact("estimate?.accuracy", r.number(0, 1.001)),
-    Fact("estimate?.baseline_log_loss", r.any_number),  # infinite if a class has weight 0
-    Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
-    Fact("estimate?.true", r.many(r.number(0), "classes")),
-    Fact("estimate?.predicted", r.many(r.number(0), "classes")),
-    Fact("estimate?.seen?", r.flag),
-    Fact("target_estimate?.how", r.text),
-    Fact("target_estimate?.rows", COUNT),
-    *(Fact(f"target_estimate?.{name}", r.any_number) for name in TargetEstimate._fields[2:-1]),
-    Fact("target_estimate?.scores", r.many(r.number(0), most=500)),
-)
+FACTS: dict[str, r.Check] = {
+    "version?": r.text,
+    "arguments": r.mapping,
+    "notes": r.mapping,
+    "names?": r.many(r.text, "D"),
+    "preparation?": r.mapping,
+    "summary?": r.mapping,
+    "plan?": r.mapping,
+    "prior.learn": r.many(r.text),
+    "prior.kernels": r.anything,
+    "prior.spectrum?": r.flag,  # of version 0.3
+    "likelihood": r.mapping,
+    "history": r.many(r.by_name(r.scalar, *RECORDED)),
+    "warnings?": r.many(r.text),
+    "scalars.log_marginal_likelihood_?": r.any_number,
+    "units?": r.row(r.number(-1e300, 1e300), SCALE),  # shift and scale of a regressor's targets
+    "classes?.type": r.text,
+    "classes?.values": r.many(r.scalar),
+    "calibration?": r.text,
+    "class_prior?": r.numbers(r.SHARES, "classes"),
+    "importance?": r.many(r.number(0), "columns"),
+    "pool?.weight": r.number(0, 1000, above=True),
+    "pool?.weights": r.many(WEIGHT, "pool members", most=1000),
+    "pool?.boosted": r.many(r.kind_of_member, "pool members"),
+    "pool?.gate?.scale": r.many(r.number(0, 1e300), "C"),
+    "pool?.gate?.usual": r.number(-1, 1),
+    "predicts?.residual": r.flag,  # variances have it
+    "predicts?.tolerance": r.number(0, 1),  # of conjugate gradients at training rows
+    "novelty?.scale": r.many(r.number(0, 1e300), "C"),
+    "novelty?.quantiles": r.numbers(r.QUANTILE),
+    "estimate?.how": r.text,
+    "estimate?.rows": COUNT,
+    "estimate?.log_loss": r.any_number,
+    "estimate?.standard_error": r.any_number,
+    "estimate?.accuracy": r.number(0, 1.001),
+    "estimate?.baseline_log_loss": r.any_number,  # infinite if a class has weight 0
+    "estimate?.baseline_accuracy": r.number(0, 1.001),
+    "estimate?.true": r.many(r.number(0), "classes"),
+    "estimate?.predicted": r.many(r.number(0), "classes"),
+    "estimate?.seen?": r.flag,
+    "target_estimate?.how": r.text,
+    "target_estimate?.rows": COUNT,
+    **{f"target_estimate?.{name}": r.any_number for name in TargetEstimate._fields[2:-1]},
+    "target_estimate?.scores": r.many(r.number(0), most=500),
+}
 
-SUMMARY = (  # what `cavity info` prints
-    Fact("method", r.text),
-    Fact("kernel", r.text),
-    Fact("classes", r.many(r.text)),
-    Fact("inducing_points", COUNT),
-    Fact("noise", r.number_or_list),  # of each class, or of the targets
-    Fact("rows_inside", r.text),
-    Fact("n_features", COUNT),
-    Fact("dtype", r.text),
-    Fact("epochs", COUNT),
-    Fact("log_marginal_likelihood?", r.any_number),
-    Fact("temperature", r.number(0)),
-    Fact("calibration?", r.text),
-    Fact("ensemble_weights", r.many(WEIGHT)),
-    Fact("target?", r.text),
-    Fact("columns?", r.by_name(r.text)),
-    Fact("relevance?", r.by_name(NUMBER)),
-    Fact("evidence?", r.text),
-    Fact("importance?", r.by_name(NUMBER)),
-    Fact("plan?", r.text),
-    Fact("pool?", r.by_name(NUMBER)),
-)
+SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
+    "method": r.text,
+    "kernel": r.text,
+    "classes": r.many(r.text),
+    "inducing_points": COUNT,
+    "noise": r.number_or_list,  # of each class, or of the targets
+    "rows_inside": r.text,
+    "n_features": COUNT,
+    "dtype": r.text,
+    "epochs": COUNT,
+    "log_marginal_likelihood?": r.any_number,
+    "temperature": r.number(0),
+    "calibration?": r.text,
+    "ensemble_weights": r.many(WEIGHT),
+    "target?": r.text,
+    "columns?": r.by_name(r.text),
+    "relevance?": r.by_name(NUMBER),
+    "evidence?": r.text,
+    "importance?": r.by_name(NUMBER),
+    "plan?": r.text,
+    "pool?": r.by_name(NUMBER),
+}
 
 
-def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], sizes: r.Sizes) -> None:
+def check_facts(meta: dict[str, Any], facts: dict[str, r.Check], sizes: r.Sizes) -> None:
     """Raise BadFile unless the JSON of a file has these facts."""
-    for fact in facts:
+    for marked, check in facts.items():
         value: Any = meta
-        for part in fact.name.split("."):
+        name = marked.replace("?", "")
+        for part in marked.split("."):
             key = part.removesuffix("?")
             if not isinstance(value, dict):
-                raise BadFile(f"{fact.name} is not a JSON object.")
+                raise BadFile(f"{name} is not a JSON object.")
             value, missing = value.get(key), key not in value
             if value is None and part.endswith("?"):
                 break
             if missing:
-                raise BadFile(f"the file lacks {fact.name.replace('?', '')}.")
+                raise BadFile(f"the file lacks {name}.")
         else:
-            fact.check(value, fact.name.replace("?", ""), sizes)
+            check(value, name, sizes)
 
 
 def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
     """Return what `cavity info` prints of a file."""
-    check_facts(meta, (Fact("summary", r.mapping),), {})
-    found: dict[str, Any] = dict.fromkeys(fact.name.removesuffix("?") for fact in SUMMARY) | meta["summary"]
+    check_facts(meta, {"summary": r.mapping}, {})
+    found: dict[str, Any] = dict.fromkeys(name.removesuffix("?") for name in SUMMARY) | meta["summary"]
     check_facts(meta["summary"], SUMMARY, {})
     if isinstance(found["noise"], list) != bool(found["classes"]):
         raise BadFile("noise: each class has one, or the targets.")

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadInput
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.validation import Features, prepared_features
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
@@ -58,9 +56,8 @@ class Packing:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.nn.Module | KernelLike):
-            return (
-                self._object("kernel", value, name) if _is_registered(value) else {"foreign": _spell(value)}
-            )
+            own = _is_registered(value)
+            return self._object("kernel", value, name) if own else {"foreign": _spell(value)}
         if isinstance(value, Method | Likelihood):
             kind = "method" if isinstance(value, Method) else "likelihood"
             if not find_registry(kind).holds(value):
@@ -144,6 +141,11 @@ class Unpacking:
             raise BadFile(f"a value of kind {kind!r:.40} is unknown.")
         return makers[kind]()
 
+    def unpack_all(self, packed: dict[str, Any]) -> dict[str, Any]:
+        """Return the values by name, without those that the file does not hold."""
+        values = {name: self.unpack(value) for name, value in packed.items()}
+        return {name: value for name, value in values.items() if not _holds_omitted(value)}
+
     def _object(self, packed: dict[str, Any], kind: str) -> Any:
         name, registry = packed[kind], find_registry(kind)
         if name not in list(registry):
@@ -171,14 +173,18 @@ class Unpacking:
         return self.kernel
 
 
+def _holds_omitted(value: Any) -> bool:
+    members = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(v, Omitted) for v in members)
+
+
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     name = classes.dtype.name
     kind = name if name in NUMBERS else {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()
     if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
         raise BadInput(
-            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text, integers or "
-            "booleans, for example y.astype(str)."
+            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text or numbers, y.astype(str)."
         )
     return {"type": kind, "values": values}
 
@@ -213,14 +219,3 @@ def from_json(kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]
 
 def read_array(value: list[float] | None) -> NDArray[np.float64] | None:
     return None if value is None else np.array(value, dtype=np.float64)
-
-
-def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
-    """Return the columns that the model was fitted on, D features."""
-    names = None if meta["names"] is None else tuple(np.array(meta["names"], dtype=object))
-    if meta["preparation"] is None:
-        return Features(owner, D, names)
-    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
-    if features.n != D:
-        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
-    return features

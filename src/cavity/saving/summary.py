@@ -17,9 +17,10 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
     model, features, pool = result.model, result.features, result.model.pool
     names = features.encoder.feature_names_in_.tolist()
-    relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
-    plan = result.plan
-    importance = None if result.importance is None else result.importance.tolist()
+
+    def by_name(values: Any) -> dict[str, float] | None:
+        return None if values is None else dict(zip(names, np.asarray(values).tolist(), strict=True))
+
     return {
         "method": str(arguments["method"]),
         "kernel": repr(model.prior.kernel),
@@ -34,13 +35,13 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
-        "plan": None if plan is None else plan.summarise(),
+        "plan": None if result.plan is None else result.plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
         "target": features.target,
         "columns": None if features.names is None else dict(features.encoder.describe()),
-        "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),
-        "importance": None if importance is None else dict(zip(names, importance, strict=True)),
+        "relevance": by_name(result.relevance),
+        "importance": by_name(result.importance),
     }
 
 

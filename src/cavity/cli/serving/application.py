@@ -64,10 +64,9 @@ def make_app(
         path: Response(trial.read_page_file(name), media_type=kind, headers=trial.PAGE_HEADERS)
         for path, (name, kind) in trial.PAGE.items()
     }
-    answers |= {"/health": JSONResponse(health), "/schema": JSONResponse(trial.describe_model(model, limits))}
-    routes = [
-        Route(path, answer, methods=["GET"]) for path, answer in (answers | {"/metrics": metrics}).items()
-    ]
+    answers |= {"/health": JSONResponse(health), "/metrics": metrics}
+    answers["/schema"] = JSONResponse(trial.describe_model(model, limits))
+    routes = [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]
     return Starlette(
         routes=[*routes, Route("/predict", predict, methods=["POST"])],
         lifespan=lifespan,
@@ -152,9 +151,7 @@ class Observer:
 
         app, headers = self._app, dict(scope["headers"])
         if not self._access.allows(headers.get(b"host", b"").decode("latin-1")):
-            app = _refuse(
-                400, "the server does not answer under this host name: start it with --allowed-host."
-            )
+            app = _refuse(400, "the server does not answer to this host name: start it with --allowed-host.")
         elif scope["path"] not in OPEN and not self._access.opens(headers.get(b"authorization", b"")):
             text = "send the server's token with the header authorization: Bearer TOKEN."
             app = _refuse(401, text, {"www-authenticate": "Bearer"})

@@ -127,9 +127,7 @@ def parse_rows(body: bytes, most_rows: int) -> list[Any]:
 def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) -> Any:
     """Return a cell; raises ValueError with what is wrong. Text in a column of numbers is read as in a file: "4.5", "NA"."""
     if name not in row:
-        raise ValueError(
-            f"the row has no column {name!r}, which the model was trained with; give null if it is unknown."
-        )
+        raise ValueError(f"the row has no column {name!r} of the training rows: give null if unknown.")
     cell = row[name]
     if isinstance(cell, float) or (type(cell) is int and is_number):
         try:

@@ -25,9 +25,8 @@ from cavity.errors import BadFile, CavityError
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
 YOUNG_OBJECTS = 1_000_000  # that may be made before a collection of garbage: those of a whole body
-WORKER_SECONDS = (
-    120  # to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5 s by default
-)
+# to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5 s by default
+WORKER_SECONDS = 120
 READ_BYTES = 4 << 10  # at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
 
 
@@ -71,30 +70,18 @@ def serve(
         threads = max(1, torch.get_num_threads() // workers)
         os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, probe, threads])
         app = f"{__name__}:make_worker_app"
+    where: Any = {"host": host, "port": port, "workers": workers, "factory": workers > 1}
+    bounds: Any = {"limit_concurrency": CONNECTIONS, "h11_max_incomplete_event_size": HEADER_BYTES}
+    times: Any = {"timeout_graceful_shutdown": stop_seconds, "timeout_worker_healthcheck": WORKER_SECONDS}
+    how: Any = {"http": Connection, "ws": "none", "log_level": "info", "server_header": False}
     with Interrupts() as interrupts:
         interrupts.hold()  # uvicorn stops, and then sends the signal again
-        uvicorn.run(
-            app,
-            factory=workers > 1,
-            host=host,
-            port=port,
-            workers=workers,
-            log_level="info",
-            server_header=False,
-            ws="none",
-            http=Connection,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=stop_seconds,
-            timeout_worker_healthcheck=WORKER_SECONDS,
-            h11_max_incomplete_event_size=HEADER_BYTES,
-        )
+        uvicorn.run(app, **where, **how, **bounds, **times)
     if interrupts.stopped:
         raise typer.Exit(interrupts.stopped)
 
 
-def make_served_app(
-    path: str, device: Text, limits: Limits, access: Access, probe: tuple[str, int] | None = None
-) -> Any:
+def make_served_app(path: str, device: Text, limits: Limits, access: Access, probe: Any = None) -> Any:
     digest = compute_digest(path)
     model = Model.open(path, device)
     if compute_digest(path) != digest:

@@ -65,9 +65,7 @@ class Service:
     async def predict(self, X: Array, extras: Extras) -> Columns:
         """Predict rows in blocks, which take turns with those of other requests. Refuses them if too many rows wait."""
         if self.waiting and self.waiting + len(X) > self.limits.waiting:
-            raise self._make_refusal(
-                f"{self.waiting} rows are waiting, and the limit is {self.limits.waiting}"
-            )
+            raise self._make_refusal(f"{self.waiting} rows wait, and the limit is {self.limits.waiting}")
         self.waiting += len(X)
         found, done = list[Columns](), 0
         try:
@@ -112,9 +110,8 @@ class Service:
                     if self._held > self.limits.held_bytes:
                         raise self._make_refusal(f"requests of {self._held} bytes are arriving")
         except TimeoutError:
-            raise HTTPException(
-                408, f"the body did not arrive within {self.limits.read_seconds:g} s."
-            ) from None
+            seconds = f"{self.limits.read_seconds:g} s"
+            raise HTTPException(408, f"the body did not arrive within {seconds}.") from None
 
     def _make_refusal(self, what: str) -> HTTPException:
         """Return the refusal of a busy server, which says when the rows in the queue are predicted, as far as known."""

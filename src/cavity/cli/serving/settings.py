@@ -56,8 +56,7 @@ def make_access(host: str, allowed: Sequence[str]) -> Access:
     for name in allowed:
         if not HOST_NAME.fullmatch(name):
             raise BadOption(
-                f"--allowed-host {name!r} is not a host name: give a name without port such as models.example.org, "
-                "'*.example.org' for all names of a domain, or '*' for any."
+                f"--allowed-host {name!r} is not a host name: give one without port, '*.example.org' for a domain, or '*' for any."
             )
     bound = () if host in ANY_ADDRESS else (host,)
     return Access(tuple(dict.fromkeys((*LOCAL_HOSTS, *bound, *allowed))), read_token())
@@ -67,7 +66,6 @@ def read_token() -> str | None:
     token = os.environ.get(TOKEN)
     if token is not None and (not token.strip() or not token.isascii() or token != token.strip()):
         raise BadOption(
-            f"{TOKEN} is empty, or has spaces around it or characters outside ASCII: set a random text such as the output of "
-            "`openssl rand -hex 32`, or unset it to serve without a token."
+            f"{TOKEN} is empty, or has spaces around it or is not ASCII: set random text (`openssl rand -hex 32`), or unset it."
         )
     return token

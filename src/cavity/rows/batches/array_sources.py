@@ -31,9 +31,7 @@ class Arrays:
             raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
-                raise BadInput(
-                    f"X has {self.n_rows} rows, {name} shape {column.shape}: give one value per row."
-                )
+                raise BadInput(f"X has {self.n_rows} rows, {name} shape {column.shape}: give one per row.")
 
     @property
     def n_rows(self) -> int:
@@ -93,8 +91,7 @@ class StoredRows:
             self._file.write(rows.data)
         except OSError as error:
             raise BadInput(
-                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}). It takes 8 bytes per cell: free "
-                "disk space there, or set TMPDIR."
+                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}): free disk space, or set TMPDIR."
             ) from error
 
     def map(self, n_columns: int) -> Arrays:
@@ -110,10 +107,7 @@ class StoredRows:
 
 
 class Batches:
-    """Source of batches (X, y) or (X, y, weight).
-
-    `batches` is called, or iterated, once per pass: a fit makes one, and a second if it prepares columns.
-    """
+    """Source of batches (X, y) or (X, y, weight), called or iterated once per pass: a fit makes one, or two to prepare columns."""
 
     names: Names = None
 

@@ -63,12 +63,7 @@ class Rows(NamedTuple):
             yield Batch(index - first if first else index, *columns)
 
 
-def shuffle_rows(
-    n_rows: int, size: int, generator: torch.Generator, keep: range | None = None
-) -> Iterator[Tensor]:
-    """Yield the row numbers of one shuffled pass, batch by batch.
-
-    The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
-    """
-    for index in torch.randperm(n_rows, generator=generator).tensor_split(-(-n_rows // size)):
+def shuffle_rows(n_rows: int, size: int, rng: torch.Generator, keep: range | None = None) -> Iterator[Tensor]:
+    """Yield the row numbers of a shuffled pass by batches, which the seed alone decides; `keep` then removes other rows."""
+    for index in torch.randperm(n_rows, generator=rng).tensor_split(-(-n_rows // size)):
         yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]

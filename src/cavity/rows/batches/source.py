@@ -41,6 +41,12 @@ class Apart(NamedTuple):
     group: NDArray[np.int64]  # of the rows that judge
     n_groups: int  # of all rows
 
+    def trains(self, rows: Any) -> NDArray[np.bool_]:
+        return self.role[rows] == TRAINS
+
+    def judges(self, rows: Any) -> NDArray[np.bool_]:
+        return self.role[rows] == JUDGES
+
 
 class Source(Protocol):
     """Source of rows, which a fit reads once.
@@ -101,14 +107,11 @@ def describe_place(piece: Piece) -> str:
 
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
-        raise BadInput(
-            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
-            "Give X of shape (n, D) and one label or target per row, y of shape (n,)."
-        )
+        said = f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}"
+        raise BadInput(f"{said}. Give X of shape (n, D) and one label or target per row, y of shape (n,).")
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
-            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before. "
-            "Give every piece the same columns."
+            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before: give all pieces the same."
         )
 
 
@@ -129,14 +132,12 @@ def _check_weights(piece: Piece) -> None:
     if piece.weight is None:
         return
     if piece.weight.shape != piece.y.shape:
-        raise BadInput(
-            f"{describe_place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one weight per row."
-        )
+        what = f"weights of shape {piece.weight.shape} for {len(piece.y)} rows"
+        raise BadInput(f"{describe_place(piece)}: {what}; give one weight per row.")
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
-            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive. "
-            "A row of weight w counts as w rows: remove rows of weight 0."
+            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive: remove rows of weight 0."
         )
 
 
@@ -172,11 +173,7 @@ def join(parts: list[Piece]) -> Piece:
 
 
 def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """Yield the same items, with up to `depth` of them prefetched in a thread.
-
-    Exceptions of the thread are raised here. The thread ends after the last item, or when the caller closes the
-    generator.
-    """
+    """Yield the same items, up to `depth` prefetched in a thread, which ends with the generator; its exceptions are raised here."""
     end: Any = object()
     pool = ThreadPoolExecutor(1, "cavity-prefetch")
     try:

@@ -18,10 +18,7 @@ KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class Stream(NamedTuple):
-    """Rows that are read by number, in batches: those of the same table in memory.
-
-    A rank has the rows `mine`, numbered from 0, and their part of every global batch.
-    """
+    """Rows that are read by number, in the batches of the same table in memory; `mine`: as in `Rows`."""
 
     source: Arrays  # of the rows from `first` on
     y: NDArray[Any]  # their classes, or targets

@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
-MEAN_IS_USED = "the mean is used"
+
 # by what separates the decimals; "." wins if cells can be read both ways
 STYLES = {".": "1,250.5", ",": "1.250,5"}
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
@@ -30,9 +30,8 @@ def _make_pattern(decimal: str, thousands: str) -> str:
 
     Thousands do not begin with 0: 0,344 has a decimal comma.
     """
-    body = (
-        rf"([1-9][0-9]{{0,2}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+)([{decimal}][0-9]*)?|[{decimal}][0-9]+"
-    )
+    whole = rf"[1-9][0-9]{{0,2}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+"
+    body = rf"({whole})([{decimal}][0-9]*)?|[{decimal}][0-9]+"
     return rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$|^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
 
 
@@ -78,10 +77,8 @@ def to_numbers(
         elif len(wrong):
             row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
             written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
-            raise BadInput(
-                f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
-                f"or leave them empty{written}."
-            )
+            cell = f"row {first + row + 1} has {text[row].as_py()!r:.60}{more}"
+            raise BadInput(f"column {name!r} is numeric, but {cell}: correct or empty such cells{written}.")
         value = parse_numbers(text, style)
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(large):
@@ -104,10 +101,11 @@ def match_numbers(text: Any, style: str | None = None) -> Flags:
     return match_cells(text, PATTERNS[style])
 
 
-def parse_numbers(text: Any, style: str | None = None) -> Array:
-    """Parse text cells that are numbers as float64, with NaN for missing cells."""
+def parse_numbers(text: Any, style: str | None = None, chosen: Flags | None = None) -> Array:
+    """Parse text cells, or the chosen ones, that are numbers as float64, with NaN for missing cells."""
     import pyarrow.compute as pc
 
+    text = text if chosen is None else filter_cells(text, chosen)
     if style is not None:
         text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
         text = pc.replace_substring(text, "," if style == "." else ".", "")
@@ -117,9 +115,7 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
-    raise BadInput(
-        f"column {name!r} has an infinite or too large number in row {row}: correct it or leave it empty."
-    )
+    raise BadInput(f"column {name!r} has an infinite or too large number in row {row}: correct or empty it.")
 
 
 def cast(column: Any, kind: str) -> Any:

@@ -9,23 +9,15 @@ import numpy as np
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_places
-from cavity.rows.columns.cells import (
-    MEAN_IS_USED,
-    STYLES,
-    EncodingContext,
-    describe_missing,
-    list_indicator,
-    to_text,
-)
+from cavity.rows.columns.cells import STYLES, EncodingContext, describe_missing, list_indicator, to_text
 from cavity.rows.columns.dates import Date as Date
 from cavity.rows.columns.text_kind import Text, shorten
 
+MEAN_IS_USED = "the mean is used"
+
 
 class Number(NamedTuple):
-    """Numeric column, encoded as (value − mean)/scale, with 0 for missing cells.
-
-    With `missing`, a second column indicates which cells are missing.
-    """
+    """Numeric column, encoded as (value − mean)/scale, 0 for missing cells; with `missing`, a second column indicates them."""
 
     name: str
     mean: float
@@ -50,10 +42,7 @@ class Number(NamedTuple):
 
 
 class Category(NamedTuple):
-    """Categorical column, encoded one-hot: one column per level of the training rows.
-
-    With `missing`, one more column indicates which cells are missing.
-    """
+    """Categorical column, encoded one-hot by the levels of the training rows; with `missing`, one more indicates missing cells."""
 
     name: str
     levels: tuple[str, ...]
@@ -75,10 +64,8 @@ class Category(NamedTuple):
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
         unseen = int(((code < 0) & ~lacks).sum())
         if unseen:
-            note = (
-                f"column {self.name!r} has categories that the training rows did not have; no category is set"
-            )
-            context.notes[note] += unseen
+            note = f"column {self.name!r} has categories that the training rows did not have"
+            context.notes[f"{note}; no category is set"] += unseen
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:

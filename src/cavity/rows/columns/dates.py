@@ -39,10 +39,7 @@ TIME = re.compile(_CLOCK)
 
 
 def to_days(column: Any, order: str, name: str, first: int) -> Array:
-    """Convert dates, times or their texts to days since 1970-01-01, NaN for missing cells. A time alone is a part of a day.
-
-    Raises BadInput for another cell; `first` is the number of the first row.
-    """
+    """Convert dates, times (parts of a day) or their texts to days since 1970-01-01, NaN for missing cells; refuse others."""
     if import_pyarrow().types.is_temporal(column.type):
         return _typed_days(column)
     text = to_text(column)
@@ -51,9 +48,7 @@ def to_days(column: Any, order: str, name: str, first: int) -> Array:
         known.append(parse_date(cell, order))
         if np.isnan(known[-1]):
             row = first + text.index(cell).as_py() + 1
-            raise BadInput(
-                f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct such cells or leave them empty."
-            )
+            raise BadInput(f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct or empty it.")
     return np.array(known)[np.where(find_present(text), to_places(coded.indices) + 1, 0)]
 
 

@@ -21,13 +21,7 @@ from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 from cavity.rows.columns.text_kind import Text
 
-KINDS: dict[str, Any] = {
-    "number": Number,
-    "category": Category,
-    "text": Text,
-    "date": Date,
-    "plain": Unchanged,
-}
+KINDS: Any = {"number": Number, "category": Category, "text": Text, "date": Date, "plain": Unchanged}
 
 
 class ColumnEncoder:
@@ -47,11 +41,7 @@ class ColumnEncoder:
         self.strict = strict
 
     def _store(
-        self,
-        columns: Iterable[Column],
-        target: Target | None,
-        ignored: Iterable[Ignored],
-        names: Sequence[str],
+        self, columns: list[Column], target: Target | None, ignored: Iterable[Ignored], names: Sequence[str]
     ) -> Self:
         self.columns_, self.target_, self.ignored_ = tuple(columns), target, tuple(ignored)
         self.feature_names_in_ = np.array(names, dtype=object)
@@ -169,9 +159,8 @@ class ColumnEncoder:
         except BadFile:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadFile(
-                f"the preparation of the columns is damaged ({type(error).__name__} {error!s:.100})."
-            ) from error
+            why = f"{type(error).__name__} {error!s:.100}"
+            raise BadFile(f"the preparation of the columns is damaged ({why}).") from error
         if len(set(made.inputs)) < len(made.inputs) or not made.inputs or not set(made.inputs) <= set(names):
             raise BadFile("the preparation of the columns is damaged: it has a column twice, or no columns.")
         return made

@@ -19,10 +19,7 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
 
     All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
     """
-    group: list[int] = []
-    owner: list[int] = []
-    blocks: list[slice] = []
-    indicators: list[int] = []
+    group, owner, blocks, indicators = list[int](), list[int](), list[slice](), list[int]()
     for number, column in enumerate(columns):
         first = group[-1] + 1 if group else 0
         parts = _count_parts(column)
@@ -52,10 +49,7 @@ def _count_parts(column: Column) -> list[int]:
 
 
 def fold_relevance(weights: Array, prepare: ColumnEncoder) -> Array:
-    """Return the relevance of the table's columns from that of the features, [C D]: squares of their lengthscales' weights add.
-
-    Ignored columns have none.
-    """
+    """Return the relevance of the table's columns, 0 for ignored ones, from that of the features, [C D]: squares add."""
     sharing, owner = group_features(prepare.columns_)
     place, inputs = {name: j for j, name in enumerate(prepare.feature_names_in_)}, prepare.inputs
     folded = np.zeros((len(weights), prepare.n_features_in_))

@@ -8,19 +8,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
-from cavity.rows.columns.cells import (
-    filter_cells,
-    match_numbers,
-    parse_numbers,
-    raise_infinite,
-    to_numbers,
-    to_text,
-)
+from cavity.rows.arrow_tables import classify_type, get_column, import_pyarrow
+from cavity.rows.columns.cells import match_numbers, parse_numbers, raise_infinite, to_numbers, to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target
 from cavity.rows.columns.dates import ORDERS, format_day
 from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
+from cavity.rows.columns.row_numbers import PANDAS_INDEX, ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
 from cavity.rows.columns.target_labels import TargetSummary
 from cavity.rows.columns.text_columns import Sample, to_label_cells
@@ -32,6 +25,8 @@ SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, o
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
+CORRECT = "correct such cells or leave them empty"
+DECLARE = "declare them categories ([columns] in the file of --config, in Python kinds=)"
 
 
 class Inspection:
@@ -44,9 +39,7 @@ class Inspection:
         about = "category" if target is None else kinds.pop(target, "category")
         for kind in ("number" if about == "auto" else about, *kinds.values()):
             if kind not in KINDS:
-                raise BadOption(
-                    f"the kind {kind!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
-                )
+                raise BadOption(f"kind {kind!r} of a column is unknown; use {', '.join(map(repr, KINDS))}.")
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
@@ -99,8 +92,7 @@ class Inspection:
         """Decide how to use each column. One error names all columns that cannot be used."""
         if not self.rows:
             raise BadInput("the table has no rows.")
-        decided: list[Column | Ignored] = []
-        wrong: list[str] = []
+        decided, wrong = list[Column | Ignored](), list[str]()
         for seen in self.seen.values():
             try:
                 decided.append(seen.decide(self.sample))
@@ -114,13 +106,8 @@ class Inspection:
         columns = [c for c in decided if not isinstance(c, Ignored)]
         ignored = [c for c in decided if isinstance(c, Ignored)] + unwanted
         if not columns:
-            raise BadInput(
-                "the table has no features: "
-                + (
-                    ", ".join(f"{c.name!r} is {c.describe()}" for c in ignored[:8])
-                    or "the target is its only column."
-                )
-            )
+            why = ", ".join(f"{c.name!r} is {c.describe()}" for c in ignored[:8])
+            raise BadInput(f"the table has no features: {why or 'the target is its only column.'}")
         return columns, self.labels.decide() if self.labels is not None else None, ignored
 
 
@@ -166,7 +153,7 @@ class _ColumnSummary:
         self.missing += int(lacks.sum())
         if self.wanted != "category":
             good = match_numbers(text)
-            value = parse_numbers(filter_cells(text, good))
+            value = parse_numbers(text, chosen=good)
             large = np.flatnonzero(good)[~np.isfinite(value)]
             if len(large) and self.large is None:
                 self.large = first + int(large[0]) + 1
@@ -208,10 +195,8 @@ class _ColumnSummary:
             if found is not None:
                 return found
             if self.wanted == "number" and self.odd is not None:
-                self._raise(
-                    f"must be numeric, but row {self.odd[1]} has {self.odd[0]!r:.60}",
-                    "correct such cells or leave them empty",
-                )
+                cell, row = self.odd
+                self._raise(f"must be numeric, but row {row} has {cell!r:.60}", CORRECT)
             if self.odd is None:
                 return self._decide_number(self.numbers)
             self._check_mostly_numbers(present)
@@ -230,10 +215,9 @@ class _ColumnSummary:
         if date is None and self.typed != "date":
             return None
         if self.strict or date is None or self.wanted == "number":
-            self._raise(
-                f"has dates or times ({self.type_name if self.typed == 'date' else 'text'})",
-                "replace them by numbers (the year, the month, the weekday, days since an event)",
-            )
+            kind = self.type_name if self.typed == "date" else "text"
+            advice = "replace them by numbers (the year, the month, the weekday, days since an event)"
+            self._raise(f"has dates or times ({kind})", advice)
         if date.low == date.high and not self.missing:
             return Ignored(self.name, f"always {format_day(date.low)}")
         return date
@@ -254,11 +238,8 @@ class _ColumnSummary:
         if formatted and self.numbers.n + formatted == present:
             if self.numbers.n > formatted:
                 self._raise_odd_cells()
-            self._raise(
-                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
-                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
-                "--config)",
-            )
+            why = f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})"
+            self._raise(why, f"write them with a decimal point and nothing else (1250.5), {DECLARE}")
         many = self.levels is None or len(self.levels) > SOME_LEVELS
         if many and self.numbers.n > MOSTLY * present:
             self._raise_odd_cells()
@@ -269,10 +250,8 @@ class _ColumnSummary:
         if found.low == found.high and not self.missing:
             return Ignored(self.name, f"always {found.low:g}")
         if not (np.isfinite(found.mean) and np.isfinite(found.scale)) or found.scale == 0:
-            self._raise(
-                "cannot be standardised: its numbers are too large, or too close to each other",
-                "use other units",
-            )
+            why = "cannot be standardised: its numbers are too large, or too close to each other"
+            self._raise(why, "use other units")
         return Number(self.name, found.mean, found.scale, self.missing > 0, found.low, found.high, style)
 
     def _decide_category(self, present: int) -> Category | Ignored:
@@ -298,11 +277,8 @@ class _ColumnSummary:
 
     def _raise_odd_cells(self) -> NoReturn:
         assert self.odd is not None
-        self._raise(
-            f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
-            "correct such cells or leave them empty, declare them categories ([columns] in the file of --config, in Python "
-            "kinds=)",
-        )
+        why = f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}"
+        self._raise(why, f"{CORRECT}, {DECLARE}")
 
     def _raise(self, why: str, advice: str = "") -> NoReturn:
         raise BadInput(f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}.")

@@ -46,15 +46,12 @@ def limit_outliers(X: Array, names: Sequence[str] | None) -> Array:
     with np.errstate(over="ignore"):
         wide = np.flatnonzero(X.max(0) - X.min(0) > MAX_SPREAD)
     if len(wide):
-        raise BadInput(
-            f"column {_name(int(wide[0]), names)} has numbers too large for their spread to be computed: use other units."
-        )
+        raise BadInput(f"column {_name(int(wide[0]), names)} has numbers too large: use other units.")
     if found:
         more = f" and {len(found) - MAX_NAMES} more columns" if len(found) > MAX_NAMES else ""
         warnings.warn(
             f"{'; '.join(found[:MAX_NAMES])}{more} more than {FAR:g} times as far from the median as usual: limited to the "
             "range of the other cells. Correct such cells, or leave them empty in a data frame.",
-            UserWarning,
             stacklevel=2,
         )
     return X

@@ -16,6 +16,7 @@ ROW_NUMBER = re.compile(
     r"(?i:unnamed: ?\d+(\.\d+)?|level_0|\.{3}\d+|[#№]|(.*[\W_])?(id|idx|index)|row|obs|observation|record|case|line|"
     r"((row|obs|observation|record|case|line|sample|serial|s|sl)[ _.]?)?(id|number|num|no|nr|names?)\.?)|.*[a-z]I[dD]"
 )
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 MOST_SHUFFLED = 10_000_000  # rows; of more, only row numbers in order are recognised, which need no memory
 # n measured whole numbers within a span S are all different with a probability of about exp(−n²/2S): below .001
 REPEATS = 14

@@ -65,7 +65,7 @@ class StyleMoments:
         odd = filter_cells(text, ~plain & ~lacks)
         self.formatted += int(np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum())
         if "," in self.styled:
-            self.bare.add(parse_numbers(filter_cells(text, plain & ~pointed)))
+            self.bare.add(parse_numbers(text, chosen=plain & ~pointed))
         for style in list(self.styled):
             cells = odd if style == "." else filter_cells(text, (pointed | ~plain) & ~lacks)
             if match_numbers(cells, style).all():

@@ -12,21 +12,13 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts
-from cavity.rows.columns.cells import (
-    PATTERNS,
-    cast,
-    filter_cells,
-    match_cells,
-    match_numbers,
-    parse_numbers,
-    to_numbers,
-    to_text,
-)
+from cavity.rows.columns.cells import STYLES, match_cells, match_numbers, parse_numbers, to_numbers, to_text
 from cavity.rows.columns.column_kinds import Target
+from cavity.rows.labels import MAX_CLASSES, refuse_many_classes
 
 MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MOSTLY = 0.9  # if such a share of the values are numbers of a quantity, the others are errors
-MAX_CLASSES = 10_000
+
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
 
@@ -40,7 +32,7 @@ def convert_labels(column: Any, name: str) -> Any:
         if len(fractions):
             raise_continuous(name, fractions[0])
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
-        column = cast(column, "int64")
+        column = column.cast("int64", safe=False)
     if classify_type(column.type) not in ("number", "text", "nothing"):
         raise BadInput(f"the target {name!r} has the type {column.type}: give text or whole numbers.")
     return to_text(column)
@@ -86,10 +78,10 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
 def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
     if lacks.any():
         row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
-        raise BadInput(
-            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}: remove these "
-            "rows, or give them a class of their own."
+        said = (
+            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}"
         )
+        raise BadInput(f"{said}: remove these rows, or give them a class of their own.")
 
 
 def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
@@ -110,14 +102,11 @@ def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, NDArray[np.bool_]]:
 
 
 class TargetSummary:
-    """Running summary of the target: its classes, whether they are whole numbers, and in which styles all are numbers.
-
-    `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
-    """
+    """Running summary of the target. `kind`: "category" for classes, "number" for regression, "auto" to decide by the values."""
 
     def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
         self.name, self.strict, self.kind = name, strict, kind
-        self.whole, self.styles = True, [None] if strict else list(PATTERNS)  # of all labels so far
+        self.whole, self.styles = True, [None] if strict else [None, *STYLES]  # of all labels so far
         self.missing = self.rows = 0
         self.classes: set[str] = set()
 
@@ -137,14 +126,10 @@ class TargetSummary:
         self.whole &= bool(match_cells(values, WHOLE).all())
         self.styles = self._find_styles(values)
         self.classes.update(values.to_pylist())
-        if len(self.classes) > MAX_CLASSES:
-            if self.kind == "auto" and self.styles:
-                self.kind = "number"
-                return
-            raise BadInput(
-                f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
-                "needs classes."
-            )
+        if len(self.classes) > MAX_CLASSES and self.kind == "auto" and self.styles:
+            self.kind = "number"
+        else:
+            refuse_many_classes(self.classes, f"the target {self.name!r}")
 
     @property
     def style(self) -> str | None:
@@ -175,13 +160,10 @@ class TargetSummary:
         return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
 
     def _is_quantity(self) -> bool:
-        """Return whether the values are numbers with fractions, or many whole numbers in few rows each.
-
-        Raises BadInput if nearly all of them are.
-        """
+        """Return whether the values are fractions, or many whole numbers in few rows each; BadInput if nearly all are."""
         texts = from_texts(sorted(self.classes))
         good = match_numbers(texts, self.style)
-        values = parse_numbers(filter_cells(texts, good), self.style)
+        values = parse_numbers(texts, self.style, good)
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
         fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,18 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import (
-    PANDAS_INDEX,
-    Chunk,
-    classify_type,
-    get_column,
-    import_pyarrow,
-    is_stream,
-    read_stream,
-)
+from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow, is_stream, read_stream
 from cavity.rows.batches.source import PIECE_ROWS, Array, Piece
 from cavity.rows.columns.cells import to_numbers, to_text
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
+from cavity.rows.columns.row_numbers import PANDAS_INDEX
 from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
 from cavity.rows.files.stores import list_files
 from cavity.rows.files.text_files import explain_errors
@@ -123,9 +117,7 @@ def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
     """Return the labels of a column of groups, as text."""
     column = to_text(get_column(chunk.table, name))
     if column.null_count:
-        raise BadInput(
-            f"the group (column {name!r}) is missing in {column.null_count} rows: give each row one."
-        )
+        raise BadInput(f"the group (column {name!r}) is missing in {column.null_count} rows: give each one.")
     return np.array(column.to_pylist(), dtype=object)
 
 
@@ -152,8 +144,7 @@ def _read_numbers(schema: Any, names: tuple[str, ...]) -> ColumnEncoder:
     odd = next((f for f in map(schema.field, names) if classify_type(f.type) != "number"), None)
     if odd is not None:
         raise BadInput(
-            f"column {odd.name!r} ({odd.type}) is not numeric: encode it before you write the files (e.g. with a OneHotEncoder), "
-            "or remove it."
+            f"column {odd.name!r} ({odd.type}) is not numeric: encode it (e.g. with a OneHotEncoder) or remove it in the files."
         )
     return leave_unchanged(names)
 
@@ -212,15 +203,13 @@ def open_dataset(data: Any) -> Any:
         try:
             return ds.dataset(read_stream(data) if is_stream(data) else data)
         except (TypeError, ValueError) as error:
-            raise BadInput(
-                f"a {type(data).__name__} is not a table: {error}. Give a pyarrow.Table or a dataset."
-            ) from error
+            said = f"a {type(data).__name__} is not a table: {error}"
+            raise BadInput(f"{said}. Give a pyarrow.Table or a dataset.") from error
     path, ((filesystem, base), found) = os.fspath(data), list_files(data)
     lake = next((advice for sign, advice in LAKES.items() if any(sign in name for name in found)), None)
     if lake is not None:
-        raise BadInput(
-            f"{path!r} is a table of Delta Lake or Iceberg, whose files also have deleted rows: give {lake}."
-        )
+        said = f"{path!r} is a table of Delta Lake or Iceberg, whose files also have deleted rows"
+        raise BadInput(f"{said}: give {lake}.")
     kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
     kinds = {kind for kind in kind_of.values() if kind is not None}
     if len(kinds) != 1:
@@ -232,16 +221,12 @@ def open_dataset(data: Any) -> Any:
             "line, cavity fit. Of a .npy file, give numpy.load(path, mmap_mode='r')."
         )
     files = [name for name in found if kind_of[name]]
-    how = {
-        "filesystem": filesystem,
-        "format": kinds.pop(),
-        "partitioning": "hive",
-        "partition_base_dir": base,
-    }
+    folders = {"partitioning": "hive", "partition_base_dir": base}
+    read = partial(ds.dataset, files, filesystem=filesystem, format=kinds.pop(), **folders)
     with explain_errors(repr(path), ERRORS):
-        dataset = ds.dataset(files, **how)
+        dataset = read()
         schema = _unify(dataset)
-        return dataset if schema.equals(dataset.schema) else ds.dataset(files, schema=schema, **how)
+        return dataset if schema.equals(dataset.schema) else read(schema=schema)
 
 
 def _unify(dataset: Any) -> Any:

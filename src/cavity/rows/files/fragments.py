@@ -31,7 +31,8 @@ class Fragments:
         for i, fragment in enumerate(dataset.get_fragments()):
             name = getattr(fragment, "path", f"part {i}")
             with explain_errors(name, ERRORS):
-                for part, n in _list_parts(fragment):
+                for part in fragment.split_by_row_group() if is_parquet(fragment) else [fragment]:
+                    n = part.row_groups[0].num_rows if is_parquet(part) else part.count_rows()
                     self.parts.append(Part(part, name, range(self.n_rows, self.n_rows + n)))
                     self.n_rows += n
 
@@ -55,9 +56,8 @@ class Fragments:
             first += batch.num_rows
             if first >= wanted.stop:
                 return
-        raise BadInput(
-            f"{part.name} ended {wanted.stop - first} rows early: it changed while it was read. Start again."
-        )
+        early = f"{part.name} ended {wanted.stop - first} rows early"
+        raise BadInput(f"{early}: it changed while it was read. Start again.")
 
     def _batches(self, part: Part, size: int) -> Iterator[Any]:
         how = {"batch_size": size, "batch_readahead": 1, "use_threads": False}
@@ -71,13 +71,6 @@ def is_parquet(fragment: Any) -> bool:
     return type(fragment).__name__ == "ParquetFileFragment"
 
 
-def _list_parts(fragment: Any) -> list[tuple[Any, int]]:
-    """Return the row groups of a fragment, or itself, with their numbers of rows."""
-    if not is_parquet(fragment):
-        return [(fragment, fragment.count_rows())]
-    return [(part, part.row_groups[0].num_rows) for part in fragment.split_by_row_group()]
-
-
 def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
     """Return whether columns have missing cells, as far as the files' statistics say; NaN does not count."""
     wanted = set(columns)
@@ -86,12 +79,11 @@ def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
             groups = map(fragment.metadata.row_group, range(fragment.metadata.num_row_groups))
             cells = (group.column(j) for group in groups for j in range(group.num_columns))
             known = (c.statistics for c in cells if c.path_in_schema in wanted and c.statistics is not None)
-            missing = any(statistics.null_count for statistics in known)
-        else:
-            in_memory = not getattr(fragment, "path", "")
-            missing = in_memory and any(
-                b.column(n).null_count for b in fragment.to_batches() for n in columns
-            )
-        if missing:
+            counts = [statistics.null_count for statistics in known]
+        elif getattr(fragment, "path", ""):
+            continue
+        else:  # in memory
+            counts = [b.column(name).null_count for b in fragment.to_batches() for name in columns]
+        if any(counts):
             return True
     return False

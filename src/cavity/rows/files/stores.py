@@ -17,10 +17,6 @@ class Place(NamedTuple):
     filesystem: Any
     path: str
 
-    def describe(self) -> Any:
-        """Return what the file system says of the file or folder. Raises OSError if a store does not answer."""
-        return self.filesystem.get_file_info(self.path)
-
 
 def locate(where: str | os.PathLike[str]) -> Place:
     """Find the file system of a path or URI. Credentials, end points and retries are those of its library."""
@@ -51,7 +47,7 @@ def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
     """Return a folder and the files below it without hidden ones, sorted; for a file, its folder and itself."""
     fs, place, uri = import_pyarrow(".fs"), locate(where), os.fspath(where)
     try:
-        kind = place.describe().type
+        kind = place.filesystem.get_file_info(place.path).type
         if kind == fs.FileType.File:
             return Place(place.filesystem, os.path.dirname(place.path) or "."), [place.path]
         found = []

@@ -29,13 +29,11 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     suffixes = [s.lower() for s in PurePath(place.path).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        about = place.describe()
+        about = place.filesystem.get_file_info(place.path)
         if about.type.name == "NotFound":
             raise BadInput(f"file or folder {path!r} does not exist.")
         if about.type.name == "Unknown":
-            raise BadInput(
-                f"{path!r} is a pipe or a device: tables are read several times, so write it to a file."
-            )
+            raise BadInput(f"{path!r} is a pipe or a device: tables are read several times, so write a file.")
         folder = about.type.name == "Directory"
         if folder and kind in FILE_KINDS and kind not in FORMATS:
             raise BadInput(f"{path!r} is a folder, not a {kind} file: name the file in it.")
@@ -43,8 +41,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
             raise BadInput(f"{path!r} is a spreadsheet: save its sheet as CSV.")
         if not folder and kind not in FILE_KINDS:
             raise BadInput(
-                f"{path!r} has an unknown file type: the name must end in {', '.join(FILE_KINDS)}, or be that of a folder of "
-                "Parquet or Arrow files."
+                f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or a folder of Parquet or Arrow files."
             )
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
@@ -69,12 +66,8 @@ class Columnar(TableFile):
 
 
 # By suffix: what opens a file. A new kind of file is a class and an entry here.
-FILE_KINDS: dict[str, Callable[[str], TableFile]] = {
-    ".csv": Csv,
-    ".tsv": lambda path: Csv(path, "\t"),
-    ".txt": Csv,
-    **dict.fromkeys(FORMATS, Columnar),
-}
+FILE_KINDS: dict[str, Callable[[str], TableFile]] = {".csv": Csv, ".txt": Csv}
+FILE_KINDS |= {".tsv": lambda path: Csv(path, "\t"), **dict.fromkeys(FORMATS, Columnar)}
 
 
 class LabelledRows(NamedTuple):
@@ -89,9 +82,7 @@ class LabelledRows(NamedTuple):
 class TableRows:
     """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
 
-    def __init__(
-        self, table: TableFile, prepare: ColumnEncoder, weight: str | None, group: Any = None
-    ) -> None:
+    def __init__(self, table: TableFile, prepare: ColumnEncoder, weight: Any, group: Any = None) -> None:
         assert prepare.target_ is not None
         self.table, self.prepare, self.names = table, prepare, prepare.names
         self.target, self.weight, self.group = prepare.target_.name, weight, group

@@ -19,9 +19,7 @@ from cavity.rows.files.stores import locate
 ADVICE = {  # by a part of pyarrow's message
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
-    **dict.fromkeys(
-        ("include_columns", "infer number of columns", "field larger"), "close a quote of the header"
-    ),
+    **dict.fromkeys(("include_columns", "infer number", "field larger"), "close a quote of the header"),
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
@@ -34,9 +32,7 @@ SCAN_LETTERS = 1 << 20
 
 
 @contextmanager
-def explain_errors(
-    path: object, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
-) -> Iterator[None]:
+def explain_errors(path: object, errors: Any = Exception, remedy: str = "") -> Iterator[None]:
     """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
     try:
         yield
@@ -47,9 +43,7 @@ def explain_errors(
         if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells
             raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.") from error
         if "straddling" in reason:  # a row that is longer than a block
-            raise BadInput(
-                f"{path} has a row of more than 4 MB: close a quote that is never closed, or shorten the cell."
-            ) from error
+            raise BadInput(f"{path} has a row above 4 MB: close its quote, or shorten the cell.") from error
         advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
         raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
 
@@ -57,8 +51,7 @@ def explain_errors(
 def check_names(names: list[str], path: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
-            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
-            "columns swapped?"
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: wrong file, or rows and columns swapped?"
         )
     twice = find_twice(names)
     if twice is not None:
@@ -92,9 +85,8 @@ class Csv(TableFile):
             self.notes = [f"{path} is not UTF-8: read as {self.encoding}"]
         with self._open() as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            line = next(
-                (line for line in iter(partial(lines.readline, MAX_HEADER), "") if line.strip("\r\n")), ""
-            )
+            read = iter(partial(lines.readline, MAX_HEADER), "")
+            line = next((line for line in read if line.strip("\r\n")), "")
             if CONTROL.search(line):
                 raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.")
             if not line.strip():
@@ -133,16 +125,11 @@ class Csv(TableFile):
         with explain_errors(self.path):
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
-            reader = text.open_csv(
-                self._open(),
-                text.ReadOptions(block_size=self.block, use_threads=False),
-                text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                text.ConvertOptions(
-                    column_types=dict.fromkeys(self.names, arrow.string()),
-                    include_columns=list(dict.fromkeys([*wanted, last])),
-                    strings_can_be_null=False,
-                ),
-            )
+            read = text.ReadOptions(block_size=self.block, use_threads=False)
+            parse = text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+            types, names = dict.fromkeys(self.names, arrow.string()), list(dict.fromkeys([*wanted, last]))
+            cells = text.ConvertOptions(column_types=types, include_columns=names, strings_can_be_null=False)
+            reader = text.open_csv(self._open(), read, parse, cells)
             first, final = 0, ""
             try:
                 for batch in reader:
@@ -154,8 +141,7 @@ class Csv(TableFile):
                 release_memory()
             if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
                 raise BadInput(
-                    f"a quote in row {first} of {self.path} is never closed, so the rest of the file is one cell: "
-                    "close or remove the quote."
+                    f"a quote in row {first} of {self.path} is never closed, so the rest is one cell: close or remove it."
                 )
 
     def _read_tail(self) -> bytes:
