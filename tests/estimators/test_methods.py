@@ -309,7 +309,7 @@ def test_a_method_takes_its_own_options_and_no_others(kind):
 @pytest.mark.parametrize("learn", [("epsilon",), "epsilon"])
 def test_epsilon_is_learnt_only_by_methods_that_have_one(method, learn):
     X, y, _ = table(3)
-    with pytest.raises(BadOption, match=f"method='rep'"):
+    with pytest.raises(BadOption, match="method='rep'"):
         GPClassifier(method, training=Training(learn=learn)).fit(X, y)
 
 

@@ -114,7 +114,7 @@ def test_a_class_may_come_later():
 @pytest.mark.parametrize("method", ["ep", "rep", "pep", "gfitc", "vi"])
 def test_methods_without_tied_sites_are_refused(method):
     X, y = toy(30, 3)
-    with pytest.raises(BadOption, match=f"method='sep'"):
+    with pytest.raises(BadOption, match="method='sep'"):
         classifier(method).partial_fit(X, y)
 
 

@@ -31,7 +31,7 @@ def explain(
     others = sample_rows(opened, open_table(background or data), None, BACKGROUND, terminal)
     if others.total < 2:
         raise BadInput(
-            f"{background or data} has a single row, but a row is explained by comparing it: give others with --background."
+            f"{background or data} has a single row, but a row is compared with others: give them with --background."
         )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
