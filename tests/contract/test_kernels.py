@@ -353,16 +353,16 @@ def test_units_do_not_matter_to_the_last_bit():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 def test_parameters_must_be_positive(value):
-    with pytest.raises(BadOption, match="lengthscale.*positive"):
+    with pytest.raises(BadOption, match=r"lengthscale.*positive"):
         RBF(value).bind(C, COLUMNS)
 
 
 def test_parameters_must_fit_classes_and_columns():
-    with pytest.raises(BadOption, match="lengthscale.*shape"):
+    with pytest.raises(BadOption, match=r"lengthscale.*shape"):
         RBF(np.ones((5, D))).bind(C, COLUMNS)
-    with pytest.raises(BadOption, match="variance.*3 .*2"):
+    with pytest.raises(BadOption, match=r"variance.*3 .*2"):
         RBF(1.0, np.ones(3)).bind(C, COLUMNS)
-    with pytest.raises(BadOption, match="3 columns.*2"):
+    with pytest.raises(BadOption, match=r"3 columns.*2"):
         bound("RBF").cross(torch.zeros(C, M, 2), torch.zeros(4, 2))
 
 

@@ -265,7 +265,7 @@ def test_the_wrong_number_of_classes_is_an_error():
                 kind(4).bind(n_classes)
     with pytest.raises(BadOption, match="number of classes"):
         ProbitPairs().sites(torch.arange(3))
-    with pytest.raises(BadOption, match="Gaussian.*regression"):
+    with pytest.raises(BadOption, match=r"Gaussian.*regression"):
         Gaussian(1.0).bind(3)
 
 

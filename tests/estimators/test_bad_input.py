@@ -142,7 +142,7 @@ def test_labels_that_are_none(three):
     X, y, _ = three
     with pytest.raises(ValueError, match="y to be passed"):
         model().fit(X, None)
-    with pytest.raises(BadInput, match="60 .*59"):
+    with pytest.raises(BadInput, match=r"60 .*59"):
         model().fit(X, y[:-1])
     with pytest.raises(BadInput, match="y contains NaN"):
         model().fit(X, np.where(y == 0, np.nan, y))

@@ -84,7 +84,7 @@ def test_two_validation_sets_are_refused(table):
     X, y, X_val, y_val = table
     with pytest.raises(BadOption, match="validation_fraction"):
         model(validation_fraction=0.2).fit(X, y, eval_set=(X_val, y_val))
-    with pytest.raises(BadInput, match="eval_set.*7"):
+    with pytest.raises(BadInput, match=r"eval_set.*7"):
         model().fit(X, y, eval_set=(X_val, y_val + 7))
 
 

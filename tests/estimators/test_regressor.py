@@ -247,5 +247,5 @@ def test_targets_far_from_zero_that_are_not_normalised_are_told():
     """Such a fit explains nothing, and its warnings spoke of the jitter."""
     X = np.random.default_rng(0).normal(size=(30, 1))
     gp = GPRegressor(normalize_y=False, max_epochs=2)
-    with pytest.warns(UserWarning, match="1e.07.*normalize_y=True"):
+    with pytest.warns(UserWarning, match=r"1e.07.*normalize_y=True"):
         gp.fit(X, X[:, 0] + 1e7)

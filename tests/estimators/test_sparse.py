@@ -121,7 +121,7 @@ def test_what_needs_all_rows_at_once_refuses_a_large_sparse_table(few_dense_byte
 def test_cells_and_shapes_that_no_model_can_read_are_refused():
     X, y, _ = draw(60)
     X[3, 2] = np.inf
-    with pytest.raises(BadInput, match="column 2.*infinite"):
+    with pytest.raises(BadInput, match=r"column 2.*infinite"):
         classifier("sep", **SHORT).fit(sp.csr_array(X), y)
     model = classifier("sep", **SHORT).fit(np.where(np.isinf(X), 0.0, X), y)
     with pytest.raises(BadInput, match="NaN or infinity"):

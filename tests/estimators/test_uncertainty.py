@@ -62,7 +62,7 @@ def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
     np.testing.assert_array_equal(order.scores, clf.predict_uncertainty(X).epistemic[order])
     assert (np.diff(order.scores) <= 0).all()
     np.testing.assert_array_equal(clf.rank_for_labeling(X, 4), order[:4])
-    with pytest.warns(UserWarning, match="n=100.*25"):
+    with pytest.warns(UserWarning, match=r"n=100.*25"):
         np.testing.assert_array_equal(clf.rank_for_labeling(X, n=100), order)
 
 

@@ -65,7 +65,7 @@ def test_labels_may_be_names_of_columns() -> None:
     assert reliability(*other).error == reliability(P, Y).error
     with pytest.raises(BadInput, match="'cow'"):
         reliability(P, ["cow"] * 4, labels=names)
-    with pytest.raises(BadInput, match="2 .*3"):
+    with pytest.raises(BadInput, match=r"2 .*3"):
         reliability(P, names[Y], labels=names[:2])
 
 

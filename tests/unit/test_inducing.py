@@ -133,5 +133,5 @@ def test_given_points_must_be_finite_and_an_unknown_chooser_names_the_known_ones
     X, y = table()
     with pytest.raises(BadInput, match="NaN or infinite"):
         choose(np.full((4, 2), np.nan), pool(X, y), 5, 3, rng())
-    with pytest.raises(BadOption, match="'clever'.*'random'"):
+    with pytest.raises(BadOption, match=r"'clever'.*'random'"):
         choose("clever", pool(X, y), 5, 3, rng())

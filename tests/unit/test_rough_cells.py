@@ -102,7 +102,7 @@ def test_the_user_may_declare_dates_categories_but_not_numbers():
 def test_the_whole_column_says_which_number_is_the_month():
     first, second = learn(x=["03/04/2020", "25/04/2020"]), learn(x=["03/04/2020", "04/25/2020"])
     assert (first.columns_[0].order, second.columns_[0].order) == ("day", "month")
-    with pytest.raises(BadInput, match="row 2.*'25/04/2020'"):
+    with pytest.raises(BadInput, match=r"row 2.*'25/04/2020'"):
         second.transform({"x": ["01/02/2020", "25/04/2020"]})
 
 

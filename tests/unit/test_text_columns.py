@@ -57,7 +57,7 @@ def learn(n=400, **columns):
 def test_identifiers_that_tell_nothing_stay_ignored():
     rng = np.random.default_rng(0)
     numbers = [f"{rng.integers(2**62):016x}" for _ in range(400)]
-    with pytest.warns(UserWarning, match="'code'.*identifiers"):
+    with pytest.warns(UserWarning, match=r"'code'.*identifiers"):
         clf = GPClassifier("sep", n_inducing=5, max_epochs=1, random_state=0).fit(
             pd.DataFrame({"code": numbers, "x": np.arange(400.0)}), np.arange(400) % 2
         )

@@ -91,7 +91,7 @@ class StoredRows:
             self._file.write(rows.data)
         except OSError as error:
             raise BadInput(
-                f"a copy of the rows could not be written to {tempfile.gettempdir()} ({error}): free 8 bytes per cell, or set TMPDIR."
+                f"a copy of the rows cannot be written to {tempfile.gettempdir()} ({error}): free 8 bytes per cell or set TMPDIR."
             ) from error
 
     def map(self, n_columns: int) -> Arrays:
