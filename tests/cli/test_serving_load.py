@@ -182,6 +182,17 @@ def test_a_refusal_keeps_the_connection_of_a_client_that_has_sent_all(toy_model)
         line.close()
 
 
+def test_half_a_body_is_answered_with_503_when_the_server_stops(toy_model, capfd):
+    post = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+    with contextlib.ExitStack() as stack:
+        with serve(make_app(Model.open(toy_model))) as address:
+            line = stack.enter_context(socket.create_connection(address, LATE))
+            line.sendall(post)
+            time.sleep(0.2)
+        assert read_head(line).startswith(b"HTTP/1.1 503")
+    assert "Exception" not in capfd.readouterr().err
+
+
 def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_503(toy_model):
     post = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
     health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"

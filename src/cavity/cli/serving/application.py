@@ -107,6 +107,12 @@ def _refuse(status: int, detail: str, headers: Any = None, errors: Sequence[Cell
     return JSONResponse({"detail": detail, "errors": [e._asdict() for e in errors]}, status, headers)
 
 
+def _is_stopped() -> bool:
+    """Return whether the server has cancelled this request because it stops: it no longer waits for anything."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _format_http_error(_: Request, error: Any) -> Response:
     return _refuse(error.status_code, str(error.detail), error.headers)
 
@@ -138,7 +144,7 @@ class Observer:
                 message["headers"] = [*message.get("headers", ()), *self._headers]
                 status = message["status"]
                 self._metrics.count(scope["path"], status, time.perf_counter() - begun)
-            elif status in REFUSALS and arrives and not message.get("more_body"):
+            elif status in REFUSALS and arrives and not message.get("more_body") and not _is_stopped():
                 # a connection that closes while the body still arrives loses the answer
                 await send({**message, "more_body": True})
                 with suppress(TimeoutError):
