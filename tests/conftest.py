@@ -4,6 +4,8 @@ Without `--all` tests marked `slow` are left out, a grid of parameters is thinne
 least once, and property tests draw few examples. With `--all` everything runs, and property tests draw many.
 """
 
+from __future__ import annotations
+
 import os
 from collections import defaultdict
 from multiprocessing import forkserver

@@ -105,8 +105,9 @@ def _floor(value: Value) -> Value:
 
 
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    angle = turns * (2 * np.pi)
-    return [graph.op("Round", graph.op(name, angle) * STEPS) / STEPS for name in ("Sin", "Cos")]
+    """Return sine and cosine, which older runtimes do not have for float64: it is the sine of a quarter of a turn more."""
+    angles = (at * (2 * np.pi) for at in (turns, turns + 0.25))
+    return [graph.op("Round", graph.op("Sin", angle) * STEPS) / STEPS for angle in angles]
 
 
 def _find_year(graph: Graph, days: Value) -> Value:

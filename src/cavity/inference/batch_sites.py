@@ -54,7 +54,7 @@ def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor
     if not value.requires_grad:
         return torch.zeros_like(parameters_to_vector(parameters))
     grads = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
-    return torch.cat([g.flatten() for g in grads])
+    return torch.cat([g.flatten() for g in grads]).detach()  # the zeros of torch 2.6 require a gradient
 
 
 def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
