@@ -169,7 +169,7 @@ def test_one_row_and_rows_at_one_place_are_enough(method):
     [
         (np.where(np.arange(40) < 3, -1.0, 1.0), "3 negative"),
         (np.full(40, np.nan), "NaN"),
-        (np.zeros(40), "not all 0"),
+        (np.zeros(40), "not all 0|every sample_weight is zero"),
         (np.ones(39), "one finite number per row"),
         (["a"] * 40, "one finite number per row"),
     ],

@@ -100,7 +100,7 @@ def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(few_dense_bytes,
 
 @pytest.mark.parametrize("model", [GPClassifier(), GPRegressor()])
 def test_too_many_columns_are_refused_with_advice(model):
-    X, y = sp.random_array((20, 5001), density=0.01, format="csr", rng=0), np.arange(20) % 2
+    X, y = sp.random(20, 5001, density=0.01, format="csr", random_state=0), np.arange(20) % 2
     with pytest.raises(BadInput, match=r"5,001.*5,000"):
         model.fit(X, y)
 

@@ -232,7 +232,7 @@ def test_files_of_another_kind_or_of_a_later_format_are_refused(tmp_path, monkey
         tensor_files.read(path, "checkpoint")
     path = tmp_path / "run.ckpt"
     monkeypatch.setattr(tensor_files, "FORMAT", 99)
-    tensor_files.write(path, "checkpoint", {}, {})
+    tensor_files.write(path, "checkpoint", {"a": torch.zeros(3)}, {})
     monkeypatch.undo()
     with pytest.raises(BadFile, match=r"99.*update"):
         tensor_files.read(path, "checkpoint")

@@ -153,7 +153,7 @@ class Given:
         from sklearn.base import clone
 
         model = bin_without_weights(clone(self.classifier))
-        model.fit(rows.X[:, columns.number] * columns.sign, rows.y, rows.weight)
+        model.fit(rows.X[:, columns.number] * columns.sign, rows.y, sample_weight=rows.weight)
         return make_forest(model, columns), self
 
 
