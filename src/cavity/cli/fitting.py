@@ -25,6 +25,7 @@ from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
 from cavity.prediction.estimate import Estimate, format_loss
+from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
@@ -221,7 +222,9 @@ def _fit(
     return {}
 
 
-def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Any) -> None:
+def _report(
+    model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | TargetEstimate | None
+) -> None:
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
@@ -262,7 +265,7 @@ def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Any) -
     )
 
 
-def _find_class_warnings(model: Any, estimate: Any) -> list[str]:
+def _find_class_warnings(model: Any, estimate: Estimate | TargetEstimate | None) -> list[str]:
     found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
     if few:
         names = list_names([f"{name!r} ({n})" for name, n in few.items()])

@@ -96,7 +96,8 @@ class GPClassifier(ClassifierMixin, Judges):
         log Z_q: the log marginal likelihood with "rep", "gfitc", "laplace" or two classes, a lower bound, also `elbo_`, with "vi".
         With others it compares only fits of one method to the same rows: use `estimate_`. NaN if training stopped too early.
     temperature_, calibration_, ensemble_weights_ : float, str, ndarray
-        1/w, above 1 if the model was too confident; how it and the pool were found; weights of the Gaussian process and members.
+        1/w of softmax(w log p), above 1 if the model was too confident; how w and the weights of the pool were found; weight of
+        the Gaussian process, then of each member of the pool.
     plan_ : Plan
         What the fit decided, with reasons; `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)

@@ -38,13 +38,12 @@ class Explains:
 
     _features: Callable[[], Features]  # the columns of the fit; raises NotFittedError
     _average: Callable[[int], Average]  # of a seed
-    _predict_outcome: (
-        contributions.Predict
-    )  # features to log p [n C], or to means and standard deviations [n 2]
-    _compare: (
-        contributions.Compare
-    )  # predictions and those with other cells [n B ...] to contributions, [n C] or [n]
-    _information: contributions.Compare  # the same to the divergence from the mean over other cells, [n]
+    # features to log p [n C], or to means and standard deviations [n 2]
+    _predict_outcome: contributions.Predict
+    # predictions, and those with other cells [n B ...], to contributions, [n C] or [n]
+    _compare: contributions.Compare
+    # the same to the divergence from the mean over other cells, [n]
+    _information: contributions.Compare
     _row_losses: Callable[[GivenRows], tuple[Array, Array, Losses]]  # rows to features, weights, losses
 
     def explain(

@@ -32,8 +32,9 @@ class Contributions(Tabular):
 
         log p(c | x) − log mean_b p(c | x with the cell of row b in column j)
 
-    over background rows b, in nats. For a regressor, it is the predicted mean minus the mean over b, in units of y. It is 0 for
-    a column that the model ignores, or that is the same in all rows. Contributions do not add up, because columns interact.
+    over background rows b, in nats: exp of it is the factor by which the row's own cell makes the class more probable than a cell
+    of a random row would. For a regressor, it is the predicted mean minus the mean over b, in units of y. It is 0 for a column
+    that the model ignores, or that is the same in all rows. Contributions do not add up, because columns interact.
 
     Attributes
     ----------

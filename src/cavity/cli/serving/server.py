@@ -70,18 +70,30 @@ def serve(
         threads = max(1, torch.get_num_threads() // workers)
         os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, probe, threads])
         app = f"{__name__}:make_worker_app"
-    where: Any = {"host": host, "port": port, "workers": workers, "factory": workers > 1}
-    bounds: Any = {"limit_concurrency": CONNECTIONS, "h11_max_incomplete_event_size": HEADER_BYTES}
-    times: Any = {"timeout_graceful_shutdown": stop_seconds, "timeout_worker_healthcheck": WORKER_SECONDS}
-    how: Any = {"http": Connection, "ws": "none", "log_level": "info", "server_header": False}
     with Interrupts() as interrupts:
         interrupts.hold()  # uvicorn stops, and then sends the signal again
-        uvicorn.run(app, **where, **how, **bounds, **times)
+        uvicorn.run(
+            app,
+            factory=workers > 1,
+            host=host,
+            port=port,
+            workers=workers,
+            log_level="info",
+            server_header=False,
+            ws="none",
+            http=Connection,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=stop_seconds,
+            timeout_worker_healthcheck=WORKER_SECONDS,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+        )
     if interrupts.stopped:
         raise typer.Exit(interrupts.stopped)
 
 
-def make_served_app(path: str, device: Text, limits: Limits, access: Access, probe: Any = None) -> Any:
+def make_served_app(
+    path: str, device: Text, limits: Limits, access: Access, probe: tuple[str, int] | None = None
+) -> Any:
     digest = compute_digest(path)
     model = Model.open(path, device)
     if compute_digest(path) != digest:

@@ -60,10 +60,16 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         width = len(column.features)
         columns.append(_describe_column(column, center[place : place + width], points[:, place]))
         place += width
-    about: dict[str, Any] = {"target": model.target, "classes": model.labels or None, "columns": columns}
-    about |= {"named": model.has_names, "novelty": model.result.novelty is not None}
-    terms = {word: TERMS[word].meaning for word in WORDS}
-    return about | {"terms": terms, "most_rows": limits.rows, "most_bytes": limits.bytes}
+    return {
+        "target": model.target,
+        "classes": model.labels or None,
+        "columns": columns,
+        "named": model.has_names,
+        "novelty": model.result.novelty is not None,
+        "terms": {word: TERMS[word].meaning for word in WORDS},
+        "most_rows": limits.rows,
+        "most_bytes": limits.bytes,
+    }
 
 
 def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
@@ -100,8 +106,8 @@ def _describe_number(column: Number | Unchanged, center: float, points: Any) -> 
     digits = 0 if whole else 2 - math.floor(math.log10(high - low))
     others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]
     low, high = (math.floor(low * 10**digits) / 10**digits, math.ceil(high * 10**digits) / 10**digits)
-    about = {"kind": "number", "low": low, "high": high, "step": 10.0**-digits}
-    return about | {"typical": round(mean, digits), "others": others}
+    extent = {"low": low, "high": high, "step": 10.0**-digits}
+    return {"kind": "number", **extent, "typical": round(mean, digits), "others": others}
 
 
 def _describe_date(column: Date) -> dict[str, Any]:
@@ -111,8 +117,8 @@ def _describe_date(column: Date) -> dict[str, Any]:
     high = max(high, low + 1 / 24)
     others = [_format_date(low + share * (high - low), form) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
     typical = _format_date(min(max(column.days[0], low), high), form)
-    about = {"kind": "date", "form": form, "typical": typical, "others": others}
-    return about | {"low": low, "high": high, "step": 1.0 if form == "date" else 1 / 1440}
+    extent = {"low": low, "high": high, "step": 1.0 if form == "date" else 1 / 1440}
+    return {"kind": "date", "form": form, **extent, "typical": typical, "others": others}
 
 
 def _format_date(days: float, form: str) -> str:
