@@ -221,9 +221,8 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     refuse_foreign(data)
     try:
         if isinstance(data, list | tuple) or (hasattr(data, "__array__") and not is_frame(data)):
-            kind = getattr(
-                getattr(data, "dtype", None), "kind", "O"
-            )  # nanoseconds as objects are whole numbers
+            # nanoseconds as objects would be whole numbers
+            kind = getattr(getattr(data, "dtype", None), "kind", "O")
             data = _by_name(np.asarray(data, None if kind in "mM" else object), names)
         elif type(data).__module__.partition(".")[0] == "pandas":
             data = {str(name): _to_column(data[name], name) for name in data.columns}
