@@ -36,8 +36,8 @@ import numpy as np
 import torch
 
 from cavity import GPClassifier, methods
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
 from experiments.accuracy import EXACT, read, table
 from experiments.jobs import versions
 from reference.gibbs import chain_probabilities, gibbs_chains

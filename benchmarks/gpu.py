@@ -30,15 +30,15 @@ from step_time import (
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
+from cavity.common.ranks import Local
 from cavity.common.scoring import score_log_proba
-from cavity.distributed import Local
+from cavity.engine.training.guard import Guard
+from cavity.engine.training.optimisers import OPTIMISERS
+from cavity.engine.training.replay import LAG, Replay
 from cavity.fitting import runs
-from cavity.options import nest
+from cavity.fitting.options import nest
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
-from cavity.training.guard import Guard
-from cavity.training.optimisers import OPTIMISERS
-from cavity.training.replay import LAG, Replay
 from experiments import sets
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)

@@ -33,7 +33,7 @@ from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
 from cavity.callbacks import Callback
-from cavity.options import nest
+from cavity.fitting.options import nest
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import predict_latent
 from experiments.jobs import versions

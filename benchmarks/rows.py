@@ -92,7 +92,7 @@ def measure(job: dict[str, Any]) -> None:
 
     from cavity import GPClassifier, distributed
     from cavity.callbacks import Callback
-    from cavity.options import nest
+    from cavity.fitting.options import nest
 
     class Clock(Callback):
         """Times the pass, and leaves no time to settle the sites or for the evidence."""

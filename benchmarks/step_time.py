@@ -27,28 +27,29 @@ import numpy as np
 import torch
 
 from cavity import GPClassifier, Training
-from cavity.distributed import Local
+from cavity.common.ranks import Local
+from cavity.engine.batches.in_memory import Batch, Rows
+from cavity.engine.inference import Engine, State
+from cavity.engine.training.guard import Guard
+from cavity.engine.training.optimisers import OPTIMISERS
+from cavity.engine.training.threads import flush_denormals, limit_threads
 from cavity.fitting import build
-from cavity.inference import Engine, State
-from cavity.kernels import inducing as choosing
-from cavity.options.configuration import read_classifier
-from cavity.options.plan import TableSize
-from cavity.options.policy import plan_training
-from cavity.rows import tables
-from cavity.rows.batches.in_memory import Batch, Rows
-from cavity.training.guard import Guard
-from cavity.training.optimisers import OPTIMISERS
-from cavity.training.threads import flush_denormals, limit_threads
+from cavity.fitting.options.configuration import read_classifier
+from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy import plan_training
+from cavity.fitting.rows_on_device import copy_rows
+from cavity.tables import inducing_points as choosing
+from cavity.tables.table import Table
 
 SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch, D
 ROWS = 10_000
 
 
-def make_table(C: int, D: int) -> tables.Table:
+def make_table(C: int, D: int) -> Table:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, D))
     y = (X @ rng.standard_normal((D, C))).argmax(1)
-    return tables.Table(X, y, np.ones(ROWS), C)
+    return Table(X, y, np.ones(ROWS), C)
 
 
 class Start(NamedTuple):
@@ -67,7 +68,7 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     config = read_classifier(estimator.get_params(deep=False))
     plan = plan_training(config, TableSize.of(data, D), M)
     engine = build.make_engine(build.make_prior(config, plan, data, begin, Z), data, config, plan)
-    rows = data.on_device(config.dtype, config.device)
+    rows = copy_rows(data, config.dtype, config.device)
     return Start(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 

@@ -88,8 +88,8 @@ TITLES = {
 def make_classifier(method: str, **arguments: Any) -> Any:
     """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
     from cavity import GPClassifier
-    from cavity.options import nest
-    from cavity.options.library import method_names
+    from cavity.fitting.options import nest
+    from cavity.fitting.options.library import method_names
 
     name, options, own = METHODS[method]
     chosen: Any = method_names("classification")[name](**options) if options else name

@@ -64,8 +64,8 @@ def axes(item: pytest.Item) -> set[tuple]:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools of a few small trees, where any pool will do."""
-    from cavity.fitting import boosting
-    from cavity.options import policy
+    from cavity.fitting.options import policy
+    from cavity.pool import boosting
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
     monkeypatch.setattr(boosting, "MOST_REACH", 0.5)  # five rounds

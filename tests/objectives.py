@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from cavity.inference import State
+from cavity.engine.inference import State
 from support import Machine, converge
 
 Objective = Callable[[np.ndarray], float]

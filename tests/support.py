@@ -17,17 +17,18 @@ import torch
 from torch import Tensor
 
 from cavity import GPClassifier, GPRegressor
-from cavity.distributed import Local
+from cavity.common.ranks import Local
+from cavity.engine.batches.in_memory import Rows
+from cavity.engine.inference import Engine, Optimiser, State
+from cavity.engine.inference.posterior import Normal, marginals, posterior
 from cavity.fitting import build
-from cavity.inference import Engine, Optimiser, State
-from cavity.inference.posterior import Normal, marginals, posterior
-from cavity.options import nest
-from cavity.options.configuration import read_classifier
-from cavity.options.library import method_names
-from cavity.options.plan import TableSize
-from cavity.options.policy import plan_training
-from cavity.rows import tables
-from cavity.rows.batches.in_memory import Rows
+from cavity.fitting.options import nest
+from cavity.fitting.options.configuration import read_classifier
+from cavity.fitting.options.library import method_names
+from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy import plan_training
+from cavity.fitting.rows_on_device import load_rows
+from cavity.tables.table import Table
 
 ROOT = Path(__file__).parents[1]
 
@@ -106,7 +107,7 @@ def toy(N: int, C: int, D: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return X, y
 
 
-class OneEach(tables.Table):
+class OneEach(Table):
     """A table whose classes have a latent function each, also where there are only two."""
 
     n_latent = property(lambda self: self.n_classes)
@@ -133,7 +134,7 @@ def machine(
     `one_each`, for one per class.
     """
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
-    kind = OneEach if one_each else tables.Table
+    kind = OneEach if one_each else Table
     labels = np.arange(len(y)) % 2 if y.dtype.kind == "f" else y
     table = kind(X, labels, weight, n_classes or int(labels.max()) + 1)
     estimator = classifier(method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options)
@@ -143,7 +144,7 @@ def machine(
     plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = table.rows(config.dtype, config.device)._replace(y=torch.tensor(y))
+    rows = load_rows(table, config.dtype, config.device)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0))
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from sklearn.base import clone
 
 from cavity import GPClassifier
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import toy
 
 

@@ -14,9 +14,9 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 if TYPE_CHECKING:
     from cavity import callbacks, distributed, export, kernels, likelihoods, methods, report
     from cavity.estimators import GPClassifier, GPRegressor, load
-    from cavity.options.training import Training
+    from cavity.fitting.options.training import Training
     from cavity.report import plots
-    from cavity.rows.columns.preparation import Preparation
+    from cavity.tables.columns.preparation import Preparation
 
 __all__ = [
     "BadFile",
@@ -61,9 +61,9 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
         if name == "Training":
-            return import_module("cavity.options.training").Training
+            return import_module("cavity.fitting.options.training").Training
         if name == "Preparation":
-            return import_module("cavity.rows.columns.preparation").Preparation
+            return import_module("cavity.tables.columns.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,5 +1,5 @@
 """The base class of callbacks: pass your own as `GPClassifier(callbacks=[...])`."""
 
-from cavity.training.callbacks import Callback
+from cavity.engine.training.callbacks import Callback
 
 __all__ = ["Callback"]

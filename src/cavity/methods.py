@@ -1,8 +1,8 @@
 """Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
 
-from cavity.options.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
-from cavity.options.method import METHODS, Method
-from cavity.options.regression_methods import (
+from cavity.fitting.options.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
+from cavity.fitting.options.method import METHODS, Method
+from cavity.fitting.options.regression_methods import (
     BCM,
     FITC,
     SGPR,

@@ -47,7 +47,7 @@ def write_rows(folder: Path) -> Path:
 def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> str:
     """Fit with a checkpoint after every step, resume if it exists, and return the digest of the model."""
     from cavity import GPClassifier
-    from cavity.options import nest
+    from cavity.fitting.options import nest
 
     options = RUNS[name] | more
     if checkpoint is not None:
@@ -67,6 +67,6 @@ def digest(clf: Any) -> str:
 def fit_small(**more: Any) -> Any:
     """Return a model that takes little time to fit."""
     from cavity import GPClassifier
-    from cavity.options import nest
+    from cavity.fitting.options import nest
 
     return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())

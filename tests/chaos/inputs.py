@@ -95,7 +95,7 @@ def same(ours: dict[str, list[Any]], others: dict[str, list[Any]]) -> bool:
 def read_table(path: Path) -> tuple[dict[str, list[Any]], Any]:
     """Read and prepare a table as `cavity fit` does; return its columns and the features."""
     from cavity import Preparation
-    from cavity.rows.files.table_files import open_table
+    from cavity.tables.files.table_files import open_table
 
     table = open_table(path)
     target = "kind" if "kind" in table.names else None

@@ -23,7 +23,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
     """Fit as one of several ranks; rank `who` does something else. Return the error, and the seconds until it."""
     from cavity import CavityError, GPClassifier, distributed
     from cavity.callbacks import Callback
-    from cavity.options import nest
+    from cavity.fitting.options import nest
 
     class Fall(Callback):
         steps = 0

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
-from cavity.rows.validation import Prepared
+from cavity.tables.validation import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
 from support import slow
 
@@ -48,7 +48,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert [r["id"] for r in rows] == [str(i) for i in range(60)]
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.rows.files.table_files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tables.files.table_files.open_table(birds / "new.csv").chunks()
     np.testing.assert_allclose(P, clf.predict_proba(chunk.table), rtol=1e-9)
     run("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "p.parquet")
     assert pq.read_table(birds / "p.parquet")["label"].to_pylist() == [r["label"] for r in rows]
@@ -60,7 +60,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     assert (done.exit_code, done.stderr) == (0, "")
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.rows.files.table_files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tables.files.table_files.open_table(birds / "new.csv").chunks()
     X, y = chunk.table, clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))

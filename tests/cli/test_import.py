@@ -39,7 +39,7 @@ for name in [n for n in sys.modules if n.partition(".")[0] in ("cavity", "pyarro
 sys.modules["pyarrow"] = None
 from cavity import *
 GPClassifier(kernel=kernels.RBF())
-import cavity.rows.batches.in_memory
+import cavity.engine.batches.in_memory
 print("imported")
 """
 

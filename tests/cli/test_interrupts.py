@@ -13,7 +13,7 @@ import typer
 
 import cavity
 from cavity.cli import fitting
-from cavity.training.loop import Run
+from cavity.engine.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 import cavity
 from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput
-from cavity.rows.columns.preparation import Preparation
+from cavity.tables.columns.preparation import Preparation
 from cli.running import run
 
 QUICK = ("--max-epochs", "8", "--device", "cpu")

@@ -13,8 +13,8 @@ import cavity
 from cavity import Preparation
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.files.table_files import open_table
+from cavity.tables.files.arrow_source import Arrow
+from cavity.tables.files.table_files import open_table
 from cli.running import run
 
 JSON = {"content-type": "application/json"}

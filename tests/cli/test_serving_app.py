@@ -16,7 +16,7 @@ from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server import make_served_app
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
-from cavity.rows.validation import Prepared
+from cavity.tables.validation import Prepared
 from cli.running import run
 from support import toy
 

@@ -11,8 +11,8 @@ import pytest
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.errors import BadOption
+from cavity.fitting.options import nest
 from cavity.kernels import RBF, Constant, Linear, RationalQuadratic
-from cavity.options import nest
 from cli.running import run
 from support import toy, without_warnings
 

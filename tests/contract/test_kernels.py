@@ -13,10 +13,10 @@ from cavity.common.column_statistics import Columns
 from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.common.torch_namespace import TORCH
+from cavity.engine.kernels.base import formula_of
+from cavity.engine.kernels.formulas import SHAPES, PairFormula
 from cavity.errors import BadOption
 from cavity.kernels import KERNELS, RBF, Constant, Kernel, Linear, Stationary
-from cavity.kernels.base import formula_of
-from cavity.kernels.formulas import SHAPES, PairFormula
 from reference import kernels as written_out
 from registered import REGISTERED_KERNELS, assert_same_elsewhere, make_kernel
 from support import toy

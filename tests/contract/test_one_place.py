@@ -15,10 +15,10 @@ from sklearn.tree import DecisionTreeClassifier
 import cavity
 from cavity import BadInput, GPClassifier
 from cavity.cli.app import _command, app
+from cavity.fitting.options.library import method_names
 from cavity.methods import EP, METHODS
-from cavity.options.library import method_names
-from cavity.rows.arrow_tables import Chunk
-from cavity.rows.files.table_files import FILE_KINDS, TableFile
+from cavity.tables.arrow_tables import Chunk
+from cavity.tables.files.table_files import FILE_KINDS, TableFile
 from cli.running import run
 from registered import assert_same_elsewhere
 from support import toy
@@ -136,7 +136,7 @@ class Committee(BaggingClassifier):
     ids=lambda member: type(member).__name__,
 )
 def test_a_member_of_the_pool_is_one_classifier(member, tmp_path):
-    """It is stored as arrays of trees (fitting/sklearn_trees.py); nothing else knows which classifier it was."""
+    """It is stored as arrays of trees (pool/sklearn_trees.py); nothing else knows which classifier it was."""
     X, y = toy(90, 3, seed=1)
     y = np.where(X[:, 0] * X[:, 1] > 0, y, 0)
     clf = GPClassifier(n_inducing=2, max_epochs=1, ensemble=[member], random_state=0).fit(X, y)

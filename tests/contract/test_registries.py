@@ -9,9 +9,9 @@ import torch
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
 from cavity.common.namespaces import namespace
+from cavity.engine.likelihoods.normal_tails import hazard, log_ndtr
 from cavity.errors import CavityError
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Logistic, LogisticPoint, Moments, Softmax
-from cavity.likelihoods.normal_tails import hazard, log_ndtr
 from cavity.methods import EP, SEP, VI, Laplace, PowerEP
 from registered import CLASSIFIERS, assert_same_elsewhere, make_likelihood
 from support import toy

@@ -11,11 +11,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from cavity.distributed import Local
-from cavity.inference import State
+from cavity.common.ranks import Local
+from cavity.engine.inference import State
+from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.kernels import RBF, Matern32
 from cavity.likelihoods import Latents, Likelihood, Moments
-from cavity.training.optimisers import OPTIMISERS
 from reference import kernels as written_out
 from reference.exact import gp_regression
 from support import Machine, Recorder, latents, machine, toy
@@ -176,7 +176,7 @@ def no_values(monkeypatch):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Python does not read the flag of failure either."""
-    monkeypatch.setattr("cavity.inference.engine.is_readable", lambda flag: False)
+    monkeypatch.setattr("cavity.engine.inference.engine.is_readable", lambda flag: False)
 
 
 @pytest.mark.parametrize("learn", [False, True])

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
-from cavity.options import nest
-from cavity.rows import survey
+from cavity.fitting.options import nest
+from cavity.tables import survey
 from support import toy
 
 DEFAULTS = {

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from cavity import CavityError, GPClassifier, GPRegressor
 from cavity.fitting import request
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import toy
 
 X, Y = toy(60, 3, seed=2)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from cavity.distributed import _agree_on_prefix, join, select_gpu, warn_unjoined
+from cavity.distributed import join
+from cavity.engine.processes import _agree_on_prefix, select_gpu, warn_unjoined
 from support import classifier, toy
 
 

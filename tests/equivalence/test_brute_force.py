@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
 from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters

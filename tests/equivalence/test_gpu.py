@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cavity import GPRegressor
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
 from support import classifier, toy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
+from cavity.fitting.options import nest
+from cavity.fitting.options.library import method_names
+from cavity.fitting.options.method import BOUND, EVIDENCE, OBJECTIVE
 from cavity.kernels import RBF
 from cavity.methods import REP, VI
-from cavity.options import nest
-from cavity.options.library import method_names
-from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE
 from support import toy
 
 METHODS = [kind() for kind in method_names("classification").values()]

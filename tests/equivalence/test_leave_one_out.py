@@ -8,12 +8,12 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
-from cavity.distributed import Local
-from cavity.inference.batch_sites import site_totals
-from cavity.inference.leave_one_out import leave_one_out
+from cavity.common.ranks import Local
+from cavity.engine.inference.batch_sites import site_totals
+from cavity.engine.inference.leave_one_out import leave_one_out
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
 from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
-from cavity.options import nest
 from support import slow
 
 

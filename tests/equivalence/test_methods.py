@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.inference import Averaged, empty_sites
-from cavity.inference.batch_sites import SiteTotals
-from cavity.inference.posterior import marginals, posterior
+from cavity.engine.inference import Averaged, empty_sites
+from cavity.engine.inference.batch_sites import SiteTotals
+from cavity.engine.inference.posterior import marginals, posterior
 from cavity.kernels import RBF
 from reference import brute_ep, variational
 from reference import kernels as written_out

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.inference.posterior import Sums
+from cavity.engine.batches.in_memory import Batch
+from cavity.engine.inference.posterior import Sums
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
-from cavity.rows.batches.in_memory import Batch
 from reference import brute_ep, solver
 from reference import kernels as written_out
 from support import Machine, converge, latents, machine, slow, toy

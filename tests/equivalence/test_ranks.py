@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import kstest, norm
 
 from cavity import GPRegressor, methods
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
 from reference.kernels import rbf
 from support import classifier
 

@@ -7,15 +7,16 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
+from cavity.engine.inference import State
 from cavity.fitting import build
-from cavity.inference import State
+from cavity.fitting.options import nest
+from cavity.fitting.options.configuration import read_regressor
+from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.policy import plan_training
+from cavity.fitting.rows_on_device import load_rows
 from cavity.kernels import RBF, Matern32
-from cavity.options import nest
-from cavity.options.configuration import read_regressor
-from cavity.options.plan import TableSize
-from cavity.options.policy import plan_training
-from cavity.rows.labelled_tables import read_targets
-from cavity.rows.tables import GivenRows
+from cavity.tables.labelled import read_targets
+from cavity.tables.table import GivenRows
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
 from support import Machine, assert_gradient, central_differences, offered, regressor, slow
@@ -138,7 +139,7 @@ def machine_of(estimator, points) -> Machine:
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])
     engine = build.make_engine(module, table, config, plan)
-    rows = table.rows(config.dtype, config.device)
+    rows = load_rows(table, config.dtype, config.device)
     return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 

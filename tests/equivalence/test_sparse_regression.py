@@ -8,6 +8,7 @@ from cavity.common.column_statistics import distinct_rows, summarize
 from cavity.fitting import row_subsets
 from cavity.kernels import Matern32
 from cavity.prediction import regression
+from cavity.tables.table import Table
 from equivalence.test_regression import LENGTHSCALE, NOISE, VARIANCE, k, model
 from reference import sparse_regression as explicit
 
@@ -110,9 +111,8 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
 
 def _columns(rng):
     """What the estimator's own start draws before it deals out blocks."""
-    from cavity.rows import tables
 
-    return tables.Table(X, np.zeros(31, dtype=int), np.ones(31), 1).start(rng).columns
+    return Table(X, np.zeros(31, dtype=int), np.ones(31), 1).start(rng).columns
 
 
 def test_a_committee_of_one_is_exact():

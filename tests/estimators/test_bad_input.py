@@ -10,7 +10,7 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadInput, GPClassifier, Training
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import toy
 
 

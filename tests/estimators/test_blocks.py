@@ -9,10 +9,10 @@ from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.prediction import predict as prediction
-from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.columns.preparation import Preparation
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.validation import Prepared, prepared_features
+from cavity.tables.array_sources import Arrays
+from cavity.tables.columns.preparation import Preparation
+from cavity.tables.files.arrow_source import Arrow
+from cavity.tables.validation import Prepared, prepared_features
 from support import without_warnings
 
 N, BLOCK = 230, 50

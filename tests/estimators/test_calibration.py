@@ -11,15 +11,16 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity import GPClassifier
+from cavity.engine.training import loop
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import boosting, folds, leave_one_out, members
+from cavity.fitting import folds, leave_one_out
 from cavity.fitting.leave_one_out import choose_sample
-from cavity.options import nest, policy
-from cavity.options.plan import TableSize
-from cavity.prediction.pool import Pool, fit_temperature
+from cavity.fitting.options import nest, policy
+from cavity.fitting.options.plan import TableSize
+from cavity.pool import boosting, members
+from cavity.pool.pool import Pool, fit_temperature
 from cavity.prediction.predict import predict_log_proba
-from cavity.rows.tables import Table
-from cavity.training import loop
+from cavity.tables.table import Table
 from support import without_warnings
 
 

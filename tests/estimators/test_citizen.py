@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
 
 NAMES = ["height", "weight", "age"]
 

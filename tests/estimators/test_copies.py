@@ -7,8 +7,8 @@ import pytest
 from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
 
 from cavity import GPClassifier
-from cavity.rows.repeats import find_units, has_cells
-from cavity.rows.tables import Table
+from cavity.tables.repeats import find_units, has_cells
+from cavity.tables.table import Table
 from support import slow
 
 

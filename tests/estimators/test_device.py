@@ -11,10 +11,10 @@ from sklearn.datasets import load_iris
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.common.torch_namespace import TORCH
+from cavity.engine.kernels.base import formula_of
 from cavity.errors import BadOption
+from cavity.fitting.options import nest
 from cavity.kernels import RBF, Linear, Matern32
-from cavity.kernels.base import formula_of
-from cavity.options import nest
 from cavity.prediction.latent import make_form
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_log_proba

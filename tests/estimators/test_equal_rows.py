@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.errors import BadFile
-from cavity.rows.tables import Table
+from cavity.tables.table import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.common.scoring import average
-from cavity.options import nest
+from cavity.fitting.options import nest
 from cavity.prediction.estimate import estimate_quality
 from support import slow, without_warnings
 

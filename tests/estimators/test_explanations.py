@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, load
 from cavity.explain.contributions import compute_importance
 from cavity.explain.raw_rows import choose_rows
-from cavity.options import nest
+from cavity.fitting.options import nest
 from cavity.prediction.draws import draw_log_proba
-from cavity.rows.validation import Features, Prepared
+from cavity.tables.validation import Features, Prepared
 from support import without_warnings
 
 N = 240

@@ -10,8 +10,8 @@ import torch
 
 from cavity import GPClassifier
 from cavity.common.column_statistics import Columns
+from cavity.fitting.options import nest
 from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
-from cavity.options import nest
 
 
 def model(method="ep", **options):

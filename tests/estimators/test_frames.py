@@ -15,8 +15,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
-from cavity.options import nest
-from cavity.rows.validation import Prepared
+from cavity.fitting.options import nest
+from cavity.tables.validation import Prepared
 from support import without_warnings
 
 RNG = np.random.default_rng(0)

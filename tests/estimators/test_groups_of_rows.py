@@ -12,12 +12,12 @@ from sklearn.preprocessing import StandardScaler
 from cavity import GPClassifier, GPRegressor
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import folds, monitoring
+from cavity.fitting.options import nest
 from cavity.methods import GFITC
-from cavity.options import nest
 from cavity.report.baselines import logistic_log_loss
-from cavity.rows.repeats import find_units, has_cells, has_near_copies
-from cavity.rows.splitting import choose_folds, hold_out
-from cavity.rows.tables import Table
+from cavity.tables.repeats import find_units, has_cells, has_near_copies
+from cavity.tables.splitting import choose_folds, hold_out
+from cavity.tables.table import Table
 from support import toy
 
 

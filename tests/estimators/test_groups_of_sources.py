@@ -13,11 +13,11 @@ from cavity import GPClassifier, load
 from cavity.cli import fitting
 from cavity.errors import BadInput
 from cavity.fitting.held_out import choose_apart
-from cavity.options import nest, policy
-from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.batches.source import JUDGES, TRAINS
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.tables import GivenRows
+from cavity.fitting.options import nest, policy
+from cavity.tables.array_sources import Arrays
+from cavity.tables.files.arrow_source import Arrow
+from cavity.tables.pieces import JUDGES, TRAINS
+from cavity.tables.table import GivenRows
 from cli.running import SINGLE, run
 from distributed.ranks import run_ranks
 from estimators.test_groups_of_rows import make_groups

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from cavity import GPClassifier, GPRegressor, Training
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import judging
-from cavity.options import nest
+from cavity.fitting.options import nest
 
 
 @pytest.fixture(scope="module")

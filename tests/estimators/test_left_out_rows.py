@@ -8,9 +8,9 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.fitting.leave_one_out import effective_share
+from cavity.fitting.options import nest
 from cavity.methods import GFITC
-from cavity.options import nest
-from cavity.prediction.pool import fit_temperature
+from cavity.pool.pool import fit_temperature
 from support import slow, toy
 
 

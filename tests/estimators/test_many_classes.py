@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.inference import Engine
-from cavity.options import policy
+from cavity.engine.inference import Engine
+from cavity.fitting.options import policy
 
 
 @pytest.mark.slow

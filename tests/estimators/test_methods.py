@@ -8,11 +8,11 @@ import pytest
 from sklearn.base import clone
 
 from cavity import BadOption, GPClassifier, Training
+from cavity.fitting.options import nest
+from cavity.fitting.options.library import method_names
 from cavity.kernels import RBF
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP
-from cavity.options import nest
-from cavity.options.library import method_names
 from support import classifier, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")
@@ -230,8 +230,8 @@ def test_batching_rows_at_predict_changes_nothing(name, C):
 @widen(FIXED)
 def test_projecting_rows_in_pieces_changes_nothing(name, monkeypatch):
     X, y, new = table(3)
-    monkeypatch.setattr("cavity.options.policy.LEAST_M", 4)
-    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
+    monkeypatch.setattr("cavity.fitting.options.policy.LEAST_M", 4)
+    monkeypatch.setattr("cavity.fitting.options.policy.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
     assert_same(model(name).fit(X, y), fitted(name, 3), new, 1e-8)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, GPRegressor
-from cavity.options import nest
+from cavity.engine.training.loop import Run
+from cavity.fitting.options import nest
 from cavity.report.sections import describe_model
-from cavity.training.loop import Run
 from cli.running import run
 from support import toy
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from cavity import GPClassifier
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import without_warnings
 
 

@@ -10,9 +10,9 @@ import pytest
 import cavity
 from cavity import GPClassifier, Training
 from cavity.common.progress import forward_stages
-from cavity.options import policy
-from cavity.options.plan import Plan, TableSize
-from cavity.options.time_estimate import estimate_seconds, measure_slowness
+from cavity.fitting.options import policy
+from cavity.fitting.options.plan import Plan, TableSize
+from cavity.fitting.options.time_estimate import estimate_seconds, measure_slowness
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")

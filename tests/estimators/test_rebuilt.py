@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cavity import BadOption, GPClassifier, GPRegressor
+from cavity.fitting.options import nest
 from cavity.likelihoods import RobustMax
 from cavity.methods import EP, PowerEP, SubsetOfRegressors
-from cavity.options import nest
 from support import without_warnings
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)

@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.options.library import method_names
+from cavity.fitting.options.library import method_names
 from support import regressor, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning")

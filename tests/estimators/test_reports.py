@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import slow
 
 

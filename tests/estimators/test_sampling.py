@@ -11,13 +11,13 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import support
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
+from cavity.engine.kernels.base import log_parameter
 from cavity.explain import nuts, sampling
+from cavity.fitting.options import nest
 from cavity.kernels import RBF, Constant, Kernel
-from cavity.kernels.base import log_parameter
-from cavity.options import nest
 from cavity.prediction.predict import predict_log_proba
-from cavity.rows.labelled_tables import read_table_of_fit, read_targets_of_fit
-from cavity.rows.tables import GivenRows
+from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
+from cavity.tables.table import GivenRows
 from reference import brute_ep
 from support import assert_gradient, central_differences, toy
 

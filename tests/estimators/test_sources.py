@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from cavity import BadInput, BadOption
-from cavity.options.policy import LEAST_M
-from cavity.rows import tables
-from cavity.rows.batches.array_sources import Arrays
-from cavity.rows.files.arrow_source import Arrow
+from cavity.fitting import rows_on_device
+from cavity.fitting.options.policy import LEAST_M
+from cavity.tables.array_sources import Arrays
+from cavity.tables.files.arrow_source import Arrow
 from support import classifier, slow, without_warnings
 
 
@@ -54,7 +54,7 @@ def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeyp
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 1500)
     held = fit(X, y, weight, method=method)
     sizes = []
-    monkeypatch.setattr(tables, "has_room", lambda device, size: sizes.append(size) or False)
+    monkeypatch.setattr(rows_on_device, "has_room", lambda device, size: sizes.append(size) or False)
     sent = fit(X, y, weight, method=method)
     assert sizes == [8 * X.size] and np.array_equal(sent.predict_proba(X), held.predict_proba(X))
 
@@ -89,8 +89,8 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
-    monkeypatch.setattr("cavity.options.policy.LEAST_M", 10)
-    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
+    monkeypatch.setattr("cavity.fitting.options.policy.LEAST_M", 10)
+    monkeypatch.setattr("cavity.fitting.options.policy.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
 
@@ -136,9 +136,9 @@ class Counting(Arrays):
 
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
-    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
-    monkeypatch.setattr("cavity.rows.survey.Arrays", Counting)
-    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 128)
+    monkeypatch.setattr("cavity.fitting.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
+    monkeypatch.setattr("cavity.tables.survey.Arrays", Counting)
+    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 128)
     X, y = draw(2000)
     fit(Counting(X, y), method="sep", batch_size=100, max_epochs=1)
     assert Counting.largest == 128 and Counting.total > 2 * 2000

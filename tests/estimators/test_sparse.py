@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 from cavity import BadInput, GPClassifier, GPRegressor
+from cavity.engine.batches import stream
 from cavity.prediction import blocks
-from cavity.rows import arrow_tables, survey
-from cavity.rows.batches import source, stream
-from cavity.rows.batches.array_sources import Arrays
+from cavity.tables import arrow_tables, pieces, survey
+from cavity.tables.array_sources import Arrays
 from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
@@ -36,7 +36,7 @@ def few_dense_bytes(monkeypatch):
 
         monkeypatch.setattr(kind, "toarray", counted)
     monkeypatch.setattr(arrow_tables, "DENSE_BYTES", 8 * 2000)
-    monkeypatch.setattr(source, "PIECE_BYTES", 8 * 800)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
     return cells

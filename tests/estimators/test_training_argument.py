@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from cavity import BadOption, GPClassifier, GPRegressor, Training, load
-from cavity.options import flatten, nest
+from cavity.fitting.options import flatten, nest
 from support import toy
 
 X, y = toy(40, 2)

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.inference.posterior import Normal
+from cavity.engine.inference.posterior import Normal
+from cavity.fitting.options import nest
 from cavity.kernels import Linear
 from cavity.likelihoods import ProbitPairs
-from cavity.options import nest
 
 
 def model(method="ep", **options):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier, GPRegressor
+from cavity.fitting.options import nest
 from cavity.kernels import Matern52
-from cavity.options import nest
 from support import toy
 
 

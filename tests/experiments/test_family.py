@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cavity.options.library import method_names
+from cavity.fitting.options.library import method_names
 from support import load_script
 
 ROOT = Path(__file__).parents[2]

@@ -76,7 +76,8 @@ def test_a_fit_that_fails_is_recorded_and_tried_again(folder, capsys) -> None:
 
 @pytest.mark.parametrize("member", table_fits.MEMBERS)
 def test_a_pool_without_a_member_has_all_others(member, monkeypatch) -> None:
-    from cavity.fitting import classification, members
+    from cavity.fitting import classification
+    from cavity.pool import members
 
     recipes = (members.Frequencies, members.Linear, members.Boosting, members.Networks, members.Forests)
     monkeypatch.setattr(classification, "make_members", lambda: list(recipes))

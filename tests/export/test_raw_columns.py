@@ -10,8 +10,8 @@ import pytest
 from cavity import GPClassifier, GPRegressor, Preparation, export
 from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
-from cavity.rows.columns.dates import find_season, find_weekdays, find_years
-from cavity.rows.validation import Prepared
+from cavity.tables.columns.dates import find_season, find_weekdays, find_years
+from cavity.tables.validation import Prepared
 from support import without_warnings
 
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}

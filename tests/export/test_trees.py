@@ -11,10 +11,10 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity import GPClassifier, export
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.export import add_trees
-from cavity.fitting.networks import train_networks
-from cavity.fitting.sklearn_trees import make_forest
-from cavity.prediction.networks import Network
-from cavity.prediction.tree_ensembles import Forest
+from cavity.pool.network_training import train_networks
+from cavity.pool.networks import Network
+from cavity.pool.sklearn_trees import make_forest
+from cavity.pool.tree_ensembles import Forest
 
 
 def make_rows(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

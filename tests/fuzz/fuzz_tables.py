@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 with atheris.instrument_imports(include=["cavity"]):
     from cavity import CavityError, Preparation
-    from cavity.rows.files.table_files import open_table
+    from cavity.tables.files.table_files import open_table
 
 from fuzz.corpus import make_folder, start
 

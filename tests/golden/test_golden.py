@@ -19,8 +19,8 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
+from cavity.fitting.options import nest
 from cavity.methods import BCM, REP, VI, ConjugateGradients, PowerEP, SubsetOfData
-from cavity.options import nest
 
 FILE = Path(__file__).parent / "predictions.json"
 LEARN = ("kernel", "noise", "inducing")

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, Training
 from cavity.common.terms import TERMS
-from cavity.options.method import BOUND, EVIDENCE, OBJECTIVE
+from cavity.fitting.options.method import BOUND, EVIDENCE, OBJECTIVE
 from support import slow
 
 ROOT = Path(__file__).parents[2]

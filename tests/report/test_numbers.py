@@ -9,16 +9,16 @@ from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
+from cavity.engine.likelihoods.quadrature import softmax
+from cavity.engine.training import loop
 from cavity.estimators import fitted_view, judgements
 from cavity.explain import sampling
 from cavity.fitting import build, judging
-from cavity.likelihoods.quadrature import softmax
-from cavity.options import method, policy
+from cavity.fitting.options import method, policy
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
-from cavity.rows import arrow_tables
-from cavity.rows.columns import inspection, outliers, text_columns
-from cavity.training import loop
+from cavity.tables import arrow_tables
+from cavity.tables.columns import inspection, outliers, text_columns
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from cavity import GPClassifier, GPRegressor, Preparation, Training
 from cavity.common import tensor_files
 from cavity.kernels import Constant, Linear, Matern52
 from cavity.methods import REP
-from cavity.rows.validation import Prepared
+from cavity.tables.validation import Prepared
 
 FOLDER = Path(__file__).parent / "models"
 

@@ -15,13 +15,13 @@ import cavity
 from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
-from cavity.fitting.networks import train_networks
+from cavity.fitting.options import nest
 from cavity.kernels import Linear, RationalQuadratic
-from cavity.options import nest
-from cavity.prediction.pool import Pool
-from cavity.rows.validation import Prepared
+from cavity.pool.network_training import train_networks
+from cavity.pool.pool import Pool
 from cavity.saving import schema
 from cavity.saving.model_file import describe, read_result
+from cavity.tables.validation import Prepared
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
 from support import toy, without_warnings

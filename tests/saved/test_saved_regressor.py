@@ -6,8 +6,8 @@ import pytest
 
 import cavity
 from cavity import BadFile, GPRegressor
+from cavity.fitting.options.library import method_names
 from cavity.kernels import RBF, Linear, Matern32, Stationary
-from cavity.options.library import method_names
 from cavity.saving.summary import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
 from support import regressor, without_warnings

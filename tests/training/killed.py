@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
-from cavity.options import nest
+from cavity.fitting.options import nest
 
 
 class Slow(Callback):

@@ -7,8 +7,8 @@ import torch
 import cavity
 from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
 from cavity.callbacks import Callback
-from cavity.inference import Engine
-from cavity.options import nest
+from cavity.engine.inference import Engine
+from cavity.fitting.options import nest
 from support import toy, without_warnings
 
 X, Y = toy(120, 3, seed=5)

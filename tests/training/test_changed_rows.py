@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor
-from cavity.options import nest
+from cavity.fitting.options import nest
 from support import toy, without_warnings
 
 QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")

@@ -14,8 +14,8 @@ import torch
 from cavity import BadFile, BadOption, GPClassifier
 from cavity.callbacks import Callback
 from cavity.common import tensor_files
-from cavity.options import nest
-from cavity.training import checkpoint
+from cavity.engine.training import checkpoint
+from cavity.fitting.options import nest
 from chaos.children import Child
 from support import slow, toy, without_warnings
 from training.killed import fit_slowly

@@ -8,12 +8,12 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
-from cavity.options import nest
-from cavity.training.convergence import (
+from cavity.engine.training.convergence import (
     find_loose_tol,
     have_full_epochs_converged,
     have_loose_epochs_converged,
 )
+from cavity.fitting.options import nest
 from support import toy
 
 ROWS, TOL = 60.0, 1e-4

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cavity.distributed import Local
-from cavity.kernels.prior import Prior
-from cavity.training.fixed_point import Rest, find_fixed_point
-from cavity.training.loop import Run
-from cavity.training.steps import Steps
+from cavity.common.ranks import Local
+from cavity.engine.kernels.prior import Prior
+from cavity.engine.training.fixed_point import Rest, find_fixed_point
+from cavity.engine.training.loop import Run
+from cavity.engine.training.steps import Steps
 from support import converge, machine, move, slow, toy
 
 

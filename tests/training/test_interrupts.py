@@ -6,11 +6,12 @@ import pytest
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.callbacks import Callback
-from cavity.fitting import folds, members
-from cavity.inference import Engine
-from cavity.options import nest
-from cavity.training import lbfgs
-from cavity.training.guard import Guard
+from cavity.engine.inference import Engine
+from cavity.engine.training import lbfgs
+from cavity.engine.training.guard import Guard
+from cavity.fitting import folds
+from cavity.fitting.options import nest
+from cavity.pool import members
 from support import toy
 
 X, Y = toy(60, 3, seed=0)

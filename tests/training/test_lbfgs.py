@@ -6,12 +6,12 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
-from cavity.inference import Engine, Optimiser
-from cavity.options import nest, papers, policy
-from cavity.options.configuration import read_classifier
-from cavity.options.plan import TableSize
-from cavity.training import lbfgs, objective
-from cavity.training.objective import evaluate
+from cavity.engine.inference import Engine, Optimiser
+from cavity.engine.training import lbfgs, objective
+from cavity.engine.training.objective import evaluate
+from cavity.fitting.options import nest, papers, policy
+from cavity.fitting.options.configuration import read_classifier
+from cavity.fitting.options.plan import TableSize
 from support import toy
 
 

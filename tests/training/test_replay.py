@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cavity.callbacks import Callback
+from cavity.engine.inference import Engine
 from cavity.fitting import runs as module
-from cavity.inference import Engine
 from support import classifier, toy
 
 OPTIONS = dict(n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu")
@@ -62,7 +62,7 @@ def test_recorded_steps_are_the_steps(monkeypatch, options):
 @pytest.mark.parametrize("method", ["ep", "sep"])
 @pytest.mark.parametrize("lag", [1, 2, 5, 32])
 def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
-    monkeypatch.setattr("cavity.training.replay.LAG", lag)
+    monkeypatch.setattr("cavity.engine.training.replay.LAG", lag)
     results = fits(monkeypatch, dict(method=method), brittle=True)
     same(results)
     assert sum(row["repairs"] for row in results[1][0].history_) >= 3
@@ -71,7 +71,7 @@ def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
     monkeypatch.setattr(module, "records_steps", lambda *_: True)
-    monkeypatch.setattr("cavity.training.replay.LAG", 3)
+    monkeypatch.setattr("cavity.engine.training.replay.LAG", 3)
     whole = classifier("ep", **OPTIONS).fit(X, y)
 
     class Stop(Callback):

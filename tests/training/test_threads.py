@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
-from cavity.training import threads
+from cavity.engine.training import threads
 from support import toy
 
 

@@ -9,8 +9,8 @@ import pytest
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
-from cavity.kernels.inducing import _draw
-from cavity.options import nest
+from cavity.fitting.options import nest
+from cavity.tables.inducing_points import _draw
 from support import without_warnings
 
 
@@ -27,7 +27,7 @@ def fit_within(seconds, n_classes, **options):
 @pytest.mark.parametrize("method", ["auto", "ep", "sep"])
 def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method, monkeypatch):
     """B10: the sweep after the last epoch took as long as all rows take, whatever the limit."""
-    monkeypatch.setattr("cavity.training.loop.OVERTIME", (0.0, 0.0))
+    monkeypatch.setattr("cavity.engine.training.loop.OVERTIME", (0.0, 0.0))
     clf, _ = fit_within(1e-3, 20, method=method, n_inducing=5, batch_size=10)
     assert clf.n_epochs_ == 1 and clf.history_[-1]["settling_sweeps"] == 0
     assert (
@@ -40,7 +40,7 @@ def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method,
 
 def test_the_start_up_counts(monkeypatch):
     """B10: the clock began after the inducing points were chosen."""
-    from cavity.kernels import inducing
+    from cavity.tables import inducing_points as inducing
 
     choose = inducing.choose
 

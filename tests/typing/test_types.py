@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from cavity.estimators import argument_types as types
-from cavity.options.library import method_names
+from cavity.fitting.options.library import method_names
 
 ROOT = Path(__file__).parents[2]
 

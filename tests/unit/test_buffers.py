@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cavity.rows.columns import arrow_buffers
+from cavity.tables.columns import arrow_buffers
 
 
 @given(st.lists(st.none() | st.floats(allow_nan=False)), st.integers(0, 12))

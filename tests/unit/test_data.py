@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cavity.rows.batches.in_memory import Rows
+from cavity.engine.batches.in_memory import Rows
 
 
 def rows(N=23):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cavity.kernels.distance import half_square_distance
+from cavity.engine.kernels.distance import half_square_distance
 
 C, M, N, D = 2, 4, 5, 3
 

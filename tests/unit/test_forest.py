@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.fitting import boosting, members
-from cavity.fitting.sklearn_trees import Columns, bin_without_weights, grow_trees, make_forest
-from cavity.prediction.tree_ensembles import LEAST
+from cavity.pool import boosting, members
+from cavity.pool.sklearn_trees import Columns, bin_without_weights, grow_trees, make_forest
+from cavity.pool.tree_ensembles import LEAST
 
 MODELS = {
     "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
@@ -62,9 +62,9 @@ def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
     np.testing.assert_array_equal(np.concatenate([forest.log_proba(row[None]) for row in X]), whole)
     few = {"ROWS": 30, "PAIRS": 90, "VALUES": 90}
     for constant, value in few.items():
-        monkeypatch.setattr(f"cavity.prediction.tree_ensembles.{constant}", value)
+        monkeypatch.setattr(f"cavity.pool.tree_ensembles.{constant}", value)
     for most in (0, 99):  # rows up to which trees are walked down
-        monkeypatch.setattr("cavity.prediction.tree_ensembles.FEW", most)
+        monkeypatch.setattr("cavity.pool.tree_ensembles.FEW", most)
         np.testing.assert_array_equal(forest.log_proba(X), whole)
 
 

@@ -8,7 +8,7 @@ import torch
 from cavity import Preparation
 from cavity.common.column_statistics import Columns, share_units
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
-from cavity.rows.columns.feature_groups import group_features
+from cavity.tables.columns.feature_groups import group_features
 
 RNG = np.random.default_rng(0)
 N = 200

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from cavity import GPClassifier, GPRegressor, Training
-from cavity.distributed import Local
+from cavity.common.ranks import Local
+from cavity.engine.inference import Engine, copy_state
+from cavity.engine.training.guard import Guard
+from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.errors import NotPositiveDefinite
-from cavity.inference import Engine, copy_state
+from cavity.fitting.options import nest
 from cavity.kernels import RBF
-from cavity.options import nest
-from cavity.training.guard import Guard
-from cavity.training.optimisers import OPTIMISERS
 from support import machine, toy
 
 SIGN = OPTIMISERS["sign"]
@@ -105,7 +105,7 @@ def test_a_broken_state_raises_the_jitter():
 @pytest.mark.parametrize("method", ["ep", "sep", "vi", "rep"])
 def test_a_step_that_makes_no_posterior_returns_the_old_state(monkeypatch, method, size, readable):
     """Sites of negative precision; on a GPU the choice is made without reading the flag."""
-    monkeypatch.setattr("cavity.inference.engine.is_readable", lambda flag: readable)
+    monkeypatch.setattr("cavity.engine.inference.engine.is_readable", lambda flag: readable)
     X, y = toy(20, 3)
     run = machine(X, y, X[:5], kernel=RBF(1.0), method=method)
     state, info = run.step(run.state, optimiser=SIGN)

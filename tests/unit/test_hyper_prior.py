@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from cavity import GPClassifier, Training, load
+from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.fitting.options import nest
 from cavity.kernels import RBF, Constant, Linear, Sum
-from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
-from cavity.options import nest
 
 deviations = st.floats(0.1, 3.0)
 spreads = st.builds(Spread, deviations, deviations, deviations, deviations)

@@ -5,7 +5,7 @@ import pytest
 
 from cavity.common.column_statistics import summarize
 from cavity.errors import BadInput, BadOption
-from cavity.kernels.inducing import CHOOSERS, choose, draw_candidates
+from cavity.tables.inducing_points import CHOOSERS, choose, draw_candidates
 
 NAMED = list(CHOOSERS)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import xlogy
 
-from cavity.likelihoods.quadrature import information as module
-from cavity.likelihoods.quadrature.information import Latent, uncertainty
-from cavity.likelihoods.quadrature.noisy_argmax import Largest, Softened
-from cavity.likelihoods.quadrature.probabilities import log_largest, log_softmax
+from cavity.engine.likelihoods.quadrature import information as module
+from cavity.engine.likelihoods.quadrature.information import Latent, uncertainty
+from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
+from cavity.engine.likelihoods.quadrature.probabilities import log_largest, log_softmax
 from reference.information import monte_carlo
 from support import slow
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
-from cavity.inference.posterior import Normal
-from cavity.inference.sites import Share, Site, refresh, remove
+from cavity.engine.inference.posterior import Normal
+from cavity.engine.inference.sites import Share, Site, refresh, remove
+from cavity.engine.likelihoods.quadrature.probabilities import log_largest
 from cavity.kernels import RBF
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs
-from cavity.likelihoods.quadrature.probabilities import log_largest
 from support import latents, machine, toy
 
 few = settings(max_examples=settings.default.max_examples // 4)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cavity.common import linalg
-from cavity.inference.posterior import Sums, marginals, posterior
+from cavity.engine.inference.posterior import Sums, marginals, posterior
 
 JITTER = torch.tensor(1e-3, dtype=torch.float64)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity.common.column_statistics import summarize
-from cavity.kernels.linear import Linear
+from cavity.engine.kernels.linear import Linear
 
 
 def bound_kernel(fades: bool, D: int = 3) -> Linear:

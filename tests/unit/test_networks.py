@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.fitting import networks
-from cavity.fitting.members import Networks, Rows
-from cavity.fitting.networks import train_networks
-from cavity.fitting.sklearn_trees import Columns
+from cavity.pool import networks
+from cavity.pool.members import Networks, Rows
+from cavity.pool.network_training import train_networks
+from cavity.pool.sklearn_trees import Columns
 
 
 def draw(n_classes):

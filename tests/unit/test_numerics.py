@@ -6,7 +6,7 @@ import torch
 from scipy.special import erfcx
 from scipy.special import log_ndtr as scipy_log_ndtr
 
-from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
+from cavity.engine.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 
 POINTS = np.concatenate([-np.logspace(6, -3, 500), [0.0], np.logspace(-3, np.log10(40), 200)])
 PRECISIONS = [torch.float64, torch.float32]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.training.optimisers import OPTIMISERS, Adam, SignRule
+from cavity.engine.training.optimisers import OPTIMISERS, Adam, SignRule
 
 TOP = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 CURVATURE = torch.tensor([1.0, 10.0, 0.1], dtype=torch.float64)

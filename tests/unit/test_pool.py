@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from cavity.prediction.pool import TEMPERATURE_PENALTY, Pool, fit_temperature, fit_weights
+from cavity.pool.pool import TEMPERATURE_PENALTY, Pool, fit_temperature, fit_weights
 
 NO_VAR = np.empty((0, 0))  # only a gate reads it
 

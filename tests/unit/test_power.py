@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from cavity.likelihoods.quadrature.power import RULES, probit_power
+from cavity.engine.likelihoods.quadrature.power import RULES, probit_power
 from reference.probit import hazard
 from reference.tilted import averages, log_integral, tilt
 

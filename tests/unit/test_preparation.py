@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.rows.files.table_files import TableRows, open_table
+from cavity.tables.files.table_files import TableRows, open_table
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
 COLOUR = ["red", "blue", None, "red", "green", "blue"]
@@ -423,7 +423,7 @@ def test_damaged_tables_raise_our_own_error_or_none(accident, tmp_path_factory):
 
 
 def test_a_table_with_too_many_columns_is_refused_before_they_are_inspected(monkeypatch):
-    monkeypatch.setattr("cavity.rows.columns.inspection.MOST_COLUMNS", 3)
+    monkeypatch.setattr("cavity.tables.columns.inspection.MOST_COLUMNS", 3)
     table = {name: [1.0, 2.0] for name in "abcd"}
     with pytest.raises(BadInput, match="4 columns"):
         Preparation().fit(table)

@@ -10,11 +10,11 @@ import torch
 from scipy import special
 from scipy.special import log_ndtr
 
-from cavity.likelihoods.quadrature import largest
-from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.largest import log_probabilities
-from cavity.likelihoods.quadrature.nodes import Table
-from cavity.likelihoods.quadrature.probabilities import log_largest as log_normalised
+from cavity.engine.likelihoods.quadrature import largest
+from cavity.engine.likelihoods.quadrature.grid import bumps, piecewise_legendre
+from cavity.engine.likelihoods.quadrature.largest import log_probabilities
+from cavity.engine.likelihoods.quadrature.nodes import Table
+from cavity.engine.likelihoods.quadrature.probabilities import log_largest as log_normalised
 from reference.robust import log_largest
 from support import slow
 

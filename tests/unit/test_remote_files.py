@@ -7,7 +7,7 @@ import pytest
 
 from cavity import BadFile, BadInput, BadOption, GPClassifier, load
 from cavity.common.files import is_uri
-from cavity.options import nest
+from cavity.fitting.options import nest
 from cli.running import run
 from support import toy
 

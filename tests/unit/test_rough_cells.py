@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import BadInput, Preparation
-from cavity.rows.columns.column_kinds import Date
-from cavity.rows.columns.dates import parse_date
-from cavity.rows.files.table_files import TableRows, open_table
+from cavity.tables.columns.column_kinds import Date
+from cavity.tables.columns.dates import parse_date
+from cavity.tables.files.table_files import TableRows, open_table
 
 EPOCH = dt.date(1970, 1, 1)
 

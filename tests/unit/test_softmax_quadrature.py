@@ -9,10 +9,14 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
+from cavity.engine.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
+from cavity.engine.likelihoods.quadrature.power import probit_average
+from cavity.engine.likelihoods.quadrature.softmax import (
+    log_sigmoid_probability,
+    sigmoid_average,
+    softmax_average,
+)
 from cavity.likelihoods import Latents, Softmax
-from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
-from cavity.likelihoods.quadrature.power import probit_average
-from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
 from reference.probit import hazard
 from reference.tilted import bend
 from reference.variational import Whitened, expected_softmax

@@ -14,14 +14,16 @@ import pytest
 import torch
 
 from cavity.common.column_statistics import from_moments, summarize
-from cavity.distributed import Local
+from cavity.common.prefetch import prefetch
+from cavity.common.ranks import Local, shard_range
+from cavity.engine.batches.in_memory import Rows
 from cavity.errors import BadInput, BadOption
-from cavity.rows.batches.array_sources import Arrays, Batches, StoredRows
-from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import Piece, prefetch, shard_range
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.files.fragments import Fragments
-from cavity.rows.survey import survey
+from cavity.fitting.rows_on_device import load_rows
+from cavity.tables.array_sources import Arrays, Batches, StoredRows
+from cavity.tables.files.arrow_source import Arrow
+from cavity.tables.files.fragments import Fragments
+from cavity.tables.pieces import Piece
+from cavity.tables.survey import survey
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -91,7 +93,7 @@ def read(source, reduce=None):
 
 
 def stream(source, dtype=torch.float64, reduce=None):
-    return read(source, reduce).rows(dtype, torch.device("cpu"))
+    return load_rows(read(source, reduce), dtype, torch.device("cpu"))
 
 
 def generator(seed=0):
@@ -127,7 +129,7 @@ def test_the_whole_is_every_row_in_order(source, size):
 
 
 def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.stream.PIECE_BYTES", 8 * D * 25)
+    monkeypatch.setattr("cavity.engine.batches.stream.PIECE_BYTES", 8 * D * 25)
     assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
 
 
@@ -186,7 +188,7 @@ class Counted(Fragments):
 def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path, monkeypatch):
     for i in range(4):  # 8 row groups of 25 rows; of two ranks, each has 4
         pq.write_table(table(slice(50 * i, 50 * i + 50)), tmp_path / f"{i}.parquet", row_group_size=25)
-    monkeypatch.setattr("cavity.rows.files.arrow_source.Fragments", Counted)
+    monkeypatch.setattr("cavity.tables.files.arrow_source.Fragments", Counted)
     source = Arrow(tmp_path, "label", "w")
     counted = source.fragments
     counted.seen = {}
@@ -373,8 +375,8 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 # ------------------------------------------------------------------ one pass of statistics
 @pytest.mark.parametrize("limit", [60, 1000])
 def test_the_survey_has_exact_counts_and_moments(source, limit, monkeypatch):
-    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 20)
-    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
+    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 20)
+    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
     found, _ = survey(source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0]))
     weight = W * np.where(Y == "a", 1.0, np.where(Y == "b", 0.5, 3.0))
     assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N
@@ -407,7 +409,7 @@ def test_columns_from_moments_are_the_columns():
 
 
 def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
-    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", 3000)
+    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", 3000)
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
     found, again = (read(Arrays(numbers, y)).sampled for _ in range(2))
@@ -426,8 +428,8 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
 @pytest.mark.parametrize("world", [2, 7])
 def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
     """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
-    monkeypatch.setattr("cavity.rows.batches.source.PIECE_ROWS", 77)
-    monkeypatch.setattr("cavity.rows.survey.SAMPLE_ROWS", limit)
+    monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 77)
+    monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.rows.splitting import choose_folds, hold_out
+from cavity.tables.splitting import choose_folds, hold_out
 
 
 def make_rows(n=60, seed=0):

@@ -8,10 +8,10 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, Preparation
-from cavity.rows.columns.column_kinds import Category
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.columns.text_columns import _count_grams
-from cavity.rows.columns.text_kind import GRAM_SIZES, Text, find_grams, normalize_text
+from cavity.tables.columns.column_kinds import Category
+from cavity.tables.columns.encoder import ColumnEncoder
+from cavity.tables.columns.text_columns import _count_grams
+from cavity.tables.columns.text_kind import GRAM_SIZES, Text, find_grams, normalize_text
 
 FAMILIES = ("AB", "KT", "MX", "PR", "QZ", "TL")
 
@@ -87,7 +87,7 @@ def test_a_text_has_the_same_bits_in_any_block():
 
 
 def test_n_grams_of_all_texts_at_once_are_those_of_each(monkeypatch):
-    monkeypatch.setattr("cavity.rows.columns.text_kind.BLOCK", 1000)
+    monkeypatch.setattr("cavity.tables.columns.text_kind.BLOCK", 1000)
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice([*"abc  \n\tÄß𝔸"], rng.integers(12))) for _ in range(300)]
     lines = [normalize_text(text) for text in texts]

@@ -87,7 +87,7 @@ def _check_files(given: dict[str, Any]) -> None:
             raise BadInput(f"file or folder {path!r} does not exist.")
         suffix = PurePath(path).suffix.lower()
         if name in ("model", "other") and suffix not in ("", ".cavity") and Path(path).is_file():
-            from cavity.rows.files.table_files import FILE_KINDS
+            from cavity.tables.files.table_files import FILE_KINDS
 
             with Path(path).open("rb") as file:
                 is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file

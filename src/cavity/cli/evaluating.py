@@ -18,7 +18,7 @@ from cavity.common.terms import name_score
 from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadFile, BadInput
 from cavity.report import scores
-from cavity.rows.files.table_files import TableFile, open_table
+from cavity.tables.files.table_files import TableFile, open_table
 
 MAX_CLASSES = 12  # of tables that are printed
 NAME_WIDTH = 12  # of a class in a table

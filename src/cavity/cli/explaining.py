@@ -15,7 +15,7 @@ from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, name_column
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
-from cavity.rows.files.table_files import open_table
+from cavity.tables.files.table_files import open_table
 
 FIRST_ROWS = 5  # that are explained if none are asked for
 BACKGROUND = 50  # rows whose cells are put into a row

@@ -9,7 +9,7 @@ from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.common.text_tables import list_names
 from cavity.errors import BadOption
-from cavity.rows.columns.column_kinds import Date
+from cavity.tables.columns.column_kinds import Date
 
 
 def export(model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Terminal) -> None:

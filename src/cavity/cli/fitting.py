@@ -23,19 +23,19 @@ from cavity.common.version import __version__
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
-from cavity.options import nest, read_training
+from cavity.fitting.options import nest, read_training
 from cavity.prediction.estimate import Estimate, format_loss
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
-from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.encoder import check_columns
-from cavity.rows.columns.preparation import Preparation
-from cavity.rows.columns.target_labels import MANY_VALUES, advise_classes
-from cavity.rows.files.table_files import LabelledRows, TableFile, TableRows, open_table
-from cavity.rows.files.text_files import explain_errors
-from cavity.rows.validation import Prepared
 from cavity.saving.summary import format_evidence
+from cavity.tables.arrow_tables import import_pyarrow
+from cavity.tables.columns.encoder import check_columns
+from cavity.tables.columns.preparation import Preparation
+from cavity.tables.columns.target_labels import MANY_VALUES, advise_classes
+from cavity.tables.files.table_files import LabelledRows, TableFile, TableRows, open_table
+from cavity.tables.files.text_files import explain_errors
+from cavity.tables.validation import Prepared
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 REPORTED = ("rows", "seconds", "logistic_log_loss", "few_rows", "warnings", "interrupted")  # of the notes

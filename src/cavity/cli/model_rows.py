@@ -15,13 +15,13 @@ from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.text_tables import list_names
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.cells import to_numbers
-from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.target_labels import convert_labels
-from cavity.rows.files.arrow_source import read_group, read_weights
-from cavity.rows.files.table_files import TableFile
-from cavity.rows.validation import Prepared
+from cavity.tables.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.tables.columns.cells import to_numbers
+from cavity.tables.columns.encoder import suggest_column
+from cavity.tables.columns.target_labels import convert_labels
+from cavity.tables.files.arrow_source import read_group, read_weights
+from cavity.tables.files.table_files import TableFile
+from cavity.tables.validation import Prepared
 
 
 class Roles(NamedTuple):

@@ -18,9 +18,9 @@ from cavity.prediction.predict import predict_log_proba
 from cavity.prediction.regression import predict_targets, target_noise
 from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
-from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
-from cavity.rows.files.table_files import TableFile
-from cavity.rows.validation import Prepared
+from cavity.tables.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
+from cavity.tables.files.table_files import TableFile
+from cavity.tables.validation import Prepared
 
 
 class Extras(NamedTuple):

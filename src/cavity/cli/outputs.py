@@ -7,8 +7,8 @@ from pathlib import Path, PurePath
 
 from cavity.common.files import is_uri
 from cavity.errors import BadInput, BadOption
-from cavity.rows.files.arrow_source import FORMATS
-from cavity.rows.files.table_files import FILE_KINDS
+from cavity.tables.files.arrow_source import FORMATS
+from cavity.tables.files.table_files import FILE_KINDS
 
 NOT_TABLES = (".cavity", ".html", ".onnx")
 

@@ -15,11 +15,11 @@ from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.files import replacing
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
-from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.encoder import note_new_columns, suggest_column
-from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.model_file import read_result
+from cavity.tables.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.tables.columns.arrow_buffers import from_array
+from cavity.tables.columns.encoder import note_new_columns, suggest_column
+from cavity.tables.files.table_files import TableFile, open_table
 
 
 def predict(

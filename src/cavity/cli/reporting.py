@@ -9,7 +9,7 @@ from cavity.cli.model_rows import Sample, check_column, find_stored, sample_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal, Text
-from cavity.rows.files.table_files import open_table
+from cavity.tables.files.table_files import open_table
 
 
 def report(

@@ -58,7 +58,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption(NO_GROUPS)
     if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
         raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
-    from cavity.options.value_checks import read_limit
+    from cavity.fitting.options.value_checks import read_limit
 
     task = "regression" if values["regression"] else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
@@ -95,7 +95,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def list_arguments(kind: Any) -> list[str]:
     """Return the arguments of GPClassifier or GPRegressor, those of `training` among them."""
-    from cavity.options.training import OF_CLASSIFIER, flatten
+    from cavity.fitting.options.training import OF_CLASSIFIER, flatten
 
     names = flatten(kind().get_params(deep=False))
     return [name for name in names if kind.__name__ == "GPClassifier" or name not in OF_CLASSIFIER]
@@ -103,7 +103,7 @@ def list_arguments(kind: Any) -> list[str]:
 
 def _convert(name: str, value: Any, task: str) -> Any:
     if name == "kernel" and isinstance(value, str):
-        from cavity.options.library import parse_kernel
+        from cavity.fitting.options.library import parse_kernel
 
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):
@@ -126,7 +126,7 @@ def _parse_number(name: str, text: str) -> int | float:
 
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
-    from cavity.options.library import method_names
+    from cavity.fitting.options.library import method_names
 
     known = method_names(task)
     options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}

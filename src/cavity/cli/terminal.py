@@ -18,7 +18,7 @@ import typer
 from cavity.errors import BadOption, MissingExtra, missing_extra
 
 if TYPE_CHECKING:
-    from cavity.rows.arrow_tables import Chunk
+    from cavity.tables.arrow_tables import Chunk
 
 Text = str | None
 

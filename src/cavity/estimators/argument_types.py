@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:  # they load torch
     import torch
 
-    from cavity.kernels.base import KernelLike
-    from cavity.options.method import Method
-    from cavity.options.regression_methods import RegressionMethod
+    from cavity.engine.kernels.base import KernelLike
+    from cavity.fitting.options.method import Method
+    from cavity.fitting.options.regression_methods import RegressionMethod
 
 # ruff: noqa: UP007  names in quotes have no operator |
 

@@ -16,23 +16,23 @@ from cavity.estimators.explanations import Array, Explains, give_rows
 from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.fit_summary import FitSummary, summarise_fit
-from cavity.options.training import Training, flatten, nest
-from cavity.options.value_checks import resolve_device
+from cavity.fitting.options.training import Training, flatten, nest
+from cavity.fitting.options.value_checks import resolve_device
 from cavity.prediction.blocks import Results, predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.result import Result
 from cavity.prediction.uncertainty import predict_novelty
-from cavity.rows.columns.preparation import Preparation
-from cavity.rows.validation import Features
 from cavity.saving import model_file
 from cavity.saving.model_file import Record
+from cavity.tables.columns.preparation import Preparation
+from cavity.tables.validation import Features
 
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.samples import HyperSamples
+    from cavity.fitting.options.configuration import ClassifierConfig, RegressorConfig
     from cavity.fitting.request import Request
-    from cavity.options.configuration import ClassifierConfig, RegressorConfig
-    from cavity.rows.tables import GivenRows
+    from cavity.tables.table import GivenRows
 
 
 class GPEstimator(Explains, BaseEstimator):
@@ -301,6 +301,6 @@ class GPEstimator(Explains, BaseEstimator):
 def _make_default(name: str) -> Any:
     if name == "training":
         return Training()
-    from cavity.kernels import RBF
+    from cavity.engine.kernels import RBF
 
     return RBF()

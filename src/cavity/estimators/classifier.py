@@ -18,18 +18,18 @@ from cavity.estimators.explanations import Array, give_rows
 from cavity.estimators.judgements import Judges
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
-from cavity.options.training import Training, read_training
+from cavity.fitting.options.training import Training, read_training
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.predict import predict_labels, predict_log_proba, predict_proba
 from cavity.prediction.result import Result
-from cavity.rows.arrow_tables import to_host
-from cavity.rows.labels import check_labels
-from cavity.rows.sources import find_source
 from cavity.saving import model_file
+from cavity.tables.arrow_tables import to_host
+from cavity.tables.labels import check_labels
+from cavity.tables.sources import find_source
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.options.configuration import ClassifierConfig
-    from cavity.training.callbacks import Callback
+    from cavity.engine.training.callbacks import Callback
+    from cavity.fitting.options.configuration import ClassifierConfig
 
 
 @model_file.register
@@ -149,7 +149,7 @@ class GPClassifier(ClassifierMixin, Judges):
     def _partial_fit_problem(self) -> str | None:
         """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
         from cavity.fitting import partial_fit
-        from cavity.options.library import read_method
+        from cavity.fitting.options.library import read_method
 
         try:
             method, training = read_method(self.method, "classification"), read_training(self.training)
@@ -158,7 +158,7 @@ class GPClassifier(ClassifierMixin, Judges):
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
-        from cavity.options.configuration import read_classifier
+        from cavity.fitting.options.configuration import read_classifier
 
         return read_classifier(self.get_params(deep=False))
 

@@ -14,19 +14,19 @@ from cavity.explain import contributions
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.options.value_checks import draw_seed, read_level, whole
+from cavity.fitting.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
-from cavity.rows.validation import Features
+from cavity.tables.validation import Features
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.rows.tables import GivenRows
+    from cavity.tables.table import GivenRows
 
 Array = NDArray[np.float64]
 
 
 def give_rows(*arguments: Any) -> GivenRows:
     """Return the arguments of `fit` as one value."""
-    from cavity.rows.tables import GivenRows
+    from cavity.tables.table import GivenRows
 
     return GivenRows(*arguments)
 

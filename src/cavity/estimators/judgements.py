@@ -14,17 +14,17 @@ from cavity.estimators.base import GPEstimator
 from cavity.estimators.explanations import Array
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.options.value_checks import draw_seed, whole
+from cavity.fitting.options.value_checks import draw_seed, whole
+from cavity.pool.pool import normalised
 from cavity.prediction import uncertainty
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.pool import normalised
 from cavity.prediction.predict import predict_moments
 from cavity.prediction.ranked_rows import RankedRows, rank
-from cavity.rows.arrow_tables import to_host
-from cavity.rows.validation import Prepared
+from cavity.tables.arrow_tables import to_host
+from cavity.tables.validation import Prepared
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.rows.tables import GivenRows
+    from cavity.tables.table import GivenRows
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
@@ -179,7 +179,7 @@ class Judges(GPEstimator):
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.labelled_tables import read_table_of_fit
+        from cavity.tables.labelled import read_table_of_fit
 
         table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y

@@ -19,20 +19,20 @@ from cavity.estimators.explanations import Array
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.options.training import Training
-from cavity.options.value_checks import read_level, whole
+from cavity.fitting.options.training import Training
+from cavity.fitting.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
-from cavity.rows.arrow_tables import to_host
-from cavity.rows.validation import Prepared, check_rows
 from cavity.saving import model_file
+from cavity.tables.arrow_tables import to_host
+from cavity.tables.validation import Prepared, check_rows
 
 if TYPE_CHECKING:  # they load torch
-    from cavity.options.configuration import RegressorConfig
-    from cavity.rows.tables import GivenRows
-    from cavity.training.callbacks import Callback
+    from cavity.engine.training.callbacks import Callback
+    from cavity.fitting.options.configuration import RegressorConfig
+    from cavity.tables.table import GivenRows
 
 
 Yes: TypeAlias = Literal[True]
@@ -117,7 +117,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     verbose: int = 0
 
     def _config(self) -> RegressorConfig:
-        from cavity.options.configuration import read_regressor
+        from cavity.fitting.options.configuration import read_regressor
 
         return read_regressor(self.get_params(deep=False))
 
@@ -281,7 +281,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
     def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
-        from cavity.rows.labelled_tables import read_targets_of_fit
+        from cavity.tables.labelled import read_targets_of_fit
 
         table = read_targets_of_fit(raw, self._features(), (0.0, 1.0))
 

@@ -13,7 +13,7 @@ from cavity.common.column_statistics import distinct_rows
 from cavity.common.tabular import Tabular
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import Array, RawRows, find_columns
-from cavity.rows.validation import Features
+from cavity.tables.validation import Features
 
 # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
 Predict = Callable[[Array], Array]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.engine.inference import State
+from cavity.engine.training.fixed_point import Rest
+from cavity.engine.training.loop import Run
+from cavity.engine.training.objective import Point, evaluate, evaluate_first
 from cavity.errors import missing_extra
-from cavity.inference import State
-from cavity.training.fixed_point import Rest
-from cavity.training.loop import Run
-from cavity.training.objective import Point, evaluate, evaluate_first
 
 Array = NDArray[np.float64]
 

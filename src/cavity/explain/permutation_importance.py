@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavity.common.tabular import Tabular
 from cavity.errors import BadInput, BadOption
 from cavity.explain.raw_rows import find_column, find_columns
-from cavity.rows.validation import Features
+from cavity.tables.validation import Features
 
 Array = NDArray[np.float64]
 Losses = Callable[[Array], Array]  # features [n D] to one loss per row [n]

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
-from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
-from cavity.rows.columns.cells import EncodingContext, to_numbers, to_text
-from cavity.rows.columns.column_kinds import Category, Column, Date
-from cavity.rows.columns.dates import DAY, to_days
-from cavity.rows.columns.encoder import suggest_column
-from cavity.rows.columns.feature_groups import group_features
-from cavity.rows.columns.text_kind import Text
-from cavity.rows.validation import Features, Prepared, check_rows
+from cavity.tables.arrow_tables import get_column, import_pyarrow, to_chunk
+from cavity.tables.columns.cells import EncodingContext, to_numbers, to_text
+from cavity.tables.columns.column_kinds import Category, Column, Date
+from cavity.tables.columns.dates import DAY, to_days
+from cavity.tables.columns.encoder import suggest_column
+from cavity.tables.columns.feature_groups import group_features
+from cavity.tables.columns.text_kind import Text
+from cavity.tables.validation import Features, Prepared, check_rows
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_proba
 from cavity.prediction.regression import target_noise
-from cavity.rows.validation import Features, check_rows
+from cavity.tables.validation import Features, check_rows
 
 Array = NDArray[np.float64]
 

@@ -13,26 +13,27 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity.distributed import Local
+from cavity.common.ranks import Local
+from cavity.engine.inference import OF_FACTOR, Engine
+from cavity.engine.inference.posterior import Sums
+from cavity.engine.kernels import Sum
+from cavity.engine.likelihoods import Gaussian, Likelihood
+from cavity.engine.training.loop import Run
+from cavity.engine.training.threads import limit_threads
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.fitting import build, runs
-from cavity.inference import OF_FACTOR, Engine
-from cavity.inference.posterior import Sums
-from cavity.kernels import Sum
-from cavity.likelihoods import Gaussian, Likelihood
-from cavity.options import policy
-from cavity.options.configuration import ClassifierConfig, Config
-from cavity.options.plan import TableSize, TrainingPlan
-from cavity.options.value_checks import draw_seed, number, whole
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import ClassifierConfig, Config
+from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.options.value_checks import draw_seed, number, whole
+from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
-from cavity.rows.labelled_tables import read_table_of_fit, read_targets_of_fit
-from cavity.rows.tables import GivenRows, Table
-from cavity.training.loop import Run
-from cavity.training.threads import limit_threads
+from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
+from cavity.tables.table import GivenRows, Table
 
 Array = NDArray[np.float64]
 
@@ -112,7 +113,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(config.dtype, config.device), config, plan, 0, Local())
+    run = runs.make_run(engine, load_rows(table, config.dtype, config.device), config, plan, 0, Local())
     if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
         lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)

@@ -20,11 +20,11 @@ from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
-from cavity.options.value_checks import DTYPES, one_of
+from cavity.fitting.options.value_checks import DTYPES, one_of
+from cavity.pool.tree_ensembles import LEAST, Forest
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
-from cavity.prediction.tree_ensembles import LEAST, Forest
 
 __all__ = ["onnx"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value, concatenate, to_double
-from cavity.rows.columns.cells import MISSING
-from cavity.rows.columns.column_kinds import Category, Column, Date, Number
-from cavity.rows.columns.dates import STEPS, YEAR
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.columns.text_kind import GRAM_SIZES, Text
+from cavity.tables.columns.cells import MISSING
+from cavity.tables.columns.column_kinds import Category, Column, Date, Number
+from cavity.tables.columns.dates import STEPS, YEAR
+from cavity.tables.columns.encoder import ColumnEncoder
+from cavity.tables.columns.text_kind import GRAM_SIZES, Text
 
 CYCLE = 146_097  # days of 400 years
 MARCH = 719_468  # days from 0000-03-01 to 1970-01-01

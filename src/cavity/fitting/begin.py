@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engine.training.callbacks import Callback
+from cavity.engine.training.checkpoint import restore_run
+from cavity.engine.training.loop import Run
 from cavity.fitting import build, monitoring, runs
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import ClassifierConfig, Config
+from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.request import Request
-from cavity.options import policy
-from cavity.options.configuration import ClassifierConfig, Config
-from cavity.options.plan import TableSize, TrainingPlan
-from cavity.rows.labelled_tables import LabelledTable
-from cavity.rows.tables import Array, Facts, Start, Table, share_lengthscales
-from cavity.rows.validation import Features
-from cavity.training.callbacks import Callback
-from cavity.training.checkpoint import restore_run
-from cavity.training.loop import Run
+from cavity.fitting.rows_on_device import load_rows
+from cavity.tables.labelled import LabelledTable
+from cavity.tables.table import Array, Facts, Start, Table, share_lengthscales
+from cavity.tables.validation import Features
 
 
 @dataclass
@@ -79,7 +80,7 @@ def begin_run(
     config, reduce = request.config, request.reduce
     engine = build.make_engine(build.make_prior(config, plan, table, start, Z), table, config, plan)
     earlier = None if request.earlier is None else request.earlier.state
-    data, seed = table.rows(config.dtype, config.device), int(rng.integers(2**31 - 1))
+    data, seed = load_rows(table, config.dtype, config.device), int(rng.integers(2**31 - 1))
     run = runs.make_run(engine, data, config, plan, seed, reduce, earlier)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
     facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}

@@ -10,24 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cavity.engine.batches.stream import Data
+from cavity.engine.inference import Averaged, Coupled, Own, SiteStore, Tied
+from cavity.engine.inference.engine import OF_FACTOR, Engine, name_parameters
+from cavity.engine.inference.placement import AtMode, OnF, OnT, Placement
+from cavity.engine.inference.posterior import Sums
+from cavity.engine.inference.state import Optimiser, State, empty_sites
+from cavity.engine.kernels import RBF, Kernel, Linear
+from cavity.engine.kernels.base import per_class
+from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.engine.kernels.prior import Prior
+from cavity.engine.likelihoods import Likelihood
+from cavity.engine.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 from cavity.errors import BadInput
-from cavity.inference import Averaged, Coupled, Own, SiteStore, Tied
-from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
-from cavity.inference.placement import AtMode, OnF, OnT, Placement
-from cavity.inference.posterior import Sums
-from cavity.inference.state import Optimiser, State, empty_sites
-from cavity.kernels import RBF, Kernel, Linear, inducing
-from cavity.kernels.base import per_class
-from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
-from cavity.kernels.prior import Prior
-from cavity.likelihoods import Likelihood
-from cavity.options.configuration import Config
-from cavity.options.method import Method
-from cavity.options.plan import TrainingPlan
-from cavity.options.regression_methods import RegressionMethod
-from cavity.rows.batches.stream import Data
-from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
+from cavity.fitting.options.configuration import Config
+from cavity.fitting.options.method import Method
+from cavity.fitting.options.plan import TrainingPlan
+from cavity.fitting.options.regression_methods import RegressionMethod
+from cavity.tables import inducing_points
+from cavity.tables.table import Array, Facts, Start
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -46,7 +47,7 @@ SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without an
 
 
 def choose_points(
-    config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator
+    config: Config, candidates: inducing_points.Candidates, M: int, C: int, rng: np.random.Generator
 ) -> Array:
     """Choose inducing inputs [C M D].
 
@@ -54,9 +55,9 @@ def choose_points(
     """
     how = config.inducing
     if not config.method.recommended or not isinstance(how, str) or len(candidates.X) < 2:
-        return inducing.choose(how, candidates, M, C, rng)
+        return inducing_points.choose(how, candidates, M, C, rng)
     arranged, place = candidates.arrange()
-    choose = inducing.choose_between_rows if how == "auto" else inducing.choose
+    choose = inducing_points.choose_between_rows if how == "auto" else inducing_points.choose
     Z = choose(how, arranged, M, C, rng)
     return Z if C == 1 else Z[place]
 
@@ -88,7 +89,7 @@ def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z
     return module
 
 
-def _hold_rare_cells(module: Prior, candidates: inducing.Candidates) -> None:
+def _hold_rare_cells(module: Prior, candidates: inducing_points.Candidates) -> None:
     """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
 
     Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cavity.common.progress import announce
-from cavity.distributed import run_together
+from cavity.common.ranks import run_together
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting import runs
 from cavity.fitting.begin import Begun, begin_classifier
@@ -20,20 +20,20 @@ from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
 from cavity.fitting.held_out import Split, choose_apart, choose_seen, find_cases, plan_judging, split_rows
 from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_scale, judge_left_out
 from cavity.fitting.leave_one_out import find_leave_one_out
-from cavity.fitting.members import Recipe, fit_members, make_members
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import ClassifierConfig
+from cavity.fitting.options.plan import CalibrationPlan, Plan, TableSize
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
-from cavity.options import policy
-from cavity.options.configuration import ClassifierConfig
-from cavity.options.plan import CalibrationPlan, Plan, TableSize
+from cavity.pool.members import Recipe, fit_members, make_members
+from cavity.pool.pool import Member, Pool, make_gate
 from cavity.prediction.model import extract_model
-from cavity.prediction.pool import Member, Pool, make_gate
-from cavity.rows.batches.source import Source
-from cavity.rows.labelled_tables import LabelledTable, read_eval_labels, read_source, read_table
-from cavity.rows.repeats import has_near_copies
-from cavity.rows.sources import find_source
-from cavity.rows.tables import Facts, Table
+from cavity.tables.labelled import LabelledTable, read_eval_labels, read_source, read_table
+from cavity.tables.pieces import Source
+from cavity.tables.repeats import has_near_copies
+from cavity.tables.sources import find_source
+from cavity.tables.table import Facts, Table
 
 TRAINING = 0.7  # share of the seconds that are left
 NEAR_COPIES = (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cavity.distributed import Local
+from cavity.common.ranks import Local
 
 USED = 0.9  # share of the limit after which no stage starts
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from cavity.common.progress import announce
+from cavity.engine.training.guard import JITTER
+from cavity.engine.training.threads import flush_denormals, limit_threads
 from cavity.fitting import build, monitoring, runs
 from cavity.fitting.begin import Begun
+from cavity.fitting.options.plan import Plan
+from cavity.fitting.options.time_estimate import add_estimate
 from cavity.fitting.request import Request
 from cavity.fitting.results import Result
-from cavity.options.plan import Plan
-from cavity.options.time_estimate import add_estimate
-from cavity.training.guard import JITTER
-from cavity.training.threads import flush_denormals, limit_threads
 
 Record = Callable[[], Result]
 Store = Callable[[Result], None]

@@ -13,15 +13,15 @@ from cavity.fitting import runs
 from cavity.fitting.begin import begin_classifier
 from cavity.fitting.held_out import Split, number_cases, number_folds
 from cavity.fitting.judging import Held, Judged, join_folds, judge_rows, predict_rows, weigh
-from cavity.fitting.members import Recipe, fit_members
+from cavity.fitting.options.configuration import ClassifierConfig
+from cavity.fitting.options.plan import CalibrationPlan
 from cavity.fitting.request import Request
-from cavity.options.configuration import ClassifierConfig
-from cavity.options.plan import CalibrationPlan
+from cavity.pool.members import Recipe, fit_members
+from cavity.pool.pool import Member
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import FittedModel, extract_model
-from cavity.prediction.pool import Member
-from cavity.rows.labelled_tables import LabelledTable
-from cavity.rows.tables import Table
+from cavity.tables.labelled import LabelledTable
+from cavity.tables.table import Table
 
 MEMBERS = 0.75  # share of the seconds that are left: members of a pool give most per second
 FAILED_PART = "a fit on part of the rows could not be factorised: the estimate comes from the other rows."

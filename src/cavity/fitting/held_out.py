@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import hash_column
 from cavity.errors import BadInput
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import ClassifierConfig
+from cavity.fitting.options.plan import CalibrationPlan, Plan, TableSize
+from cavity.fitting.options.time_estimate import count_rows_in, fits_in
 from cavity.fitting.request import Request
-from cavity.options import policy
-from cavity.options.configuration import ClassifierConfig
-from cavity.options.plan import CalibrationPlan, Plan, TableSize
-from cavity.options.time_estimate import count_rows_in, fits_in
-from cavity.rows.batches.source import DROPPED, JUDGES, TRAINS, Apart
-from cavity.rows.labelled_tables import LabelledTable
-from cavity.rows.labels import check_labels
-from cavity.rows.repeats import find_units, has_cells
-from cavity.rows.splitting import choose_folds, number_units
-from cavity.rows.tables import Facts, Streamed, Table
+from cavity.tables.labelled import LabelledTable
+from cavity.tables.labels import check_labels
+from cavity.tables.pieces import DROPPED, JUDGES, TRAINS, Apart
+from cavity.tables.repeats import find_units, has_cells
+from cavity.tables.splitting import choose_folds, number_units
+from cavity.tables.table import Facts, Streamed, Table
 
 Numbers = NDArray[np.int64]
 MOST_COPIES = 2**53  # above, whole numbers have no remainder

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
 from cavity.fitting.results import draw_rows
+from cavity.pool.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
-from cavity.prediction.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
 from cavity.prediction.predict import log_probabilities, predict_latent
-from cavity.rows.tables import Table
+from cavity.tables.table import Table
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.engine.inference import Coupled
+from cavity.engine.inference.leave_one_out import leave_one_out
+from cavity.engine.inference.posterior import Normal
+from cavity.engine.training.loop import Run
 from cavity.errors import BadInput
-from cavity.inference import Coupled
-from cavity.inference.leave_one_out import leave_one_out
-from cavity.inference.posterior import Normal
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.prediction.predict import log_probabilities, predict_latent
-from cavity.rows.repeats import find_units
-from cavity.rows.tables import Facts, Table
-from cavity.training.loop import Run
+from cavity.tables.repeats import find_units
+from cavity.tables.table import Facts, Table
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.common.ranks import Local
 from cavity.common.scoring import average, score_rows
-from cavity.distributed import Local
+from cavity.engine.inference import Engine, State
+from cavity.engine.training.callbacks import Callback, EarlyStopping
+from cavity.engine.training.checkpoint import Checkpoint, find_newest_checkpoint, name_rank_file, read_seed
+from cavity.engine.training.loop import Run
 from cavity.errors import BadInput, BadOption, name_in_errors
-from cavity.inference import Engine, State
-from cavity.options import value_checks
-from cavity.options.configuration import Config
-from cavity.options.plan import TrainingPlan
+from cavity.fitting.options import value_checks
+from cavity.fitting.options.configuration import Config
+from cavity.fitting.options.plan import TrainingPlan
 from cavity.prediction.model import snapshot
 from cavity.prediction.predict import log_probabilities, predict_latent
-from cavity.rows import splitting
-from cavity.rows.tables import Facts, GivenRows, Table
-from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, find_newest_checkpoint, name_rank_file, read_seed
-from cavity.training.loop import Run
+from cavity.tables import splitting
+from cavity.tables.table import Facts, GivenRows, Table
 
 # Which model a run fits; how it is trained may change.
 MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share", "class_weight")

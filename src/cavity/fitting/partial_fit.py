@@ -11,24 +11,25 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
+from cavity.engine.batches.stream import Whole
+from cavity.engine.inference import Engine, Info, Optimiser, State, Tied
+from cavity.engine.inference.state import map_tensors
+from cavity.engine.training.loop import Outcome, Run
+from cavity.engine.training.optimisers import OPTIMISERS
+from cavity.engine.training.steps import Steps
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build, runs
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import ClassifierConfig, Config, every_row
+from cavity.fitting.options.method import Method
+from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.results import Growing, Result, common_result
-from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.inference.state import map_tensors
-from cavity.options import policy
-from cavity.options.configuration import ClassifierConfig, Config, every_row
-from cavity.options.method import Method
-from cavity.options.plan import TableSize, TrainingPlan
-from cavity.options.value_checks import draw_seed
-from cavity.rows.arrow_tables import refuse_many_columns
-from cavity.rows.batches.stream import Whole
-from cavity.rows.labels import read_labels
-from cavity.rows.tables import Facts, GivenRows, Table, share_lengthscales
-from cavity.rows.validation import Features, check_rows, read_rows
-from cavity.training.loop import Outcome, Run
-from cavity.training.optimisers import OPTIMISERS
-from cavity.training.steps import Steps
+from cavity.fitting.rows_on_device import copy_rows, load_rows
+from cavity.tables.arrow_tables import refuse_many_columns
+from cavity.tables.labels import read_labels
+from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
+from cavity.tables.validation import Features, check_rows, read_rows
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -127,7 +128,7 @@ def _start(config: Config, table: Table, plan: TrainingPlan, features: Features)
     begin = share_lengthscales(table.start(rng), features, rng)
     Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
-    data, seed = table.rows(config.dtype, config.device), int(rng.integers(2**31 - 1))
+    data, seed = load_rows(table, config.dtype, config.device), int(rng.integers(2**31 - 1))
     state = build.make_first_state(engine, data, config, plan, 1.0, seed)
     sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
     empty = replace(engine, total=0 * engine.total, sites=sites)
@@ -156,7 +157,7 @@ def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run
         rate=torch.full_like(state.rate, steps.rate),
         optimiser=state.optimiser or optimiser.init(state.theta),
     )
-    rows = table.on_device(config.dtype, config.device)
+    rows = copy_rows(table, config.dtype, config.device)
     return Run(engine, rows, steps, state, optimiser=optimiser, history=list(old.history))
 
 

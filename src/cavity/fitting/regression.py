@@ -9,27 +9,27 @@ import numpy as np
 import torch
 
 from cavity.common.column_statistics import distinct_rows
-from cavity.distributed import run_together
+from cavity.common.ranks import run_together
+from cavity.engine.inference import Engine, State
+from cavity.engine.training.callbacks import EarlyStopping
 from cavity.fitting.begin import Begun, begin_run, find_start
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import RegressorConfig
+from cavity.fitting.options.plan import Plan, TableSize
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
-from cavity.inference import Engine, State
-from cavity.kernels import inducing
-from cavity.options import policy
-from cavity.options.configuration import RegressorConfig
-from cavity.options.plan import Plan, TableSize
 from cavity.prediction import regression as predictions
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
-from cavity.rows.labelled_tables import read_eval_targets, read_target_source, read_targets
-from cavity.rows.labels import check_targets
-from cavity.rows.sources import find_source
-from cavity.rows.tables import Array, Facts, GivenRows, Start, Table
-from cavity.rows.validation import Features
-from cavity.training.callbacks import EarlyStopping
+from cavity.tables import inducing_points
+from cavity.tables.labelled import read_eval_targets, read_target_source, read_targets
+from cavity.tables.labels import check_targets
+from cavity.tables.sources import find_source
+from cavity.tables.table import Array, Facts, GivenRows, Start, Table
+from cavity.tables.validation import Features
 
 TRAINING = 0.9  # share of a time limit
 PATIENCE = 10  # epochs without a smaller loss of the eval_set before training stops
@@ -126,8 +126,10 @@ def choose_inputs(
         return distinct_rows(table.X)[0][None]
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
-        return inducing.choose(None, start.candidates, 0, 1, rng)
-    return inducing.choose(config.inducing, start.candidates, policy.count_points(config, size), 1, rng)
+        return inducing_points.choose(None, start.candidates, 0, 1, rng)
+    return inducing_points.choose(
+        config.inducing, start.candidates, policy.count_points(config, size), 1, rng
+    )
 
 
 def make_early_stopping(

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity import distributed
+from cavity.common.ranks import Local, check_same
 from cavity.common.version import __version__
-from cavity.distributed import Local, check_same
+from cavity.engine import processes
 from cavity.errors import BadOption
 from cavity.fitting import monitoring
 from cavity.fitting.clock import Clock
+from cavity.fitting.options import policy
+from cavity.fitting.options.configuration import Config
+from cavity.fitting.options.plan import TableSize
+from cavity.fitting.options.value_checks import read_limit
 from cavity.fitting.results import Continuation
-from cavity.options import policy
-from cavity.options.configuration import Config
-from cavity.options.plan import TableSize
-from cavity.options.value_checks import read_limit
-from cavity.rows.arrow_tables import refuse_many_columns
-from cavity.rows.tables import Facts, GivenRows
-from cavity.rows.validation import Features
+from cavity.tables.arrow_tables import refuse_many_columns
+from cavity.tables.table import Facts, GivenRows
+from cavity.tables.validation import Features
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -69,8 +69,8 @@ def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None
     held, limit = monitoring.read_eval_set(config, raw.eval_set), read_limit(raw.time_limit)
     refuse_many_columns(raw.X)
     raw = raw.with_arrays()._replace(eval_set=held)
-    distributed.warn_unjoined()
-    reduce = distributed.current()
+    processes.warn_unjoined()
+    reduce = processes.current()
     clock = Clock.start(limit, reduce)
     config.check_ranks(reduce.world)
     _check_arguments(config, reduce)

@@ -9,21 +9,21 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
+from cavity.engine.inference.state import map_tensors
+from cavity.engine.kernels import Kernel
+from cavity.engine.kernels.prior import Prior
+from cavity.engine.likelihoods import Likelihood
+from cavity.engine.training.loop import Run
 from cavity.fitting.leave_one_out import NOVELTY_ROWS, LeaveOneOut, measure_novelty
-from cavity.inference.state import map_tensors
-from cavity.kernels import Kernel
-from cavity.kernels.inducing import Candidates
-from cavity.kernels.prior import Prior
-from cavity.likelihoods import Likelihood
-from cavity.options.method import BOUND, EVIDENCE
+from cavity.fitting.options.method import BOUND, EVIDENCE
 from cavity.prediction.model import extract_model
 from cavity.prediction.result import Continuation as Continuation
 from cavity.prediction.result import Growing as Growing
 from cavity.prediction.result import Result as Result
-from cavity.rows.columns.feature_groups import fold_relevance
-from cavity.rows.tables import Table
-from cavity.rows.validation import Features
-from cavity.training.loop import Run
+from cavity.tables.columns.feature_groups import fold_relevance
+from cavity.tables.inducing_points import Candidates
+from cavity.tables.table import Table
+from cavity.tables.validation import Features
 
 Array = NDArray[np.float64]
 BACKGROUND = 150  # training rows that are kept for the importance of columns

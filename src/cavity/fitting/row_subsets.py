@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows
-from cavity.kernels import RBF, Kernel
-from cavity.options.configuration import RegressorConfig
-from cavity.options.value_checks import inducing_count
-from cavity.rows.tables import Array, Start, Table
+from cavity.engine.kernels import RBF, Kernel
+from cavity.fitting.options.configuration import RegressorConfig
+from cavity.fitting.options.value_checks import inducing_count
+from cavity.tables.table import Array, Start, Table
 
 
 def choose_training_rows(

@@ -10,19 +10,20 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.progress import make_reporter
-from cavity.distributed import Local
+from cavity.common.ranks import Local
+from cavity.engine.batches.stream import Data
+from cavity.engine.inference import Engine, Sites, State
+from cavity.engine.inference.posterior import Sums
+from cavity.engine.training.fixed_point import Rest, find_fixed_point
+from cavity.engine.training.guard import make_factorisation_error
+from cavity.engine.training.lbfgs import train_lbfgs
+from cavity.engine.training.loop import Run
 from cavity.fitting import build
-from cavity.inference import Engine, Sites, State
-from cavity.inference.posterior import Sums
-from cavity.options.configuration import Config
-from cavity.options.plan import TrainingPlan
+from cavity.fitting.options.configuration import Config
+from cavity.fitting.options.plan import TrainingPlan
+from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import copy_engine
-from cavity.rows.batches.stream import Data
-from cavity.rows.tables import Array, Facts
-from cavity.training.fixed_point import Rest, find_fixed_point
-from cavity.training.guard import make_factorisation_error
-from cavity.training.lbfgs import train_lbfgs
-from cavity.training.loop import Run
+from cavity.tables.table import Array, Facts
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
 
@@ -79,7 +80,7 @@ def extend_rows(
     A row begins with this share of the sites that the row at its place had: merged rows lose a part of their weight, new ones all.
     """
     engine = build.with_rows(copy_engine(run.engine), table, config, plan)
-    data = table.rows(config.dtype, config.device).shard(run.reduce.rank, run.reduce.world)
+    data = load_rows(table, config.dtype, config.device).shard(run.reduce.rank, run.reduce.world)
     own = slice(data.keep.start, data.keep.stop)
     every = (torch.cat(run.reduce.gather(t.cpu()))[place[own]] for t in run.state.sites)  # of all ranks
     tau, nu, clock = (t.to(run.state.theta.device) for t in every)

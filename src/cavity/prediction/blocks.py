@@ -9,15 +9,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, Rows, as_array
 from cavity.prediction.predict import predict_labels, rows_per_block
-from cavity.rows import sources
-from cavity.rows.arrow_tables import is_sparse
-from cavity.rows.batches.array_sources import Arrays, Batches
-from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
-from cavity.rows.files.arrow_source import Arrow
-from cavity.rows.validation import Features, Prepared, check_rows, warn_notes
+from cavity.tables import sources
+from cavity.tables.array_sources import Arrays, Batches
+from cavity.tables.arrow_tables import is_sparse
+from cavity.tables.files.arrow_source import Arrow
+from cavity.tables.pieces import Piece, Source, check_pieces, describe_place, regroup
+from cavity.tables.validation import Features, Prepared, check_rows, warn_notes
 
 Results = TypeVar("Results", bound=tuple[Any, ...])
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import solve_lower_t
-from cavity.likelihoods import ProbitPairs, RobustMax
+from cavity.engine.likelihoods import ProbitPairs, RobustMax
+from cavity.pool.pool import normalised
 from cavity.prediction.latent import Marginals
 from cavity.prediction.model import FittedModel, Rows, as_array
-from cavity.prediction.pool import normalised
 from cavity.prediction.predict import as_rows, log_probabilities, predict_latent
 
 FAR = 8.0  # standard deviations of a difference

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.common.onnx_graph import mirrors
-from cavity.kernels.formulas import Formula
+from cavity.engine.kernels.formulas import Formula
+from cavity.pool.pool import NO_POOL, Pool
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
-from cavity.prediction.pool import NO_POOL, Pool
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from cavity.inference import Engine, State
-    from cavity.kernels.prior import Prior
-    from cavity.likelihoods import Likelihood
+    from cavity.engine.inference import Engine, State
+    from cavity.engine.kernels.prior import Prior
+    from cavity.engine.likelihoods import Likelihood
 
 Rows = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ class FittedModel(_Arrays):
     @property
     def cost(self) -> int:
         """About how many times as long probabilities take as those of the probit."""
-        from cavity.likelihoods import Softmax
+        from cavity.engine.likelihoods import Softmax
 
         return 60 if self.coupled else 8 if isinstance(self.likelihood, Softmax) else 1
 
@@ -183,7 +183,7 @@ def record_model(
     import torch
 
     from cavity.common.torch_namespace import TORCH
-    from cavity.kernels.base import formula_of
+    from cavity.engine.kernels.base import formula_of
 
     xp = TORCH if torch.as_tensor(mean).is_cuda else NUMPY
     kernel = prior.kernel
@@ -229,7 +229,7 @@ def extract_model(engine: Engine, state: State) -> FittedModel:
     """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
     import torch
 
-    from cavity.inference.posterior import posterior
+    from cavity.engine.inference.posterior import posterior
 
     engine.load(state.theta, copy=True)
     with torch.no_grad():

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.engine.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.errors import BadInput
-from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel, Rows
 
@@ -66,7 +66,7 @@ def log_probabilities(model: FittedModel, f: Any) -> Rows:
     if isinstance(f, Joint):
         import torch
 
-        from cavity.likelihoods.quadrature.correlated import log_softmax_probability
+        from cavity.engine.likelihoods.quadrature.correlated import log_softmax_probability
 
         return to_host(log_softmax_probability(torch.as_tensor(f.mean), torch.as_tensor(f.cov)))
     parts = [to_host(ask(model.outcome.log_probability, *part)) for part in split_marginals(model, f)]

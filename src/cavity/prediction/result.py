@@ -15,8 +15,8 @@ from cavity.prediction.regression_estimate import TargetEstimate
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
-    from cavity.inference import Engine, State
-    from cavity.rows.validation import Features
+    from cavity.engine.inference import Engine, State
+    from cavity.tables.validation import Features
 
 Array = NDArray[np.float64]
 

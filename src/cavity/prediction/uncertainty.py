@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.common.tabular import Tabular
-from cavity.likelihoods.quadrature.information import EntropyParts
+from cavity.engine.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
 from cavity.prediction.model import FittedModel, Rows
 from cavity.prediction.novelty import Novelty
@@ -54,7 +54,7 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Rows, Rows]
     if isinstance(f, Joint):  # the likelihood has its own noise
         import torch
 
-        from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
+        from cavity.engine.likelihoods.quadrature.correlated import softmax_uncertainty
 
         parts = [softmax_uncertainty(*(torch.as_tensor(host(x)) for x in (f.mean, f.cov)))]
     else:

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from cavity.report.scores import Array
-from cavity.rows.labels import read_groups
-from cavity.rows.splitting import choose_folds
+from cavity.tables.labels import read_groups
+from cavity.tables.splitting import choose_folds
 
 FOLDS = 3
 MOST_WORK = 2_000_000  # rows × features × classes of logistic regression

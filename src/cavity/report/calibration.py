@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.common.scoring import BINS, Reliability, bin_rows
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import to_host
+from cavity.tables.arrow_tables import to_host
 
 Array = NDArray[np.float64]
 MOST_BINS = 100_000

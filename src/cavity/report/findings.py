@@ -18,9 +18,9 @@ from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw
 from cavity.prediction.result import Result
 from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
-from cavity.rows.arrow_tables import to_plain
-from cavity.rows.labels import encode, to_array
-from cavity.rows.validation import Prepared
+from cavity.tables.arrow_tables import to_plain
+from cavity.tables.labels import encode, to_array
+from cavity.tables.validation import Prepared
 
 Model = GPClassifier | GPRegressor
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes

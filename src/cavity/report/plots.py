@@ -15,7 +15,7 @@ from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import COLOURS, GREY, choose_colours
-from cavity.rows.validation import Prepared
+from cavity.tables.validation import Prepared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,8 @@ from cavity.report import charts
 from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
 from cavity.report.scores import find_weak_classes
 from cavity.report.templates import format_defined, format_number
-from cavity.rows.validation import Prepared
 from cavity.saving.summary import list_facts
+from cavity.tables.validation import Prepared
 
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
 from cavity.report.calibration import Array, check_probabilities
-from cavity.rows.arrow_tables import to_host
+from cavity.tables.arrow_tables import to_host
 
 
 class Rejection(NamedTuple):

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple, TypeVar
 from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
-from cavity.options.plan import Plan
-from cavity.options.training import flatten
+from cavity.fitting.options.plan import Plan
+from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import STORED
 from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.validation import Features, prepared_features
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
 from cavity.saving.posterior import count_kernels, describe_pool, list_arrays, restore_model, restore_rows
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Packing, Unpacking, from_json, pack_labels, read_array, to_json
 from cavity.saving.summary import summarise
+from cavity.tables.columns.encoder import ColumnEncoder
+from cavity.tables.validation import Features, prepared_features
 
 PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
 AS_JSON = ("history", "warnings", "calibration", "class_prior", "importance", "novelty")  # fields of a result
@@ -136,7 +136,7 @@ def _place(result: Result, device: Any) -> Result:
     """Return the result with its model on a device; None: the CPU."""
     if device is None:
         return result
-    from cavity.options.value_checks import resolve_device
+    from cavity.fitting.options.value_checks import resolve_device
 
     where = resolve_device(device)
     rows = None if result.rows is None else result.rows.to(where)
@@ -206,7 +206,7 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     if meta["kind"] == "model":
         return True, None
     # a regressor of version 0.3
-    from cavity.options.library import read_method
+    from cavity.fitting.options.library import read_method
 
     method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", "exact")), "regression")
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None

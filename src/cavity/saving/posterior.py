@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY
+from cavity.engine.kernels import formulas
+from cavity.engine.kernels.formulas import Formula, Scale
+from cavity.engine.likelihoods.outcomes import make_outcome
 from cavity.errors import BadFile
-from cavity.kernels import formulas
-from cavity.kernels.formulas import Formula, Scale
-from cavity.likelihoods.outcomes import make_outcome
+from cavity.pool.networks import LinearModel, Network
+from cavity.pool.pool import NO_POOL, Gate, Member, Pool
+from cavity.pool.tree_ensembles import Forest
 from cavity.prediction.model import FittedModel, Modules, make_model
-from cavity.prediction.networks import LinearModel, Network
-from cavity.prediction.pool import NO_POOL, Gate, Member, Pool
 from cavity.prediction.regression import STORED, TrainingRows, condition
-from cavity.prediction.tree_ensembles import Forest
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.ranges import LINEAR
 from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
@@ -34,8 +34,8 @@ from cavity.saving.serialize import Unpacking, from_json, read_array, to_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cavity.kernels.prior import Prior
-    from cavity.likelihoods import Likelihood
+    from cavity.engine.kernels.prior import Prior
+    from cavity.engine.likelihoods import Likelihood
 
 DECLARED: dict[type, tuple[Any, ...]] = {Forest: TREES, LinearModel: LINEAR_MODEL, Network: NETWORK}
 PAIRS = {"Sum": operator.add, "Product": operator.mul}
@@ -123,7 +123,7 @@ def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows
 
 
 def _make_own_formula(modules: Later[Modules]) -> Formula:
-    from cavity.kernels.base import formula_of
+    from cavity.engine.kernels.base import formula_of
 
     return formula_of(modules.get().prior.kernel, NUMPY)
 
@@ -212,8 +212,8 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
     import torch
 
     from cavity.common.column_statistics import Columns
-    from cavity.kernels import Kernel
-    from cavity.kernels.prior import Prior
+    from cavity.engine.kernels import Kernel
+    from cavity.engine.kernels.prior import Prior
 
     learn, dtype = frozenset(about["learn"]), tensors["mean"].dtype
     if isinstance(kernel, Kernel):
@@ -235,7 +235,7 @@ def _restore_prior(tensors: dict[str, Tensor], about: Meta, kernel: Any, content
 
 def _restore_likelihood(tensors: dict[str, Tensor], meta: Meta, n_classes: int | None) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
-    from cavity.likelihoods import Likelihood
+    from cavity.engine.likelihoods import Likelihood
 
     made: Any = Unpacking({name: t.numpy() for name, t in tensors.items()}).unpack(meta["likelihood"])
     if not isinstance(made, Likelihood):
@@ -252,7 +252,7 @@ def count_kernels(kernel: Any) -> int:
     """Return how many sets of parameters the kernel has: one per class, or one that they share."""
     from torch import nn
 
-    from cavity.kernels import Kernel
+    from cavity.engine.kernels import Kernel
 
     parts = kernel.modules() if isinstance(kernel, nn.Module) else ()
     logs = [p for part in parts if isinstance(part, Kernel) for p in part.parameters(recurse=False)]

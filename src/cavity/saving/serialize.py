@@ -25,9 +25,9 @@ GIVEN_UP = {"q_update": "natural", "bound": "quadrature", "predictive": "quadrat
 
 def find_registry(kind: str) -> Registry[Any]:
     """Return the classes of a kind; loads torch."""
-    from cavity.kernels import KERNELS
-    from cavity.likelihoods import LIKELIHOODS
-    from cavity.options.library import METHODS
+    from cavity.engine.kernels import KERNELS
+    from cavity.engine.likelihoods import LIKELIHOODS
+    from cavity.fitting.options.library import METHODS
 
     found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
     return found[kind]
@@ -47,9 +47,9 @@ class Packing:
         """Return `value` as JSON; an array becomes the array `name`."""
         import torch
 
-        from cavity.kernels import KernelLike
-        from cavity.likelihoods import Likelihood
-        from cavity.options.method import Method
+        from cavity.engine.kernels import KernelLike
+        from cavity.engine.likelihoods import Likelihood
+        from cavity.fitting.options.method import Method
 
         if isinstance(value, np.generic):
             value = value.item()
@@ -104,7 +104,7 @@ def _is_registered(kernel: Any) -> bool:
 def _spell(kernel: Any) -> str:
     from torch import nn
 
-    from cavity.kernels import Kernel
+    from cavity.engine.kernels import Kernel
 
     inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))

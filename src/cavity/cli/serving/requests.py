@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from cavity.cli.models import Model
 from cavity.common.text_tables import format_label
 from cavity.errors import BadInput
-from cavity.rows.columns.column_kinds import Number, Unchanged
-from cavity.rows.columns.encoder import suggest_column
+from cavity.tables.columns.column_kinds import Number, Unchanged
+from cavity.tables.columns.encoder import suggest_column
 
 MOST_ERRORS = 20  # reported per request
 KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}

@@ -19,8 +19,8 @@ from cavity.cli.serving.settings import Limits
 from cavity.common.terms import TERMS
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
-from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
-from cavity.rows.columns.text_kind import Text
+from cavity.tables.columns.column_kinds import Category, Column, Date, Number, Unchanged
+from cavity.tables.columns.text_kind import Text
 
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "

@@ -1,0 +1,92 @@
+"""Rows that a device or memory has no room for: read from disk batch by batch, and copied to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.common.prefetch import prefetch
+from cavity.common.ranks import shard_range
+from cavity.engine.batches.in_memory import Batch, Rows, shuffle_rows
+
+PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
+KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class ReadByNumber(Protocol):
+    """Rows of numbers that are read by their number."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_columns(self) -> int: ...
+
+    def take(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return these rows, [B D], in this order."""
+        ...
+
+
+class Stream(NamedTuple):
+    """Rows that are read by number, in the batches of the same table in memory; `mine`: as in `Rows`."""
+
+    source: ReadByNumber  # of the rows from `first` on
+    y: NDArray[Any]  # their classes, or targets
+    weight: NDArray[np.float64]
+    total: int
+    dtype: torch.dtype
+    device: torch.device
+    first: int = 0
+    mine: range | None = None  # None: all
+
+    def shard(self, rank: int, world: int) -> Stream:
+        own = self.source.n_rows
+        divided = own != self.total  # this rank has read its rows alone, or fewer, if some were set apart
+        mine = range(self.first, self.first + own) if divided else shard_range(self.total, rank, world)
+        return self._replace(mine=mine)
+
+    @property
+    def keep(self) -> range:
+        return range(self.total) if self.mine is None else self.mine
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.keep)
+
+    def n_batches(self, size: int) -> int:
+        return -(-self.total // size)
+
+    def whole(self) -> Stream:
+        return self
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Read pieces of at most `size` rows in order; one empty piece if there are none."""
+        size = max(1, min(size, PIECE_BYTES // (8 * self.source.n_columns)))
+        starts = range(self.keep.start, max(self.keep.stop, self.keep.start + 1), size)
+        yield from self._send(np.arange(start, min(start + size, self.keep.stop)) for start in starts)
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Make one shuffled pass."""
+        yield from self._send(map(np.asarray, shuffle_rows(self.total, size, generator, self.mine)))
+
+    def _send(self, numbers: Iterable[NDArray[np.int64]]) -> Iterator[Batch]:
+        """Read rows ahead in a thread; copy to a GPU asynchronously from pinned memory."""
+        on_gpu = self.device.type == "cuda"
+        for batch in prefetch(self._read(index, on_gpu) for index in numbers):
+            yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))
+
+    def _read(self, index: NDArray[np.int64], pinned: bool) -> Batch:
+        rows = index - self.first
+        X = self.source.take(rows).astype(KINDS[self.dtype], copy=False)
+        columns = index - self.keep.start, X, self.y[rows], self.weight[rows]
+        tensors = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
+        return Batch(*(t.pin_memory() if pinned else t for t in tensors))
+
+
+# Rows for training: encoded labels, positive weights, tensors on the device. The second is all of them, read in pieces.
+Data = Rows | Stream
+Whole = Batch | Stream

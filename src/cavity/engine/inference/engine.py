@@ -1,0 +1,221 @@
+"""One engine for every method: a step visits rows, moves sums, sites and hyper-parameters, or returns the state as it was."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from cavity.common.linalg import Factor, pack_symmetric, unpack_symmetric
+from cavity.common.ranks import Local
+from cavity.engine.batches.in_memory import Batch
+from cavity.engine.batches.stream import Data, Whole
+from cavity.engine.inference.batch_sites import join
+from cavity.engine.inference.posterior import Posterior, Sums
+from cavity.engine.inference.sites import SiteUpdate
+from cavity.engine.inference.state import (
+    Factored,
+    Info,
+    Optimiser,
+    Slope,
+    State,
+    Totals,
+    choose,
+    is_readable,
+    start_on_second_stream,
+)
+from cavity.engine.inference.visits import CachedProjection, Visits
+from cavity.engine.kernels.hyper_prior import HyperPrior
+from cavity.engine.kernels.prior import Prior
+from cavity.engine.likelihoods import Likelihood
+
+OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
+LONGEST = 12.0  # move of a hyper-parameter in one step, in its own units (logs, or spreads of a column)
+
+
+def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
+    """Return what is learnt, each parameter once: those of the prior by their path, those of the factor as "likelihood.0", ..."""
+    own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
+    return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine(Visits):
+    """The steps of a run, without its data and without its state.
+
+    A q that is not a product over classes is a subclass that overrides `shape`, `visit_rows` and `exact_gradient` (see `Coupled`).
+    """
+
+    hyper_prior: HyperPrior
+    total: Tensor  # [], Σ weights over all rows
+    chunk: int = 1 << 62  # rows projected at a time
+    exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of independent blocks of q and of values in each, [C M]."""
+        return self.prior.n_latent, self.prior.size
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where each parameter stands in θ."""
+        ends = accumulate(p.numel() for p in self.parameters.values())
+        pairs = zip(self.parameters.items(), ends, strict=True)
+        return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
+
+    def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
+        """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once.
+
+        `learn`: `thaw` may follow, so autograd records the projection.
+        """
+        pieces = list(rows.whole().split(self.chunk)) if rows.n_rows <= self.chunk else []
+        if len(pieces) != 1:
+            return self
+        self.load(state.theta)
+        with torch.set_grad_enabled(learn):
+            projection = self.prior.project(pieces[0].X, state.jitter)
+        with torch.no_grad():
+            pull = self.hyper_prior.gradient(state.theta)
+            cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
+        return replace(self, parameters={}, cached=cached)
+
+    def thaw(self, frozen: Engine) -> Engine:
+        """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters.
+
+        An exact gradient runs through a projection of its own.
+        """
+        return self if self.exact else replace(self, cached=frozen.cached)
+
+    @torch.no_grad()
+    def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
+        """Return the state with the sums of its sites: those of before a move of θ belong to another projection.
+
+        Tied sites have no other sums.
+        """
+        if self.sites.tied:
+            return state
+        self.load(state.theta)
+        parts = []
+        for piece in batch.split(self.chunk):
+            projection, classes = self.project(state, piece), self.factor.sites(piece.y)
+            site = self.sites.stored(state, piece, classes).site
+            share, r = self.sites.share(piece.weight, self.removal), self._residual(state, projection)
+            parts.append(self._sum_sites(site, classes, projection.a, share, r))
+        P, h = (torch.stack(part).sum(0) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
+        return state._replace(sums=reduce.sum(Sums(P, h)))
+
+    def theta(self) -> Tensor:
+        """Return the workspace's hyper-parameters as a vector."""
+        if not self.parameters:
+            return torch.zeros(0, dtype=torch.float64, device=self.total.device)
+        return parameters_to_vector(self.parameters.values()).detach().clone()
+
+    def step(
+        self,
+        state: State,
+        batch: Whole,
+        reduce: Local,
+        optimiser: Optimiser | None,
+        full: bool,
+        factored: Factored | None = None,
+        going: Tensor | None = None,
+    ) -> tuple[State, Info]:
+        """Update the batch's sites once and, with an optimiser, take one step of the hyper-parameters.
+
+        The new q is factorised. If that fails the old state is returned, and `info.failed` says so.
+
+        `full`: the batch is the whole table, so the sums are rebuilt instead of averaged. `factored`: what the step before said of
+        the state; q is not factorised twice. `going` [] bool: False lets nothing move, as if the step failed.
+        """
+        self.load(state.theta)
+        known = factored is not None and factored.of is state.sums.P
+        factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
+        q = self.sites.gaussian(state.sums, factor)
+        learn = optimiser is not None and bool(self.parameters)
+        pulls = learn and not self.exact
+        updates: list[SiteUpdate] = []
+        totals: Totals | None = None
+        slope, found = torch.zeros_like(state.theta), None
+        for piece in batch.split(self.chunk):
+            slope = slope if found is None or not pulls else slope + found.pull()
+            found = self.visit_rows(state, q, piece, pulls, full)
+            updates = [found.update] if self.sites.tied else [*updates, found.update]
+            totals = found.totals if totals is None else Totals(*map(torch.add, totals, found.totals))
+        assert found is not None and totals is not None
+        totals = _sum(totals, reduce)
+        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
+        sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
+        # the factor of the new q and the gradient of the last piece do not need each other
+        get_new = start_on_second_stream(lambda: self.sites.factorise(sums), self.total.device)
+        if learn:
+            slope = slope + found.pull() if pulls else self.exact_gradient(state, batch)
+            slope = reduce.sum(Slope(slope)).gradient
+        moved, info = self._move(state, q, totals, sums, slope, get_new(), optimiser, full, going)
+        if is_readable(info.failed) and bool(info.failed):
+            return state, info._replace(factored=Factored(state.sums.P, factor))
+        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
+        update = join(updates)
+        sites = self.sites.write(state.sites, batch, update, decay, clock, full)
+        return self._choose(state, moved._replace(sites=sites, clock=clock), info, factor, batch, update)
+
+    def _move(
+        self,
+        state: State,
+        q: Posterior,
+        totals: Totals,
+        sums: Sums,
+        gradient: Tensor,
+        factor: Factor,
+        optimiser: Optimiser | None,
+        full: bool,
+        going: Tensor | None,
+    ) -> tuple[State, Info]:
+        """Return the state with new sums and hyper-parameters, and what there is to say of the step; `factor` is the new q's."""
+        scale = self.total / totals.weight
+        evidence = self.sites.evidence(state.sums, q) + scale * totals.value
+        theta, memory = state.theta, state.optimiser
+        cached = self._find_cached(state)
+        pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
+        slope = promise = None
+        if optimiser is not None:
+            slope = scale * gradient + pull
+            theta, memory = optimiser.step(memory, theta, slope, state.rate)
+            promise = (slope * (theta - state.theta)).sum() if full else None
+        size = sums.h.sum() + evidence
+        broken = q.failed | totals.failed
+        failed = broken | factor.failed
+        if len(theta) and optimiser is not None:
+            # k(Z, Z) is factorised in the next step, and must have finite values there
+            leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
+            failed, size = failed | (leap > LONGEST), size + leap
+        failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
+        failed = failed if going is None else failed | ~going
+        objective = evidence + self.hyper_prior.log_density(state.theta, pull)
+        known = Factored(sums.P, factor)
+        info = Info(objective, evidence, totals.skipped, failed, broken, known, slope, promise)
+        return state._replace(theta=theta, sums=sums, optimiser=memory), info
+
+    def _choose(
+        self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate
+    ) -> tuple[State, Info]:
+        """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
+        if is_readable(info.failed):
+            return new, info
+        if update.stored is not None and update.stored.rows is not None:  # the step wrote them in place
+            for table, kept in zip(new.sites, update.stored.rows, strict=True):
+                table[batch.index] = choose(info.failed, kept, table[batch.index])
+        moved, chosen = choose(info.failed, (old, factor), (new, info.factored.factor))
+        return moved, info._replace(factored=Factored(moved.sums.P, chosen))
+
+
+def _sum(totals: Totals, reduce: Local) -> Totals:
+    """Sum over the ranks; half of each symmetric matrix travels."""
+    if reduce.world == 1:
+        return reduce.sum(totals)
+    halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
+    return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))

@@ -1,0 +1,296 @@
+"""What the engine needs of a kernel; the base class of kernels, batched over classes; sums and products of kernels."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity.common.column_statistics import Columns
+from cavity.common.namespaces import Array
+from cavity.common.onnx_graph import Value, mirrors
+from cavity.common.params import Parameters
+from cavity.common.registry import Registry
+from cavity.common.torch_namespace import TORCH
+from cavity.engine.kernels.formulas import Formula, PairFormula
+from cavity.errors import BadOption
+
+CALLS = ("full", "cross", "diag")
+
+
+@runtime_checkable
+class KernelLike(Protocol):
+    """What the engine needs of a kernel: three methods, on any object. A torch module also has its parameters learnt.
+
+    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of C in a result means "the same for every
+    class".
+    """
+
+    def full(self, Z: Tensor) -> Tensor:
+        """Return k(Z, Z) at the inducing points, [C M M]."""
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Return k(Z, X) between inducing points and rows, [C M N]."""
+
+    def diag(self, X: Tensor) -> Tensor:
+        """Return k(x, x) per row, [C N]."""
+
+
+def check_kernel(kernel: Any) -> None:
+    """Raise BadOption if `kernel` is not a kernel, and say what is missing."""
+    missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
+    if isinstance(kernel, type) or missing:
+        raise BadOption(
+            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
+            "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
+        )
+
+
+def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
+    """Make a parameter log(value / unit), broadcast to `shape`: positive values are stepped as logarithms in data units."""
+    array = np.asarray(value, dtype=np.float64)
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise BadOption(f"{name} must be positive and finite, got {value!r}.")
+    try:
+        log = np.broadcast_to(np.log(array / unit), shape)
+    except ValueError:
+        raise BadOption(
+            f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
+            "give a scalar, one value per column, or one row per class; two classes have one latent function."
+        ) from None
+    return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
+
+
+def per_class(value: Any, classes: int, name: str) -> np.ndarray:
+    """Return a scalar or one value per class as [C] or [1]."""
+    array = np.asarray(value, dtype=np.float64).reshape(-1)
+    if array.size not in (1, classes):
+        raise BadOption(
+            f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
+        )
+    return array
+
+
+class Kernel(Parameters, nn.Module):
+    """Base class of the library's kernels: scikit-learn's parameters outside, torch's inside.
+
+    `__init__` stores its arguments, in the units of the data, and nothing else, so that `get_params`, `clone` and
+    grid searches work. `bind` makes the torch parameters for C classes; `settle` writes the learnt values back.
+    Kernels combine with `+` and `*`.
+
+    Examples
+    --------
+    >>> from cavity.engine.kernels import RBF, Constant, Linear
+    >>> RBF() * Constant(2.0) + Linear()
+    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0, fades=False)
+    """
+
+    # Arguments of the constructor that are positive, one for all or one per class: `bind` makes their logarithms. Those in `own`
+    # go to the shape of a stationary kernel.
+    positive: ClassVar[tuple[str, ...]] = ()
+    own: ClassVar[tuple[str, ...]] = ()
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        """Create the torch parameters for so many latent functions, 1 if all classes share the hyper-parameters.
+
+        `columns` has the centre, spread and typical distance of the training rows.
+        """
+        for name in (*self.positive, *self.own):
+            title = f"{name} of {type(self).__name__}"
+            value = per_class(getattr(self, name), classes, title)
+            setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
+
+    def settle(self, classes: int) -> None:
+        """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
+
+        Shared values are repeated for all `classes`.
+        """
+        for name in (*self.positive, *self.own):
+            value = TORCH.host(getattr(self, f"log_{name}").exp())
+            setattr(self, name, np.repeat(value, classes // len(value)))
+
+    def formula(self, xp: Any) -> Formula:
+        """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.
+
+        `xp` says where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
+        """
+        raise no_formula(self)
+
+    def full(self, Z: Tensor) -> Tensor:
+        """Return k(Z, Z) at inducing points [C M D] or [1 M D], [C M M]."""
+        return self.cross(Z, Z)
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C M N]."""
+        formula = self.formula(TORCH)
+        return formula.cross(formula.prepare(Z), X)
+
+    def diag(self, X: Tensor) -> Tensor:
+        """Return k(x, x) of rows [N D], [C N]."""
+        return self.formula(TORCH).diag(X)
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
+        return None
+
+    def weight(self) -> np.ndarray:
+        """Return the weight of this kernel in a sum: its variances, [C] or [1]."""
+        return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Sum(self, other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        return Product(self, other)
+
+
+KERNELS: Registry[Kernel] = Registry("kernel")
+
+
+class _Pair(Kernel):
+    combine: Callable[[Any, Any], Any]  # of the parts' covariances
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        super().__init__()
+        self.k1 = k1
+        self.k2 = k2
+
+    def _parts(self) -> list[Kernel]:
+        """Those parts that are kernels of the library, not torch modules of your own."""
+        return [k for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        for kernel in self._parts():
+            kernel.bind(classes, columns)
+
+    def settle(self, classes: int) -> None:
+        for kernel in self._parts():
+            kernel.settle(classes)
+
+    def formula(self, xp: Any) -> Formula:
+        return PairFormula(self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2)))
+
+    def full(self, Z: Tensor) -> Tensor:
+        return self.combine(self.k1.full(Z), self.k2.full(Z))
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.combine(self.k1.diag(X), self.k2.diag(X))
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        known = [part for _, part in self._relevances(columns)]
+        return sum(known) if known else None  # type: ignore[return-value]
+
+    def _relevances(self, columns: Columns) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Weight and relevance of those parts that have one."""
+        parts = [(k.weight(), k.relevance(columns)) for k in self._parts()]
+        return [(weight, part) for weight, part in parts if part is not None]
+
+
+@KERNELS.register
+class Sum(_Pair):
+    """The sum of two kernels, k₁ + k₂; usually written `k1 + k2`.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+        The parts.
+
+    Examples
+    --------
+    >>> from cavity.engine.kernels import RBF, Linear
+    >>> (RBF() + Linear()).get_params()["k2__variance"]
+    1.0
+    """
+
+    combine = staticmethod(operator.add)
+
+    def __repr__(self) -> str:
+        return f"{self.k1!r} + {self.k2!r}"
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        """Root of the mean square of the parts, weighted by variance: slopes of independent functions add in squares."""
+        known = self._relevances(columns)
+        total = sum(weight for weight, _ in known)
+        square = sum(weight[:, None] * part**2 for weight, part in known)
+        return np.sqrt(square / total[:, None]) if known else None  # type: ignore[index]
+
+    def weight(self) -> np.ndarray:
+        return sum(k.weight() for k in self._parts())  # type: ignore[return-value]
+
+
+@KERNELS.register
+class Product(_Pair):
+    """The product of two kernels, k₁ · k₂; usually written `k1 * k2`.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+        The factors.
+
+    Examples
+    --------
+    >>> from cavity.engine.kernels import RBF, Constant
+    >>> RBF(lengthscale=2.0) * Constant(3.0)
+    RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0)
+    """
+
+    combine = staticmethod(operator.mul)
+
+    def __repr__(self) -> str:
+        return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
+
+    def weight(self) -> np.ndarray:
+        return np.prod(np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0)
+
+
+class CalledFormula(NamedTuple):
+    """A torch module of your own as a formula of tensors, or of arrays in its precision."""
+
+    kernel: Any
+
+    def prepare(self, Z: Array) -> Array:
+        return Z
+
+    def cross(self, points: Array, X: Array) -> Array:
+        return self._call(self.kernel.cross, points, X)
+
+    def diag(self, X: Array) -> Array:
+        return self._call(self.kernel.diag, X)
+
+    @torch.no_grad()
+    def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
+        if isinstance(arrays[-1], Value):
+            raise no_formula(self.kernel)
+        if not isinstance(arrays[-1], np.ndarray):
+            return function(*arrays)
+        module = self.kernel if isinstance(self.kernel, nn.Module) else nn.Module()
+        held = (*module.parameters(), *module.buffers())
+        dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
+        return function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
+
+
+def formula_of(kernel: Any, xp: Any) -> Formula:
+    """Return the formula of any kernel; one that has none of its own is called, with tensors."""
+    kind = type(kernel)
+    if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), CALLS):
+        try:
+            return kernel.formula(xp)
+        except BadOption:  # it knows tensors alone
+            if xp is TORCH:
+                raise
+    return CalledFormula(kernel)
+
+
+def no_formula(kernel: Any) -> BadOption:
+    """The error for a kernel that torch alone can compute."""
+    return BadOption(
+        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method formula(xp), or shape(xp, d2) if "
+        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and cavity.load() instead."
+    )

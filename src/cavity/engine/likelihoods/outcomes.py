@@ -1,0 +1,124 @@
+"""What the likelihoods of the library predict, from their names and numbers: the classes themselves load torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.common.namespaces import Array
+from cavity.engine.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
+from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
+from cavity.engine.likelihoods.quadrature.probabilities import (
+    log_largest,
+    log_logistic,
+    log_probit,
+    log_softmax,
+    with_random_labels,
+)
+from cavity.errors import BadOption
+
+
+class LargestWins(NamedTuple):
+    """The class with the largest noisy f wins, or is drawn at random with probability ε."""
+
+    n_classes: int
+    epsilon: float | None = None  # None: the likelihood has no such share
+
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return with_random_labels(self._log_win(mean, var), self.epsilon or 0.0, self.n_classes)
+
+    def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
+        mean, var, noise = map(np.asarray, (mean, var, noise))
+        latent = Latent(mean, var, self._log_win(mean, var + noise), self.epsilon or 0.0)
+        return uncertainty(latent, Largest(noise))
+
+    def _log_win(self, mean: Array, var: Array) -> Array:
+        return (log_probit if self.n_classes == 2 else log_largest)(mean, var)
+
+
+class DrawnBySoftmax(NamedTuple):
+    """The class is drawn with the probabilities softmax(f)."""
+
+    n_classes: int
+    epsilon: None = None
+
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return (log_logistic if self.n_classes == 2 else log_softmax)(mean, var)
+
+    def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
+        mean, var, noise = map(np.asarray, (mean, var, noise))
+        if noise.any():
+            raise BadOption(
+                "the entropy of a softmax of noisy latent values has no split: use method='ep', 'rep' or 'laplace', or no noise, "
+                "Training(noise=0, learn=('kernel', 'inducing'))."
+            )
+        return uncertainty(Latent(mean, var, self.log_probability(mean, var), 0.0), Softened(noise))
+
+
+class NoisyTarget(NamedTuple):
+    """A target with Gaussian noise of this variance."""
+
+    noise: float
+
+
+class WithOutcome:
+    """A likelihood that predicts what its outcome does."""
+
+    outcome: Any
+
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return self.outcome.log_probability(mean, var)
+
+    def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
+        return self.outcome.uncertainty(mean, var, noise)
+
+
+def find_noise(log_noise: Any) -> float:
+    """Return the variance σ² of log σ² [1]."""
+    return math.exp(log_noise[0])
+
+
+def find_share(log_odds: Any) -> float:
+    """Return the share ε of its log-odds [1]."""
+    return 1 / (1 + math.exp(-log_odds[0]))
+
+
+ROBUST = {"epsilon", "learn"}
+OUTCOMES: dict[str, tuple[Any, bool, set[str]]] = {  # whether it is for two classes, and its arguments
+    "ProbitPairs": (LargestWins, False, set()),
+    "BinaryProbit": (LargestWins, True, set()),
+    "RobustMax": (LargestWins, False, ROBUST),
+    "RobustBinary": (LargestWins, True, ROBUST),
+    "Softmax": (DrawnBySoftmax, False, set()),
+    "Logistic": (DrawnBySoftmax, True, set()),
+    "LogisticPoint": (DrawnBySoftmax, True, set()),
+}
+
+
+def make_outcome(
+    name: str, arguments: dict[str, Any], state: dict[str, Array], n_classes: int | None
+) -> LargestWins | DrawnBySoftmax | NoisyTarget | None:
+    """Return the outcome of a likelihood of the library; None for other names, or arguments that its class must check."""
+    numbers = [v for v in arguments.values() if v is not None]
+    plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
+    if not plain or arguments.get("n_classes") not in (None, n_classes):
+        return None
+    given = arguments.keys() - {"n_classes"}
+    if n_classes is None:
+        known = name in ("Gaussian", "Committee") and given == {"noise", "learn", "projected"}
+        if not known or state.keys() != {"log_noise"} or not arguments["noise"] > 0:
+            return None
+        return NoisyTarget(find_noise(state["log_noise"]))
+    if name not in OUTCOMES:
+        return None
+    outcome, two, needed = OUTCOMES[name]
+    if two != (n_classes == 2) or given != needed:
+        return None
+    if needed is not ROBUST:
+        return outcome(n_classes) if not state else None
+    start, learnt = arguments["epsilon"], "log_odds" in state
+    if not 0 <= start < 1 or learnt != bool(arguments["learn"]) or learnt > bool(start):
+        return None
+    return outcome(n_classes, find_share(state["log_odds"]) if learnt else float(start))

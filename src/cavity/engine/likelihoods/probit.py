@@ -1,0 +1,122 @@
+"""Probit likelihoods in closed form: the own class beats each rival, or one signed latent for two classes. [METHOD 4]"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.engine.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
+from cavity.engine.likelihoods.outcomes import LargestWins, WithOutcome
+from cavity.engine.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
+
+
+def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
+    r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var` is b."""
+    scale = var.rsqrt()
+    alpha = mean * scale
+    beta = hazard(alpha)
+    dm = beta * scale
+    dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
+    return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
+
+
+def _probit(mean: Tensor, var: Tensor, residual: Tensor, e: Tensor | None, least: float) -> ProbitMoments:
+    """b = V + R is `var`. Exponents below one need quadrature; panels, for `least` near 0, know no closed form at e = 1."""
+    if e is None:
+        return match_probit(mean, var)
+    power = probit_power(mean, var - residual, residual, e.clamp(max=1.0), least)
+    if least >= RULES[-1].least:
+        return power
+    whole, closed = e == 1, match_probit(mean, var)
+    return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
+
+
+def rivals(y: Tensor, n_classes: int) -> Tensor:
+    """Return the other classes per row, ascending, [B C−1]."""
+    k = torch.arange(n_classes - 1, device=y.device)
+    return k + (k >= y[:, None])
+
+
+class _Probit(WithOutcome, Likelihood):
+    """The largest f wins: Φ of gaps between latent values. Quadrature takes fewer nodes if all exponents are near 1."""
+
+    _least = 0.0
+
+    def expect_exponents(self, least: float) -> None:
+        self._least = least
+
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        """Mean, variance and residual variance of the gaps, each [B pairs]."""
+        raise NotImplementedError
+
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        """Derivatives in the sites from those in the gaps."""
+        raise NotImplementedError
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        gap = self._gaps(f, y)
+        power = None if exponent is None else exponent[:, None].expand_as(gap.mean)
+        return self._spread(_probit(*gap, power, self._least), y)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        mean, var, residual = self._gaps(f, y)
+        return self._spread(probit_average(mean, var - residual, residual), y)
+
+    @property
+    def outcome(self) -> LargestWins:
+        return LargestWins(self._classes())
+
+
+@LIKELIHOODS.register
+class ProbitPairs(_Probit):
+    """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
+
+    Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    """
+
+    name = "probit"
+    sums_to_one = False  # the residual of the own class is drawn anew for each rival
+
+    def __init__(self, n_classes: int | None = None) -> None:
+        self.n_classes = n_classes
+
+    def _for_two_classes(self) -> Likelihood:
+        return BinaryProbit()
+
+    def sites(self, y: Tensor) -> Tensor:
+        own = y[:, None].expand(-1, self._classes() - 1)
+        return torch.cat([own, rivals(y, self._classes())], 1)
+
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        (m, m_rival), (v, v_rival), (r, r_rival) = (x.chunk(2, 1) for x in f)
+        return Latents(m - m_rival, v + v_rival, r + r_rival)
+
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        dv = torch.cat([step.dv, step.dv], 1)
+        dr = dv if step.dr is step.dv else torch.cat([step.dr, step.dr], 1)
+        return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
+
+
+@LIKELIHOODS.register
+class BinaryProbit(_Probit):
+    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row."""
+
+    two_classes = True
+    n_classes = 2
+
+    def _gaps(self, f: Latents, y: Tensor) -> Latents:
+        return f._replace(mean=signs(y, f.mean) * f.mean)
+
+    def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
+        return Moments(step.value[:, 0], signs(y, step.dm) * step.dm, step.dv, step.dr)
+
+
+def signs(y: Tensor, like: Tensor) -> Tensor:
+    """Return −1 or +1 for the labels 0 and 1, [B 1]."""
+    return (2 * y - 1)[:, None].to(like.dtype)

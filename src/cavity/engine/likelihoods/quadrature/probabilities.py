@@ -1,0 +1,52 @@
+"""Class probabilities from marginals of f, each formula once, for torch, NumPy and ONNX graphs. [METHOD 8]
+
+Marginals are [n C], or [n 1] for two classes; results are normalised logarithms, [n C]. This module does not load torch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
+from cavity.common.onnx_graph import Value
+from cavity.engine.likelihoods.quadrature.largest import integrate_in_graph, log_probabilities
+
+
+def log_probit(mean: Array, var: Array) -> Array:
+    """Return log Φ(∓m/√v)."""
+    xp = namespace(mean)
+    alpha = mean / xp.sqrt(var)
+    return xp.concat([xp.log_ndtr(-alpha), xp.log_ndtr(alpha)])
+
+
+def log_largest(mean: Array, var: Array) -> Array:
+    """Return log P(f_c is the largest)."""
+    if isinstance(mean, Value):
+        return GRAPH.log_softmax(integrate_in_graph(mean, var))
+    if isinstance(mean, np.ndarray):
+        return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
+    return log_probabilities(mean.double(), var.double().sqrt()).log_softmax(-1).to(mean.dtype)
+
+
+def log_logistic(mean: Array, var: Array) -> Array:
+    """Return log E σ(∓f)."""
+    from cavity.engine.likelihoods.quadrature.softmax import log_sigmoid_probability
+
+    xp = namespace(mean)
+    return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))
+
+
+def log_softmax(mean: Array, var: Array) -> Array:
+    """Return log E softmax(f). In a graph, only for standard deviations below 3."""
+    from cavity.engine.likelihoods.quadrature.softmax import expected_softmax
+
+    xp = namespace(mean)
+    return xp.log_softmax(xp.log(xp.maximum(expected_softmax(mean, var), 1e-300)))
+
+
+def with_random_labels(log_p: Array, epsilon: float, n_classes: int) -> Array:
+    """Return log((1 − ε) p + ε/C)."""
+    if epsilon == 0:
+        return log_p
+    xp = namespace(log_p)
+    return xp.log((1 - epsilon) * xp.exp(log_p) + epsilon / n_classes)

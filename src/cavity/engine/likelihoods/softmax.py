@@ -1,0 +1,76 @@
+"""The softmax and logistic likelihoods, for variational inference and Laplace's method. [docs/decisions/0007; METHOD 4]"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.engine.likelihoods.outcomes import DrawnBySoftmax, WithOutcome
+from cavity.engine.likelihoods.probit import signs
+from cavity.engine.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
+
+
+class _Softened(WithOutcome, Likelihood):
+    @property
+    def outcome(self) -> DrawnBySoftmax:
+        return DrawnBySoftmax(self._classes())
+
+
+@LIKELIHOODS.register
+class Softmax(_Softened):
+    """Softmax, exp f_y / Σ_c exp f_c, for variational inference. One site per class. Two classes have `Logistic`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    """
+
+    name = "softmax"
+
+    def __init__(self, n_classes: int | None = None) -> None:
+        self.n_classes = n_classes
+
+    def _for_two_classes(self) -> Likelihood:
+        return Logistic()
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        r"""E log p = m_y − E log Σ_c exp f_c."""
+        average = softmax_average(f.mean, f.var)
+        own = torch.zeros_like(f.mean).scatter(1, y[:, None], 1.0)
+        value = f.mean.gather(1, y[:, None])[:, 0] - average.value
+        return Moments(value, own - average.dm, -average.dv, -average.dv)
+
+
+@LIKELIHOODS.register
+class Logistic(_Softened):
+    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row."""
+
+    two_classes = True
+    n_classes = 2
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        sign = signs(y, f.mean)
+        value, dm, dv = sigmoid_average(sign * f.mean, f.var)
+        return Moments(value[:, 0], sign * dm, dv, dv)
+
+
+@LIKELIHOODS.register
+class LogisticPoint(Logistic):
+    r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0, for Laplace's method.
+
+    With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log Z/∂v → ½(d₂ + d₁²).
+    """
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        sign = signs(y, f.mean)
+        s, rest = torch.sigmoid(sign * f.mean), torch.sigmoid(-sign * f.mean)
+        dv = 0.5 * rest * (rest - s)
+        return Moments(logsigmoid(sign * f.mean)[:, 0], sign * rest, dv, dv)
+
+    def third(self, mean: Tensor, y: Tensor) -> Tensor:
+        sign = signs(y, mean)
+        s = torch.sigmoid(sign * mean)
+        return -sign * s * (1 - s) * (1 - 2 * s)

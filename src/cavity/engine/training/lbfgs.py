@@ -1,0 +1,113 @@
+"""L-BFGS on log Z_q: sites converge at every point that the line search tries. [METHOD 7]"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.engine.training.convergence import LOOSE_CLASSES, find_loose_tol
+from cavity.engine.training.fixed_point import Rest, find_fixed_point
+from cavity.engine.training.loop import Outcome, Run
+from cavity.engine.training.objective import SMALL_MOVE, Point, evaluate, evaluate_first
+
+FREE_UNIT = 0.5  # of parameters without a prior, in a loose plan
+FINAL_SWEEPS = 50
+MOST_WORSE = 6  # points in a row of a loose plan; line searches that succeed try at most 5
+
+
+class _Stop(Exception):
+    """Leaves SciPy's loop when the run's own rules end the training."""
+
+
+class _Search:
+    """What SciPy asks for at the points that it tries; it remembers the best of them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.best: Point | None = None
+        self.worst, self.tried = math.inf, 0  # the smallest value, and the points since the best one
+        self.start = torch.zeros_like(run.state.theta)
+        self.scale: Callable[[Tensor], Tensor] = torch.clone
+        if run.plan.loose:  # in units of the prior, first steps move what classes and features share
+            self.start = run.state.theta
+            self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
+
+    def negative(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the negative objective and its gradient."""
+        run, theta = self.run, self.start + self.scale(torch.from_numpy(x).to(self.start))
+        found = evaluate_first(run, theta) if self.best is None else evaluate(run, theta)
+        if found is None:  # no Cholesky factor here: a wall for the line search
+            run.guard.repairs += 1
+            return abs(self.worst) * 2 + 1e6, np.zeros_like(x)
+        self.worst, self.tried = min(self.worst, found.value), self.tried + 1
+        if self.best is None or found.value > self.best.value:
+            self.tried, self.best = 0, found
+            if run.plan.loose:
+                run.state = found.state  # its sites are near those of the next point
+        # a line search that finds nothing better has reached what loose sites can tell
+        run.converged = run.plan.loose and self.tried >= MOST_WORSE
+        if run.converged or run.is_late():
+            if not run.history:
+                self.end_iteration(x)
+            raise _Stop
+        return -found.value, -self.scale(found.gradient).double().cpu().numpy()
+
+    def end_iteration(self, x: np.ndarray) -> None:
+        self.end()
+        assert self.best is not None
+        self.run.record(Outcome(self.best.value, self.best.evidence))
+        if self.run.is_over():
+            raise _Stop
+
+    def end(self) -> None:
+        if self.best is not None:
+            self.run.state = self.best.state
+
+
+def train_lbfgs(run: Run) -> Run:
+    """Maximise the objective with SciPy's L-BFGS-B; an epoch is one of its iterations."""
+    from scipy.optimize import minimize
+
+    search = _Search(run)
+    options: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
+    with run.notify_callbacks():
+        if not run.resumed:
+            run.warm_up()
+        try:
+            if not run.is_over():  # a resumed run may be over already
+                x = (run.state.theta - search.start).double().cpu().numpy()
+                result = minimize(
+                    search.negative,
+                    x,
+                    jac=True,
+                    method="L-BFGS-B",
+                    callback=search.end_iteration,
+                    options=options,
+                )
+                run.converged = bool(result.status == 0 or (run.plan.loose and result.status == 2))
+        except _Stop:
+            pass
+        finally:  # also after an interrupt
+            search.end()
+    if run.plan.loose and run.settles and run.history and not run.is_late():
+        settle_sites(run)
+    return run
+
+
+def settle_sites(run: Run) -> None:
+    """Let the sites converge at the final hyper-parameters.
+
+    With many classes as loosely as before: sweeps move the objective by more than a smaller tolerance, however many there are.
+    """
+    start, before, C = time.perf_counter(), run.sweeps, run.engine.shape[0]
+    tol = 0.1 * run.plan.tol if C <= LOOSE_CLASSES else find_loose_tol(C)
+    found = find_fixed_point(run, run.state, Rest(tol, SMALL_MOVE, FINAL_SWEEPS))
+    run.state = run.state if found is None else found
+    run.history[-1]["settling_sweeps"] = run.sweeps - before
+    run.history[-1]["settling_seconds"] = time.perf_counter() - start

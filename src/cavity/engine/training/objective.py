@@ -1,0 +1,89 @@
+"""log Z_q + log prior as a function of the hyper-parameters: sites converge at every point. [METHOD 7]"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.engine.inference import Optimiser, State
+from cavity.engine.inference.posterior import Sums
+from cavity.engine.training.convergence import find_loose_tol
+from cavity.engine.training.fixed_point import Rest, find_fixed_point
+from cavity.engine.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
+from cavity.engine.training.loop import INNER_SWEEPS, INNER_TOL, Run
+
+SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
+LOOSE_MOVE = 0.3  # the same for a loose plan
+TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
+LOOSE_SWEEPS = 30  # at a point of a loose plan: most need 3 to 17, and those that need more are rejected by the line search
+DAMPINGS = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
+
+
+class Point(NamedTuple):
+    """The objective at some hyper-parameters."""
+
+    state: State  # with converged sites
+    value: float
+    evidence: float  # log Z_q alone
+    gradient: Tensor  # [P], of the value
+
+
+def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
+    """Return the objective at these hyper-parameters, from the sites of the run's state; None if it cannot be factorised.
+
+    `rest`: when sites have converged, if not by the run's plan.
+    """
+    linear = run.engine.factor.linear and float(run.state.damping) == 1.0  # one sweep is the fixed point
+    rest = rest or _choose_rest(run)
+    begin = _without_sites(run.state) if linear else run.state
+    for share in DAMPINGS[:1] if linear else DAMPINGS:
+        state = begin._replace(theta=theta, damping=share * run.state.damping)
+        found = _converge(run, state, rest._replace(most=1) if linear else rest)
+        if found is not None:
+            return found._replace(state=found.state._replace(damping=run.state.damping))
+    return None
+
+
+def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
+    """Evaluate with more and more jitter until that succeeds: no search could leave a start that fails."""
+    repairs = 0
+    while True:
+        found = evaluate(run, theta, rest)
+        if found is not None:
+            return found
+        if float(run.state.jitter) >= MOST_JITTER:
+            raise make_factorisation_error(run.state, repairs)
+        repairs += 1
+        run.guard.repairs += 1
+        run.state = run.state._replace(jitter=raise_jitter(run.state))
+
+
+def _choose_rest(run: Run) -> Rest:
+    if run.plan.loose:
+        C = run.engine.shape[0]
+        return Rest(find_loose_tol(C), LOOSE_MOVE, LOOSE_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
+    return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
+
+
+def _without_sites(state: State) -> State:
+    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
+    if not len(state.sites.tau):
+        return state
+    tau, nu, P, h = map(torch.zeros_like, (*state.sites[:2], *state.sums))
+    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
+
+
+def _converge(run: Run, state: State, rest: Rest) -> Point | None:
+    engine = run.engine
+    frozen = engine.freeze(state, run.rows, learn=not engine.exact)
+    swept = find_fixed_point(run, state, rest, frozen)
+    if swept is None:
+        return None
+    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Optimiser(), True)
+    if bool(info.broken) or not math.isfinite(float(info.objective)):
+        return None
+    assert info.slope is not None
+    return Point(after, float(info.objective), float(info.evidence), info.slope)

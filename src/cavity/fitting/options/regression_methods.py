@@ -1,0 +1,203 @@
+"""The methods of regression, one class each: points of the same engine, with a Gaussian likelihood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from cavity.engine.likelihoods import Committee, Gaussian
+from cavity.errors import BadOption
+from cavity.fitting.options.method import METHODS, Method, read_method
+from cavity.fitting.options.value_checks import checked, number, one_of, whole
+
+SELECTIONS = ("entropy", "information")
+BLOCKS = ("clustered", "random")
+
+
+class RegressionMethod(Method):
+    """Base class of the methods of regression.
+
+    Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
+
+    Examples
+    --------
+    >>> from cavity.methods import FITC, RegressionMethod
+    >>> isinstance(FITC(), RegressionMethod), FITC().has_evidence
+    (True, True)
+    """
+
+    task = "regression"
+    needs_all_rows = True
+    in_memory = True
+    latent_noise = False
+    removal = 0.5
+    sweep_damping = 1.0
+    full_batch_optimizer = "lbfgs"
+
+    projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
+    has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
+    active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether noise must be positive: without it, y has no density."""
+        return self.projected or self.variational
+
+    @property
+    def fixed_inducing(self) -> bool:
+        """Whether inducing points are rows, never learnt: without the residual, the maximum would have all of them in one place."""
+        return self.projected or self.exact_jitter
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
+        return Gaussian(noise, "noise" in learn, self.projected)
+
+    def sampling_problem(self) -> str | None:
+        if self.has_evidence:
+            return None
+        known = (cls for cls in METHODS.classes() if issubclass(cls, RegressionMethod) and cls.has_evidence)
+        names = ", ".join(repr(cls.name) for cls in known)
+        return f"{self.argument} has no evidence of all rows under the model that it predicts with: use one of {names}."
+
+
+def read_regression_method(value: Any) -> RegressionMethod:
+    method = read_method(value, "regression")
+    if not isinstance(method, RegressionMethod):
+        raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
+    return method
+
+
+class _Variational(RegressionMethod):
+    site_store, removal = "averaged", 0.0
+
+
+@METHODS.register
+class Exact(RegressionMethod):
+    """Exact Gaussian process regression, O(N³)."""
+
+    name = "exact"
+    inducing_from = "rows"
+    has_evidence = True
+
+
+@METHODS.register
+class FITC(RegressionMethod):
+    """Fully independent training conditional: each row keeps its own residual variance, O(NM²)."""
+
+    name = "fitc"
+    has_evidence = True
+
+
+@METHODS.register
+class SGPR(_Variational):
+    """Titsias' collapsed lower bound, O(NM²)."""
+
+    name = "vi"
+    in_memory = False
+    has_evidence = True
+
+
+@METHODS.register
+class SVGP(_Variational):
+    """Hensman's stochastic version of the same bound: natural-gradient steps of q in mini-batches."""
+
+    name = "svi"
+    needs_all_rows = False
+    in_memory = False
+    full_batch_optimizer = "sign"
+    has_evidence = True
+
+
+@METHODS.register
+class ProjectedProcess(RegressionMethod):
+    """Projected process: the likelihood lacks the residual variance, predictions have it."""
+
+    name = "pp"
+    projected = True
+
+
+@METHODS.register
+class SubsetOfRegressors(RegressionMethod):
+    """Subset of regressors: neither likelihood nor predictions have the residual variance."""
+
+    name = "sr"
+    projected = True
+    predicts_residual = False
+
+
+@METHODS.register
+class Nystrom(RegressionMethod):
+    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0)."""
+
+    name = "nystrom"
+    keeps_rows = True
+    projected = True
+
+
+@METHODS.register
+@dataclass(eq=False, repr=False)
+class SubsetOfData(RegressionMethod):
+    """The exact method on `n_inducing` rows that are chosen one by one.
+
+    Parameters
+    ----------
+    selection : {"entropy", "information"}
+        The next row is the one whose value is least certain, or the one that moves its value most.
+    """
+
+    name = "sd"
+    inducing_from = "subset"
+
+    selection: str = field(default="entropy", metadata=checked(one_of, SELECTIONS))
+
+    @property
+    def active_set(self) -> str | None:  # type: ignore[override]
+        return self.selection
+
+
+@METHODS.register
+@dataclass(eq=False, repr=False)
+class BCM(RegressionMethod):
+    """Bayesian committee machine: the exact method on parts of the rows, whose predictions are combined.
+
+    Parameters
+    ----------
+    n_blocks : int
+        Number of members.
+    blocks : {"clustered", "random"}
+        Members hold rows that lie together, or random rows.
+    """
+
+    name = "bcm"
+    inducing_from = "members"
+
+    n_blocks: int = field(default=4, metadata=checked(whole, 1))
+    blocks: str = field(default="clustered", metadata=checked(one_of, BLOCKS))
+
+    @property
+    def committee(self) -> tuple[int, str] | None:  # type: ignore[override]
+        return self.n_blocks, self.blocks
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        return Committee(noise, "noise" in learn)
+
+
+@METHODS.register
+@dataclass(eq=False, repr=False)
+class ConjugateGradients(_Variational):
+    """Learns as `SGPR`, then solves the exact system by preconditioned conjugate gradients.
+
+    Parameters
+    ----------
+    tol : float
+        Iterations end when the residual is this small, relative to the right-hand side.
+    """
+
+    name = "cg"
+    keeps_rows = True
+
+    tol: float = field(default=1e-8, metadata=checked(number, 0.0, 1.0))
+
+    @property
+    def solver_tol(self) -> float:  # type: ignore[override]
+        return float(self.tol)

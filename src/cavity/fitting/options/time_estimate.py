@@ -1,0 +1,103 @@
+"""How long a plan will take, before it is executed: counts of its work times the speed of this machine.
+
+    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
+    training  one step per batch and epoch; L-BFGS takes four steps per epoch
+    folds     the training again, on their rows
+    pool      by leaves, rows and columns: boosting and the forest are fitted to every part and to all rows
+
+The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import torch
+
+from cavity.fitting.options.plan import CalibrationPlan, Plan, TrainingPlan
+
+STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
+VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
+LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
+LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
+LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
+TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
+REACH = 8.0  # rounds of boosting × rate; held-out rows choose
+WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
+MOST_FEW = 200  # rows that every plan has time for
+REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
+REPEATS = 5
+
+
+def measure_slowness() -> float:
+    """Return the time of small operations relative to the machine of the constants; it takes a few milliseconds."""
+    A = torch.linspace(0, 1, 2 * 100 * 200, dtype=torch.float64).reshape(2, 100, 200)
+    eye, fastest = 200 * torch.eye(100, dtype=torch.float64), float("inf")
+    for _ in range(REPEATS):  # the fastest: other work on the machine only adds
+        begun = time.perf_counter()
+        torch.linalg.cholesky(torch.exp(-A) @ A.mT + eye)
+        fastest = min(fastest, time.perf_counter() - begun)
+    return fastest / REFERENCE_SECONDS
+
+
+def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
+    """Return the plan with the seconds that it will take on this machine; `fast`: the plan of effort="fast"."""
+    known = any(_has_estimate(each.training) for each in (plan, fast) if each is not None)
+    slowness = measure_slowness() if known else 1.0
+    quick = {} if fast is None else estimate_seconds(fast, slowness)
+    fast_seconds = sum(quick.values()) if quick else None
+    return replace(plan, seconds=estimate_seconds(plan, slowness), fast_seconds=fast_seconds)
+
+
+def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
+    """Return seconds by stage; empty on a GPU, and where training ends by its tolerance alone."""
+    given, calibration = plan.training, plan.calibration
+    if not _has_estimate(given):
+        return {}
+    training = replace(given, rows=given.distinct or given.rows)
+    found = {"training": _train(training)}
+    if calibration is not None and calibration.how == "folds":
+        part = replace(training, rows=round(training.rows * (1 - 1 / calibration.parts)))
+        found["folds"] = calibration.parts * _train(part)
+    if calibration is not None and calibration.linear:
+        found["pool"] = _fit_members(given, calibration)
+    return {stage: slowness * seconds for stage, seconds in found.items()}
+
+
+def _has_estimate(plan: TrainingPlan) -> bool:
+    return plan.device == "cpu" and bool(plan.loose or plan.batch_size)
+
+
+def _train(plan: TrainingPlan) -> float:
+    steps = LBFGS_STEPS if plan.batch_size is None else -(-plan.rows // plan.batch_size)
+    return plan.max_epochs * steps * _step(plan, plan.batch_size or plan.rows)
+
+
+def _step(plan: TrainingPlan, rows: int) -> float:
+    M = plan.n_inducing
+    values = PRODUCT_SECONDS * M * (rows + M / 2) + VALUE_SECONDS * (rows + M)
+    return STEP_SECONDS + plan.latent * M * values
+
+
+def _fit_members(training: TrainingPlan, plan: CalibrationPlan) -> float:
+    rows, columns = training.rows, training.columns
+    leaves = min(LEAVES, max(2, rows // LEAST_LEAF))
+    boosted = leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns) + CELL_SECONDS * rows * columns
+    tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
+    fits = plan.parts + 1 if plan.how == "folds" else 2 if plan.refits else 1
+    rounds = REACH / plan.rate if plan.rate else 0.0
+    return WEIGHING_SECONDS + fits * (plan.trees * tree + rounds * training.latent * boosted)
+
+
+def fits_in(plan: Plan, seconds: float) -> bool:
+    """Return whether a plan is known to take at most so many seconds."""
+    known = estimate_seconds(plan, measure_slowness())
+    return bool(known) and sum(known.values()) <= seconds
+
+
+def count_rows_in(plan: TrainingPlan, seconds: float) -> int:
+    """Return how many rows one pass of steps can visit within the seconds."""
+    rows = plan.batch_size or plan.rows
+    return max(MOST_FEW, int(rows * seconds / (measure_slowness() * _step(plan, rows))))

@@ -1,0 +1,24 @@
+"""Likelihoods: moments for training, probabilities for prediction, and one registry of all of them."""
+
+from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
+from cavity.engine.likelihoods.gaussian import Committee, Gaussian
+from cavity.engine.likelihoods.library import LIKELIHOODS
+from cavity.engine.likelihoods.probit import BinaryProbit, ProbitPairs
+from cavity.engine.likelihoods.robust import RobustBinary, RobustMax
+from cavity.engine.likelihoods.softmax import Logistic, LogisticPoint, Softmax
+
+__all__ = [
+    "LIKELIHOODS",
+    "BinaryProbit",
+    "Committee",
+    "Gaussian",
+    "Latents",
+    "Likelihood",
+    "Logistic",
+    "LogisticPoint",
+    "Moments",
+    "ProbitPairs",
+    "RobustBinary",
+    "RobustMax",
+    "Softmax",
+]

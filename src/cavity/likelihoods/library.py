@@ -1,4 +1,0 @@
-"""The registry with every likelihood of the library in it."""
-
-from cavity.likelihoods import gaussian, probit, robust, softmax  # noqa: F401  each registers its classes
-from cavity.likelihoods.base import LIKELIHOODS as LIKELIHOODS

@@ -1,0 +1,79 @@
+"""Rows that the members of a pool are fitted to, with one code per level of a category for trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.pool.sklearn_trees import Columns, join_trees, limit_cells, make_forest
+from cavity.pool.tree_ensembles import Forest, add_codes
+from cavity.tables.table import Table
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Left = Callable[[], float]  # the seconds that are left; infinity without a limit
+
+LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count half
+
+
+class Codes(NamedTuple):
+    """Codes of the levels of categories, [D] each: see `Forest`."""
+
+    block: Labels
+    code: Array
+
+
+def make_codes(rows: Rows, blocks: Sequence[slice]) -> Codes | None:
+    """Number the levels of categories by what they say of the labels; None without categories of three levels or more.
+
+    The shares of the classes at each level, shrunk towards those of all rows, are ordered along their first principal axis. Codes
+    are centred, so that a level which no training row has is in the middle.
+    """
+    block, code = np.arange(rows.X.shape[1]), np.ones(rows.X.shape[1])
+    weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
+    labels = np.eye(rows.n_classes)[rows.y] * weight[:, None]
+    prior = labels.sum(0) / weight.sum()
+    wide = [of for of in blocks if of.stop - of.start > 2]
+    for of in wide:
+        count = rows.X[:, of].T @ labels  # [levels C]
+        total = count.sum(1, keepdims=True)
+        off = (count - total * prior) / (total + LEVEL_ROWS)
+        axis = np.linalg.svd(np.sqrt(total) * off, full_matrices=False)[2][0]
+        rank = np.argsort(np.argsort(off @ axis * np.sign(axis[np.abs(axis).argmax()]), kind="stable"))
+        block[of], code[of] = of.start, rank - (len(rank) - 1) / 2
+    return Codes(block, code) if wide else None
+
+
+class Rows(NamedTuple):
+    """Rows that a member is fitted to, or judged by."""
+
+    X: Array  # [n D]
+    y: Labels
+    weight: Array | None  # None: all weigh the same
+    n_classes: int
+    codes: Codes | None = None  # for trees
+
+    @classmethod
+    def of(cls, table: Table) -> Rows:
+        # equal weights are left out: scikit-learn is faster without
+        weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
+        return cls(limit_cells(table.X), table.y, weight, table.n_classes)
+
+    def for_trees(self, columns: Columns) -> tuple[Rows, Columns]:
+        """Return the rows with a code in place of the levels of a category, and their columns."""
+        X = self.X
+        if self.codes is not None:  # a code has no sign, as the features of categories have none
+            number, first = np.unique(self.codes.block[columns.number], return_index=True)
+            order = np.argsort(first)
+            columns, X = Columns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
+        return self._replace(X=X[:, columns.number] * columns.sign), columns
+
+    def make_member(self, model: Any, columns: Columns, rounds: int | None = None) -> Forest:
+        """Return the arrays of trees that are fitted to these columns: of a model, or of a list of trees."""
+        make = join_trees(model, columns) if isinstance(model, list) else make_forest(model, columns, rounds)
+        if self.codes is None:
+            return make
+        return make._replace(block=self.codes.block.astype(np.int32), code=self.codes.code)

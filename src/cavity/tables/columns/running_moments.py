@@ -1,0 +1,117 @@
+"""Running moments of a column: of numbers, of formatted numbers in either style, of dates in either order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.common.column_statistics import merge_spread
+from cavity.errors import BadInput
+from cavity.tables.columns.arrow_buffers import to_flags
+from cavity.tables.columns.cells import STYLES, Flags, filter_cells, match_numbers, parse_numbers
+from cavity.tables.columns.column_kinds import Date
+from cavity.tables.columns.dates import find_weekdays, find_years, to_days
+from cavity.tables.columns.outliers import limit_column
+from cavity.tables.pieces import Array
+
+SEASON_DAYS = 31  # shorter tables have no season
+
+
+@dataclass
+class RunningMoments:
+    """Count, mean, sum of squares and range, merged batch by batch."""
+
+    n: int = 0
+    mean: float = 0.0
+    square: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add(self, value: Array) -> None:
+        """Add values; outliers do not count beyond the other values."""
+        if len(value):
+            value = limit_column(value)
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = float(value.mean())
+                square = float(((value - mean) ** 2).sum())
+            self.merge(RunningMoments(len(value), mean, square, float(value.min()), float(value.max())))
+
+    def merge(self, other: RunningMoments) -> None:
+        if other.n:
+            n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
+            self.n, self.mean, self.square = int(n), float(mean), float(square)
+            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    @property
+    def scale(self) -> float:
+        return float(np.sqrt(self.square / self.n)) if self.low < self.high else 1.0
+
+
+class StyleMoments:
+    """Moments of numbers that people wrote, as long as every cell fits a style."""
+
+    def __init__(self) -> None:
+        self.formatted = 0  # cells that are numbers in some style, but not plain ones
+        self.bare = RunningMoments()  # plain numbers without a point, which a decimal comma does not change
+        self.styled = {style: RunningMoments() for style in STYLES}
+
+    def add(self, text: Any, plain: Flags, lacks: Flags) -> None:
+        """Add cells; `plain` are numbers with a decimal point or none."""
+        import pyarrow.compute as pc
+
+        pointed = plain & to_flags(pc.match_substring(text, "."))
+        odd = filter_cells(text, ~plain & ~lacks)
+        self.formatted += int(np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum())
+        if "," in self.styled:
+            self.bare.add(parse_numbers(text, chosen=plain & ~pointed))
+        for style in list(self.styled):
+            cells = odd if style == "." else filter_cells(text, (pointed | ~plain) & ~lacks)
+            if match_numbers(cells, style).all():
+                self.styled[style].add(parse_numbers(cells, style))
+            else:
+                del self.styled[style]
+
+    def decide(self, plain: RunningMoments) -> tuple[str, RunningMoments] | None:
+        """Return the style that fits every cell, and the moments in it, given those of plain numbers."""
+        for style, moments in self.styled.items():
+            moments.merge(plain if style == "." else self.bare)
+            return style, moments
+        return None
+
+
+class DateMoments:
+    """Moments of dates in one order of day and month."""
+
+    def __init__(self, order: str) -> None:
+        self.order, self.clock = order, False
+        self.days, self.years = RunningMoments(), RunningMoments()
+        self.weekdays: set[float] = set()
+
+    def add(self, column: Any) -> bool:
+        """Add cells, and return whether all of them are dates."""
+        try:
+            found = to_days(column, self.order, "", 0)
+        except BadInput:
+            return False
+        value = found[~np.isnan(found)]
+        self.days.add(value)
+        self.years.add(find_years(value))
+        self.weekdays.update(find_weekdays(value).tolist())
+        self.clock |= bool((value % 1 != 0).any())
+        return True
+
+    def decide(self, name: str, missing: bool) -> Date:
+        """Return the column, with the parts that vary."""
+        days, years = self.days, self.years
+        has = {
+            "days": not (self.clock and days.low >= 0 and days.high < 1),
+            "year": years.low < years.high,
+            "season": days.high - days.low > SEASON_DAYS,
+            "weekday": len(self.weekdays) > 1,
+            "clock": self.clock,
+        }
+        parts = tuple(part for part, present in has.items() if present)
+        units = (days.mean, days.scale), (years.mean, years.scale)
+        return Date(name, self.order, parts, days.low, days.high, *units, missing)

@@ -1,0 +1,114 @@
+"""Columns of texts, encoded by their common parts."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.tables.columns.arrow_buffers import find_present, to_places
+from cavity.tables.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
+from cavity.tables.pieces import Array
+
+GRAM_SIZES = (2, 3, 4)
+BLOCK, OWN = 2**16, 256  # letters that are encoded at once; letters that a text counts as besides its own
+
+Places = NDArray[np.int64]
+
+
+class Text(NamedTuple):
+    """Names, codes or free text, encoded by parts of the text, so that similar texts are near each other.
+
+        features = b/|b| W        b: which of `grams` (character n-grams, or whole texts) the cell has
+
+    With `missing`, one more column indicates which cells are missing.
+    """
+
+    name: str
+    grams: tuple[str, ...]
+    weights: str  # W [G k], float16 in base64
+    examples: tuple[str, ...]  # frequent texts of the training rows
+    missing: bool
+
+    @property
+    def features(self) -> list[str]:
+        width = self.find_weights().shape[1]
+        return [*(f"{self.name} text {i + 1}" for i in range(width)), *list_indicator(self)]
+
+    def describe(self) -> str:
+        few = ", ".join(map(shorten, self.examples[:2]))
+        return f"text, {self.find_weights().shape[1]} features ({few}, ...){describe_missing(self)}"
+
+    def encode(self, column: Any, context: EncodingContext) -> Array:
+        text = to_text(column)
+        lacks, coded = ~find_present(text), text.dictionary_encode()
+        found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
+        X = found[np.where(lacks, len(found) - 1, to_places(coded.indices))]
+        return context.mark_missing(self, X, lacks, "no text is set")
+
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has the same bits in any block."""
+        W = self.find_weights()
+        return np.concatenate([(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)])
+
+    def find_weights(self) -> Array:
+        found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
+        return found.reshape(len(self.grams), -1).astype(np.float64)
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= 24 else text[:23] + "…"
+
+
+def normalize_text(text: str) -> str:
+    """Return a text in lower case, with single spaces, also at its ends."""
+    return f" {' '.join(text.lower().split())} "
+
+
+def spread_letters(lines: Sequence[str]) -> tuple[Places, Places]:
+    """Return the letters of normalized texts, each with a line break at its end, and the number of each letter's text."""
+    letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(np.int64)
+    return letters, np.cumsum(letters == ord("\n"))
+
+
+def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Array]:
+    """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one block of texts after the other.
+
+    The beginnings of n-grams are numbered, letters first; `after` has the number of a beginning with one more letter, or 0.
+    """
+    place, short = {gram: j for j, gram in enumerate(grams)}, [g for g in grams if len(g) <= GRAM_SIZES[-1]]
+    alphabet = sorted(set("".join(short)))
+    begun = [*alphabet, *{g[:n] for g in short for n in range(2, len(g) + 1)}]
+    number, letter = {part: i for i, part in enumerate(begun, 1)}, np.zeros(0x110000, np.int64)
+    letter[[ord(c) for c in alphabet]] = np.arange(1, len(alphabet) + 1)
+    letter[ord("\n")] = 0  # in no text
+    after = np.zeros((len(begun) + 1, len(alphabet) + 1), np.int64)
+    for part in begun[len(alphabet) :]:
+        after[number[part[:-1]], number[part[-1]]] = number[part]
+    column = np.array([-1, *(place.get(part, -1) for part in begun)])
+    ends = np.cumsum([len(text) + OWN for text in texts]) // BLOCK
+    for i, j in pairwise([0, *(np.flatnonzero(np.diff(ends)) + 1), len(texts)]):
+        lines = [normalize_text(text) for text in texts[i:j]]
+        B = np.zeros((len(lines), len(grams)))
+        for row, line in zip(B, lines, strict=True):
+            if line in place:
+                row[place[line]] = 1.0
+        letters, owner = spread_letters(lines)
+        known = letter[letters]
+        at = np.flatnonzero(known)
+        found = known[at]
+        for n in GRAM_SIZES:
+            found = after[found, known[at + n - 1]]
+            at, found = at[found > 0], found[found > 0]
+            is_gram = column[found] >= 0
+            B[owner[at[is_gram]], column[found[is_gram]]] = 1.0
+        yield B
+
+
+def find_lengths(B: Array) -> Array:
+    """Return the lengths of rows of 0 and 1, [n 1]; 1 for a row of zeros."""
+    return np.asarray(np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))

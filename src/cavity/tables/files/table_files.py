@@ -1,0 +1,114 @@
+"""Tables in files: CSV, Parquet and Arrow, read in chunks. A damaged file raises `BadInput`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.tables.arrow_tables import Chunk, import_pyarrow
+from cavity.tables.columns.encoder import ColumnEncoder
+from cavity.tables.files.arrow_source import FORMATS, open_dataset, read_group, read_weights
+from cavity.tables.files.fragments import Fragments
+from cavity.tables.files.stores import locate
+from cavity.tables.files.text_files import Csv, check_names, explain_errors
+from cavity.tables.files.text_files import TableFile as TableFile
+from cavity.tables.pieces import Array, Piece, rows_per_piece
+
+PACKED = (".gz", ".bz2", ".zst")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+
+
+def open_table(path: str | Path, strict: bool = False) -> TableFile:
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
+    path, place = str(path), locate(path)
+    suffixes = [s.lower() for s in PurePath(place.path).suffixes]
+    kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
+    with explain_errors(path):
+        about = place.filesystem.get_file_info(place.path)
+        if about.type.name == "NotFound":
+            raise BadInput(f"file or folder {path!r} does not exist.")
+        if about.type.name == "Unknown":
+            raise BadInput(f"{path!r} is a pipe or a device: tables are read several times, so write a file.")
+        folder = about.type.name == "Directory"
+        if folder and kind in FILE_KINDS and kind not in FORMATS:
+            raise BadInput(f"{path!r} is a folder, not a {kind} file: name the file in it.")
+        if kind in SHEETS:
+            raise BadInput(f"{path!r} is a spreadsheet: save its sheet as CSV.")
+        if not folder and kind not in FILE_KINDS:
+            raise BadInput(
+                f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or a folder of Parquet or Arrow files."
+            )
+        if not folder and about.size == 0:
+            raise BadInput(f"{path} is empty.")
+        table = Columnar(path) if folder else FILE_KINDS[kind](path)
+        if strict and table.notes:
+            raise BadInput(f"{table.notes[0]}; save it as UTF-8.")
+        check_names(table.names, path)
+    return table
+
+
+class Columnar(TableFile):
+    """Parquet or Arrow file, or a folder of such files."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.names: list[str] = open_dataset(path).schema.names
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        with explain_errors(self.path):
+            wanted = [name for name in (self.names if columns is None else columns) if name]
+            yield from Fragments(open_dataset(self.path), wanted).chunks(rows_per_piece(len(wanted)))
+
+
+# By suffix: what opens a file. A new kind of file is a class and an entry here.
+FILE_KINDS: dict[str, Callable[[str], TableFile]] = {".csv": Csv, ".txt": Csv}
+FILE_KINDS |= {".tsv": lambda path: Csv(path, "\t"), **dict.fromkeys(FORMATS, Columnar)}
+
+
+class LabelledRows(NamedTuple):
+    """Rows of a file that have a label: features, labels, weights and labels of groups."""
+
+    X: Array
+    y: NDArray[Any]
+    weight: Array | None
+    group: NDArray[Any] | None
+
+
+class TableRows:
+    """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
+
+    def __init__(self, table: TableFile, prepare: ColumnEncoder, weight: Any, group: Any = None) -> None:
+        assert prepare.target_ is not None
+        self.table, self.prepare, self.names = table, prepare, prepare.names
+        self.target, self.weight, self.group = prepare.target_.name, weight, group
+        self.columns = [*prepare.inputs, self.target, *filter(None, (weight, group))]
+
+    def read(self, chunk: Chunk) -> LabelledRows:
+        keep, kept = self._filter(chunk)
+        weight = None if self.weight is None else read_weights(chunk, self.weight)[keep]
+        group = None if self.group is None else read_group(kept, self.group)
+        return LabelledRows(self.prepare.encode(chunk)[keep], self.prepare.labels(kept), weight, group)
+
+    def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
+        """Return which rows have a label, and these rows."""
+        keep = self.prepare.find_labelled(chunk)
+        return keep, chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
+
+    def read_groups(self) -> Iterator[tuple[Any, Any]]:
+        for chunk in self.table.chunks([self.target, self.group]):
+            kept = self._filter(chunk)[1]
+            yield self.prepare.labels(kept), read_group(kept, self.group)
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        first = 0
+        for whole in self.table.chunks(self.columns):
+            for start in range(0, whole.table.num_rows, size):
+                rows = self.read(Chunk(whole.table.slice(start, size), whole.first + start, whole.where))
+                index = np.arange(first, first + len(rows.y))
+                yield Piece(index, rows.X, rows.y, rows.weight, whole.where)
+                first += len(index)

@@ -1,0 +1,152 @@
+"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from cavity.errors import BadInput, CavityError
+from cavity.tables.arrow_tables import Chunk, find_twice, import_pyarrow, release_memory
+from cavity.tables.files.stores import locate
+
+ADVICE = {  # by a part of pyarrow's message
+    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
+    "the header must be the first line",
+    **dict.fromkeys(("include_columns", "infer number", "field larger"), "close a quote of the header"),
+}
+MAX_COLUMNS = 50_000
+MAX_HEADER = 64 << 20  # characters
+CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
+BINARY = re.compile("[\0-\x08\x0e-\x1f\x7f-\x9f]")  # nor the message about one
+QUOTED = re.compile('"[^"]*"')
+LINE_END = re.compile(r"[\r\n]")
+BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
+SCAN_LETTERS = 1 << 20
+
+
+@contextmanager
+def explain_errors(path: object, errors: Any = Exception, remedy: str = "") -> Iterator[None]:
+    """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
+    try:
+        yield
+    except CavityError:
+        raise
+    except errors as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells
+            raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.") from error
+        if "straddling" in reason:  # a row that is longer than a block
+            raise BadInput(f"{path} has a row above 4 MB: close its quote, or shorten the cell.") from error
+        advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
+        raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
+
+
+def check_names(names: list[str], path: str) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise BadInput(
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: wrong file, or rows and columns swapped?"
+        )
+    twice = find_twice(names)
+    if twice is not None:
+        raise BadInput(f"{path} has two columns with the name {twice!r}: rename one of them.")
+
+
+class TableFile:
+    """File with named columns, which can be read many times in chunks of rows."""
+
+    path: str
+    names: list[str]
+    notes: Sequence[str] = ()  # remarks on how the file is read
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """Read all rows in order, of all columns or of these."""
+        raise NotImplementedError
+
+
+class Csv(TableFile):
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+
+    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
+    """
+
+    encoding = "UTF-8"
+
+    def __init__(self, path: str, delimiter: str | None = None) -> None:
+        self.path = path
+        self.encoding = self._find_encoding()
+        if self.encoding != "UTF-8":
+            self.notes = [f"{path} is not UTF-8: read as {self.encoding}"]
+        with self._open() as stream:
+            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+            read = iter(partial(lines.readline, MAX_HEADER), "")
+            line = next((line for line in read if line.strip("\r\n")), "")
+            if CONTROL.search(line):
+                raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.")
+            if not line.strip():
+                raise BadInput(f"{path} is empty: the first line must contain the names of the columns.")
+            # the first one wins a tie
+            self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
+            self.names = next(csv.reader(chain([line], lines), delimiter=self.delimiter))
+        self.block = max(BLOCK_BYTES, 4 * len(line))
+
+    def _find_encoding(self) -> str:
+        with self._open() as stream:
+            if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                return "UTF-16"
+        for encoding in ("UTF-8", "Windows-1252"):
+            try:
+                with io.TextIOWrapper(self._open(), encoding, newline="") as text:
+                    while text.read(SCAN_LETTERS):
+                        pass
+                return encoding
+            except UnicodeDecodeError:
+                pass
+        return "Latin-1"
+
+    def _open(self) -> Any:
+        """Open the file as a stream of pyarrow in UTF-8, unpacked if its name ends in .gz, .bz2 or .zst."""
+        filesystem, path = locate(self.path)
+        stream = filesystem.open_input_stream(path)
+        if self.encoding == "UTF-8":
+            return stream
+        return import_pyarrow().transcoding_input_stream(stream, self.encoding, "UTF-8")
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        arrow = import_pyarrow()
+        import pyarrow.csv as text
+
+        with explain_errors(self.path):
+            wanted = list(self.names if columns is None else columns)
+            last = self.names[-1]
+            read = text.ReadOptions(block_size=self.block, use_threads=False)
+            parse = text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+            types, names = dict.fromkeys(self.names, arrow.string()), list(dict.fromkeys([*wanted, last]))
+            cells = text.ConvertOptions(column_types=types, include_columns=names, strings_can_be_null=False)
+            reader = text.open_csv(self._open(), read, parse, cells)
+            first, final = 0, ""
+            try:
+                for batch in reader:
+                    found = arrow.Table.from_batches([batch])
+                    final = found.column(last)[-1].as_py() if batch.num_rows else final
+                    yield Chunk(found.select(wanted), first, self.path)
+                    first += batch.num_rows
+            finally:
+                release_memory()
+            if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
+                raise BadInput(
+                    f"a quote in row {first} of {self.path} is never closed, so the rest is one cell: close or remove it."
+                )
+
+    def _read_tail(self) -> bytes:
+        tail = b""
+        with self._open() as stream:
+            while more := stream.read(1 << 20):
+                tail = (tail + more)[-(1 << 16) :]
+        return tail.rstrip()

@@ -1,0 +1,193 @@
+"""Labelled tables: rows with class labels or real targets, in memory or of a source, of a fit or for an earlier one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.column_statistics import distinct_rows
+from cavity.common.ranks import Local, shard_range
+from cavity.errors import BadInput, BadOption, name_in_errors
+from cavity.tables import inducing_points
+from cavity.tables.columns.feature_groups import find_categories
+from cavity.tables.columns.outliers import limit_outliers
+from cavity.tables.labels import (
+    check_labels,
+    check_targets,
+    check_weights,
+    encode,
+    read_groups,
+    read_labels,
+    refuse_one_class,
+    warn_of_light_rows,
+    warn_of_single_rows,
+    weight_of_class,
+)
+from cavity.tables.pieces import Apart, Source
+from cavity.tables.sources import features_of_source
+from cavity.tables.survey import survey
+from cavity.tables.table import Array, Facts, GivenRows, Streamed, Table
+from cavity.tables.validation import Features, check_rows, read_rows
+
+FAR = 1e5  # largest value of y, not normalised, above which a fit warns
+
+
+class LabelledTable(NamedTuple):
+    """A table with class labels, its features and the classes that its numbers stand for."""
+
+    table: Facts
+    features: Features
+    classes: NDArray[Any]
+    held: Table | None = None  # rows of eval_set
+
+    @property
+    def blocks(self) -> list[slice]:
+        """The features of each category."""
+        return find_categories(self.features.encoder.columns_)
+
+    @property
+    def class_prior(self) -> Array:
+        totals = self.table.class_totals
+        return np.asarray(totals / totals.sum())
+
+
+def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
+    """Read a labelled table in memory; rows of weight 0 are dropped."""
+    rows, features = read_rows(raw.X, owner, raw.y)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
+    warn_of_light_rows(raw.sample_weight)
+    warn_of_single_rows(labels)
+    present = weight > 0
+    classes, encoded = np.unique(labels[present], return_inverse=True)
+    refuse_one_class(classes, "y")
+    group, given = None, None
+    if raw.groups is not None:
+        group = read_groups(raw.groups, len(labels))[present]
+        if len(np.unique(group)) < 2:
+            raise BadInput("groups names one group (rows of weight 0 do not count): a fit needs two or more.")
+    if not present.all():
+        rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
+    rows = limit_outliers(rows, features.names)
+    table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
+    return LabelledTable(table, features, classes)
+
+
+def read_source(
+    source: Source, class_weight: Any, owner: str, seed: int, reduce: Local, apart: Apart | None = None
+) -> LabelledTable:
+    """Read a labelled source in one pass; rows that are set apart judge the model."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    def weigh(classes: NDArray[Any], total: Array) -> Array:
+        check_classification_targets(classes)
+        refuse_one_class(classes, "the source")
+        if class_weight is None:
+            return np.ones(len(classes))
+        factor = weight_of_class(class_weight, classes, total)
+        if not (factor > 0).all():
+            raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source.")
+        return factor
+
+    table, judges = survey(source, seed, reduce, weigh, apart)
+    features, held = features_of_source(source, owner, len(table.low)), None
+    if apart is not None and judges is not None:
+        y = encode(judges.y, table.classes)
+        weight = np.ones(len(y)) if judges.weight is None else judges.weight
+        held = Table(judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group)
+    return LabelledTable(table, features, table.classes, held)
+
+
+def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
+    """Read the rows of an earlier fit again, as that fit saw them."""
+    raw, rows = raw.with_arrays(), check_rows(raw.X, features)
+    labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
+    present = weight > 0
+    rows, weight = limit_outliers(rows[present], features.names), weight[present]
+    return Table(rows, encode(labels[present], classes), weight, len(classes))
+
+
+def read_eval_labels(raw: GivenRows, features: Features, classes: NDArray[Any]) -> Table:
+    with name_in_errors("eval_set"):
+        rows = check_rows(raw.X, features)
+        labels = check_labels(raw.y, len(rows))
+    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
+
+
+def read_targets(raw: GivenRows, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
+    """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
+    rows, features = read_rows(raw.X, owner, raw.y)
+    rows, values, weight = _read_values(raw, rows, features)
+    warn_of_light_rows(raw.sample_weight)
+    if merge and len(rows) <= inducing_points.CANDIDATES:
+        rows, values, weight = _merged(rows, values, weight)
+    shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
+    largest = np.abs(values).max()
+    if not normalize and largest > FAR:
+        warnings.warn(
+            f"y has values up to {largest:.3g}, and normalize_y=False begins with a mean of 0 and a variance of 1: predictions may "
+            "be far off. Use normalize_y=True, or scale y.",
+            stacklevel=2,
+        )
+    return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features
+
+
+def read_targets_of_fit(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
+    """Read the rows of an earlier fit again, as that fit saw them."""
+    rows = check_rows(raw.X, features)
+    rows, values, weight = _read_values(raw.with_arrays(), rows, features)
+    return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
+
+
+def read_eval_targets(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
+    with name_in_errors("eval_set"):
+        return read_targets_of_fit(raw, features, units)
+
+
+def _read_values(raw: GivenRows, rows: Array, features: Features) -> tuple[Array, Array, Array]:
+    values, weight = check_targets(raw.y, len(rows)), check_weights(raw.sample_weight, rows)
+    present = weight > 0
+    return limit_outliers(rows[present], features.names), values[present], weight[present]
+
+
+def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """Merge rows that are equal in everything, in a canonical order: repeating is weighting, to the last bit."""
+    distinct, place = distinct_rows(np.column_stack([X, y]))
+    total = np.asarray(np.bincount(place, weights=weight), dtype=np.float64)
+    return np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), total
+
+
+def _units(y: Array, weight: Array) -> tuple[float, float]:
+    shift = float(np.average(y, weights=weight))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        off = y - shift
+        largest = float(np.abs(off).max()) or 1.0  # in its units squares neither vanish nor overflow
+        return shift, spread(shift, largest * math.sqrt(np.average((off / largest) ** 2, weights=weight)))
+
+
+def spread(mean: float, deviation: float) -> float:
+    """Return the standard deviation; 1 if it is only rounding."""
+    if not deviation < 1e150:  # whose square is a variance
+        raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
+    return deviation if deviation > 1e-12 * abs(mean) else 1.0
+
+
+def read_target_source(
+    source: Source, normalize: bool, owner: str, seed: int, reduce: Local
+) -> tuple[Streamed, Features]:
+    """Read a source with real targets in one pass."""
+    table, _ = survey(source, seed, reduce)
+    features = features_of_source(source, owner, len(table.low))
+    if not normalize:
+        return table, features
+    own = shard_range(table.n_rows, reduce.rank, reduce.world)
+    here = slice(own.start - table.first, own.stop - table.first)
+    y, weight = table.read.y[here], table.read.weight[here]
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
+        total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
+        mean = float(moment / total)
+        square = float(np.sum(reduce.gather(weight @ (y - mean) ** 2)) / total)
+    return table._replace(units=(mean, spread(mean, math.sqrt(square)))), features

@@ -1,0 +1,200 @@
+"""Labels, targets and weights in memory: checked, and as arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput, as_bad_input
+from cavity.tables.arrow_tables import is_arrow, is_missing
+
+FEW_CLASSES = 10  # may have a single row each without a warning
+MAX_CLASSES = 10_000
+
+Array = NDArray[np.float64]
+HEAVY = 2.0**53  # rows that a float64 can count
+LIGHT = 0.1  # mean weight of rows below which a fit warns
+
+
+@as_bad_input()
+def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
+    """Return y as a one-dimensional array of class labels, one per row."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
+    if y is None:
+        raise BadInput("This classifier requires y to be passed, but the target y is None.")
+    y = column_or_1d(to_array(y), warn=True)
+    if len(y) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
+    missing = sum(map(is_missing, y)) if y.dtype.kind == "O" else 0
+    if missing:
+        raise BadInput(f"y contains NaN or None in {missing} rows: drop them, or make them a class.")
+    if y.dtype.kind == "O":
+        sort_labels(set(y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of many classes: `fit` says so in its own words
+        check_classification_targets(y)
+    return np.asarray(y)
+
+
+def to_array(y: Any) -> Any:
+    """Return labels or targets of a frame or of Arrow as an array, anything else as it is."""
+    if is_arrow(y):
+        return y.to_numpy(zero_copy_only=False)
+    return y.to_numpy() if hasattr(y, "to_numpy") else y
+
+
+def sort_labels(labels: Iterable[Any]) -> list[Any]:
+    """Return labels in order. Raises BadInput for labels of several types."""
+    try:
+        return sorted(labels)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        said = f"y mixes labels that cannot be ordered ({kinds})"
+        raise BadInput(f"{said}: give labels of one type, for example y.astype(str).") from None
+
+
+def check_weights(sample_weight: Any, X: Array) -> Array:
+    from sklearn.utils.validation import _check_sample_weight
+
+    try:
+        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
+    negative = int((weight < 0).sum())
+    if negative:
+        raise BadInput(f"sample_weight has {negative} negative values; a row of weight w stands for w rows.")
+    if not weight.any():
+        raise BadInput("every sample_weight is zero: there is nothing to learn from.")
+    refuse_heavy_rows(weight, "sample_weight")
+    return weight
+
+
+def refuse_heavy_rows(weight: Array, name: str) -> None:
+    """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
+    if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
+        raise BadInput(
+            f"{name} is {weight.max():.3g} for a row, and all rows may count as {HEAVY:.0e} at most: divide weights by their mean."
+        )
+
+
+def warn_of_light_rows(sample_weight: Any) -> None:
+    """Warn of weights that make all rows count as hardly any, such as those that were normalised to add up to 1."""
+    weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    total, rows = weight.sum(), np.count_nonzero(weight)
+    if total < LIGHT * rows:
+        warnings.warn(
+            f"sample_weight adds up to {total:.3g} for {rows} rows. A row of weight w counts as w rows, so the model learns as "
+            f"much as from {total:.3g} rows. If you normalised the weights, divide them by their mean.",
+            stacklevel=2,
+        )
+
+
+def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
+    """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums of weights and H their harmonic mean.
+
+    The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n / (C n_c), as in scikit-learn, a rare row
+    is a case that was seen many times, and a model learns its noise. [decision 6]
+    """
+    if isinstance(class_weight, dict):
+        from sklearn.utils.class_weight import compute_sample_weight
+
+        return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
+    classes, place = np.unique(labels, return_inverse=True)
+    counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))
+    present = counts > 0
+    share = 1 / np.where(present, counts, np.inf)
+    factor = share * present.sum() / share.sum()
+    return np.asarray(factor[place.reshape(-1)])
+
+
+def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> tuple[NDArray[Any], Array]:
+    """Return the labels of rows, and their weights with the factors of their classes."""
+    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+    if class_weight is not None:
+        weight = weight * weight_of_class(class_weight, labels, weight)
+        refuse_heavy_rows(weight, "class_weight times sample_weight")
+    if not (weight > 0).any():
+        raise BadInput("every row has the weight 0: there is nothing to learn from.")
+    return labels, weight
+
+
+def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64]:
+    """Return a number for each row, the same for rows of one group; labels of groups may be of any kind."""
+    values = np.asarray(groups, dtype=object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise BadInput(f"groups has shape {values.shape}, but there are {n_rows} rows: give a label per row.")
+    plain = values.dtype.kind != "O"
+    missing = values != values if plain else np.array([is_missing(value) for value in values])
+    if missing.any():
+        raise BadInput(
+            f"groups has no label for row {int(missing.argmax())} (from 0): give a row that belongs to no group a label of its own."
+        )
+    if plain:
+        return np.unique(values, return_inverse=True)[1].reshape(-1)
+    try:
+        number = {value: i for i, value in enumerate(sorted(dict.fromkeys(values), key=str))}
+    except TypeError as error:
+        raise BadInput("groups must be numbers, texts or other labels that can be compared.") from error
+    return np.array([number[value] for value in values])
+
+
+def refuse_one_class(classes: NDArray[Any], where: str) -> None:
+    if len(classes) < 2:
+        raise BadInput(
+            f"{where} has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
+            "check how the rows were selected."
+        )
+
+
+def refuse_many_classes(labels: Sized, name: str = "the target") -> None:
+    if len(labels) > MAX_CLASSES:
+        said = f"{name} has more than {MAX_CLASSES} different values"
+        raise BadInput(f"{said}: is it the right column? A classifier needs classes.")
+
+
+def warn_of_single_rows(labels: NDArray[Any]) -> None:
+    """Warn, before a long fit, if most of many classes have a single row."""
+    rows = np.unique(labels, return_counts=True)[1]
+    single = int((rows == 1).sum())
+    if len(rows) > FEW_CLASSES and 2 * single > len(rows):
+        warnings.warn(
+            f"{single} of {len(rows)} classes have a single row, from which nothing can be learnt: predict a number with "
+            "GPRegressor (command line: --regression), merge rare classes, or check which column is the target.",
+            stacklevel=2,
+        )
+
+
+def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
+    return np.asarray(np.searchsorted(classes, labels))
+
+
+@as_bad_input()
+def check_targets(y: Any, n_rows: int) -> Array:
+    """Return y as a one-dimensional array of finite numbers, one per row."""
+    from sklearn.utils.validation import check_array, column_or_1d
+
+    if y is None:
+        raise BadInput("This regressor requires y to be passed, but the target y is None.")
+    y = to_array(y)
+    if np.asarray(y).dtype.kind in "USmM":
+        raise BadInput(
+            f"y must contain numbers, and its type is {np.asarray(y).dtype}: for class labels use GPClassifier, or convert y first."
+        )
+    values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    if values.ndim > 1 and values.shape[1] > 1:
+        raise BadInput(
+            f"y should be a 1d array, got an array of shape {values.shape} instead: fit a model per target (MultiOutputRegressor)."
+        )
+    values = column_or_1d(values, warn=True)
+    if len(values) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(values)}: give one target per row.")
+    return np.asarray(values)
