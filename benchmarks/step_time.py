@@ -28,7 +28,7 @@ import torch
 
 from cavity import GPClassifier, Training
 from cavity.common.ranks import Local
-from cavity.engine.batches.in_memory import Batch, Rows
+from cavity.engine.batches.in_memory import Batch, RowsInMemory
 from cavity.engine.inference import Engine, State
 from cavity.engine.training.guard import Guard
 from cavity.engine.training.optimisers import OPTIMISERS
@@ -56,7 +56,7 @@ class Start(NamedTuple):
     """Everything that a run starts with."""
 
     engine: Engine
-    rows: Rows
+    rows: RowsInMemory
     state: State
 
 
@@ -72,7 +72,7 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     return Start(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
 
 
-def repeat_batches(rows: Rows, batch: int) -> Iterator[Batch]:
+def repeat_batches(rows: RowsInMemory, batch: int) -> Iterator[Batch]:
     """Shuffled batches, pass after pass."""
     generator = torch.Generator().manual_seed(0)
     while True:

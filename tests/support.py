@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cavity import GPClassifier, GPRegressor
 from cavity.common.ranks import Local
-from cavity.engine.batches.in_memory import Rows
+from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.engine.inference import Engine, Optimiser, State
 from cavity.engine.inference.posterior import Normal, marginals, posterior
 from cavity.fitting import build
@@ -60,7 +60,7 @@ class Machine(NamedTuple):
     """An engine, its rows and the state it starts from."""
 
     engine: Engine
-    rows: Rows
+    rows: RowsInMemory
     state: State
 
     def step(self, state: State, batch: Any = None, optimiser: Any = None) -> tuple[State, Any]:

@@ -14,7 +14,7 @@ import cavity
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server import make_served_app
-from cavity.cli.serving.settings import Access, Limits, make_access
+from cavity.cli.serving.server_settings import Access, Limits, make_access
 from cavity.errors import BadOption
 from cavity.tables.validation import Prepared
 from cli.running import run

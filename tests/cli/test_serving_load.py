@@ -20,7 +20,7 @@ from cavity.cli.serving import probe, service
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.requests import RowReader, parse_rows
 from cavity.cli.serving.server import Connection
-from cavity.cli.serving.settings import Limits
+from cavity.cli.serving.server_settings import Limits
 from cavity.errors import BadInput
 from support import toy
 

@@ -27,7 +27,7 @@ from cavity import GPRegressor
 from cavity.cli.models import Model
 from cavity.cli.serving import application
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.settings import Access
+from cavity.cli.serving.server_settings import Access
 from cavity.cli.serving.trial import SECURITY_POLICY, read_page_file
 from cavity.report.colours import COLOURS, ON_DARK
 from support import without_warnings

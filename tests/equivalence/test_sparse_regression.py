@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity.common.column_statistics import distinct_rows, summarize
 from cavity.fitting import row_subsets
 from cavity.kernels import Matern32
-from cavity.prediction import regression
+from cavity.prediction import targets as regression
 from cavity.tables.table import Table
 from equivalence.test_regression import LENGTHSCALE, NOISE, VARIANCE, k, model
 from reference import sparse_regression as explicit

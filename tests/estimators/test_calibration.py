@@ -13,8 +13,9 @@ import cavity
 from cavity import GPClassifier
 from cavity.engine.training import loop
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import folds, leave_one_out
-from cavity.fitting.leave_one_out import choose_sample
+from cavity.fitting import folds
+from cavity.fitting import left_out as leave_one_out
+from cavity.fitting.left_out import choose_sample
 from cavity.fitting.options import nest, policy
 from cavity.fitting.options.plan import TableSize
 from cavity.pool import boosting, members
@@ -160,7 +161,9 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
     rule, noise = X[:, :4].sum(1) % 2, rng.integers(2, size=1600)
     rounds = []
     for y in (rule.astype(int), noise):
-        rows, held = (members.Rows(X[part], y[part], None, 2) for part in (slice(800), slice(800, None)))
+        rows, held = (
+            members.MemberRows(X[part], y[part], None, 2) for part in (slice(800), slice(800, None))
+        )
         _, again = members.Boosting(0.1, 0).fit(rows, members.Columns.first(8), held, lambda: math.inf)
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
@@ -188,7 +191,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y = np.searchsorted([0.25, 1.04, 1.64, 2.3], X[:, 0])
     y = np.where((y < 3) & (X[:, 1] > 0) & (X[:, 2] > 0.5), (y + 1) % 3, y)
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
-    rows = members.Rows(X[:2000], y[:2000], None, 6)
+    rows = members.MemberRows(X[:2000], y[:2000], None, 6)
     boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(
         rows, members.Columns.first(4), None, lambda: math.inf
     )

@@ -18,7 +18,7 @@ from cavity.kernels import RBF, Linear, Matern32
 from cavity.prediction.latent import make_form
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_log_proba
-from cavity.prediction.regression import ARRAYS, predict_joint, predict_values
+from cavity.prediction.targets import ARRAYS, predict_joint, predict_values
 from cavity.prediction.uncertainty import predict_uncertainty
 
 X, y = load_iris(return_X_y=True)

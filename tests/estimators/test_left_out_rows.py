@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
-from cavity.fitting.leave_one_out import effective_share
+from cavity.fitting.left_out import effective_share
 from cavity.fitting.options import nest
 from cavity.methods import GFITC
 from cavity.pool.pool import fit_temperature

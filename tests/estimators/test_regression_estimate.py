@@ -5,7 +5,7 @@ import pytest
 
 from cavity import GPRegressor, Training, load
 from cavity.kernels import RBF
-from cavity.prediction.regression_estimate import estimate_targets
+from cavity.prediction.target_estimate import estimate_targets
 
 FIXED = dict(kernel=RBF(0.7, 1.3), normalize_y=False, training=Training(learn=(), noise=0.05), random_state=0)
 

@@ -7,14 +7,14 @@ import pytest
 
 from cavity.cli import explaining, fitting
 from cavity.cli.serving import application, probe, requests
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Limits
+from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Limits
 from cavity.common import onnx_graph
-from cavity.engine.likelihoods.quadrature import softmax
+from cavity.engine.likelihoods.quadrature import softmax_integrals as softmax
 from cavity.engine.training import loop
-from cavity.estimators import fitted_view, judgements
+from cavity.estimators import judgements
 from cavity.explain import sampling
 from cavity.fitting import build, judging
-from cavity.fitting.options import method, policy
+from cavity.fitting.options import method, policy, regression_methods
 from cavity.prediction import novelty
 from cavity.report.scores import FEW_ROWS
 from cavity.tables import arrow_tables
@@ -28,7 +28,7 @@ QUOTED = {
     "docs/cli.md": [
         f"classes with fewer than {FEW_ROWS} rows",
         f"the cells of {explaining.BACKGROUND} other rows",
-        f'exact up to {fitted_view.EXACT_ROWS:,} rows, `"vi"` up to {fitted_view.FULL_BATCH_ROWS:,}',
+        f'exact up to {regression_methods.EXACT_ROWS:,} rows, `"vi"` up to {regression_methods.FULL_BATCH_ROWS:,}',
         f"take up to {fitting.IN_MEMORY // MIB} MB, they stay in memory",
     ],
     "docs/default.md": [

@@ -112,7 +112,7 @@ def test_after_an_interrupt_no_long_pass_over_the_rows_is_made(epochs, monkeypat
                 monkeypatch.setattr(Engine, "step", pytest.fail)
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("cavity.fitting.leave_one_out.LEAST_ROWS", 20)
+    monkeypatch.setattr("cavity.fitting.left_out.LEAST_ROWS", 20)
     clf = fit_interrupted(GPClassifier(**nest(**SMALL, batch_size=20, callbacks=[Slow()])))
     assert clf.calibration_ == "leave-one-out of 20 rows" and clf.n_epochs_ == epochs
     last = clf.history_[-1]["log_evidence"] if epochs else np.nan

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from cavity.engine.batches.in_memory import Rows
+from cavity.engine.batches.in_memory import RowsInMemory
 
 
 def rows(N=23):
-    return Rows(torch.arange(2.0 * N).view(N, 2), torch.arange(N) % 3, torch.arange(N) + 0.5)
+    return RowsInMemory(torch.arange(2.0 * N).view(N, 2), torch.arange(N) % 3, torch.arange(N) + 0.5)
 
 
 def generator(seed=0):

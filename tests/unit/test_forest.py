@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.pool import boosting, members
-from cavity.pool.sklearn_trees import Columns, bin_without_weights, grow_trees, make_forest
+from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights, grow_trees, make_forest
 from cavity.pool.tree_ensembles import LEAST
 
 MODELS = {
@@ -142,7 +142,7 @@ def test_trees_of_mirrored_columns_are_turned(name):
     X = rng.integers(-3, 4, size=(300, 3)) / 10
     y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=300) > 0).astype(int)
     model = clone(MODELS[name]).fit(X * sign, y)
-    forest = make_forest(model, Columns(np.arange(3), sign))
+    forest = make_forest(model, TreeColumns(np.arange(3), sign))
     at = [np.eye(3)[j] * forest.threshold[forest.feature == j][:50, None] for j in range(3)]
     rows = np.nan_to_num(np.concatenate([X, *at]), posinf=0.0)
     expected = np.maximum(model.predict_proba(rows * sign), LEAST)
@@ -155,14 +155,14 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     rng = np.random.default_rng(0)
     level = rng.integers(6, size=400)
     X, y = np.column_stack([rng.normal(size=400), np.eye(6)[level]]), level % 2
-    rows = members.Rows(X, y, None, 2)
+    rows = members.MemberRows(X, y, None, 2)
     rows = rows._replace(codes=members.make_codes(rows, [slice(1, 7)]))
     even = np.sort(rows.codes.code[1:][::2])
     assert even.max() < rows.codes.code[1:][1::2].min() or even.min() > rows.codes.code[1:][1::2].max()
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, Columns.first(7), None, lambda: False)
+    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, TreeColumns.first(7), None, lambda: False)
     again, _ = members.Boosting(0.1, 0, rounds=30).fit(
-        rows, Columns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
+        rows, TreeColumns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
     )
     np.testing.assert_array_equal(found.log_proba(X).argmax(1), y)
     assert set(np.unique(found.feature)) <= {0, 1}
@@ -171,11 +171,11 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
 
 def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(monkeypatch):
     X, y = make_classification(900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0)
-    rest, held = (members.Rows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None)))
+    rest, held = (members.MemberRows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None)))
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
         monkeypatch.setattr(boosting, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(rest, Columns.first(8), held, lambda: np.inf)
+        member, recipe = members.Boosting(0.1, 0).fit(rest, TreeColumns.first(8), held, lambda: np.inf)
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
         losses.append(-member.log_proba(held.X)[np.arange(400), held.y].mean())
@@ -189,7 +189,7 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
     rng, spent, fit = np.random.default_rng(0), [0], HistGradientBoostingClassifier.fit
     X = rng.normal(size=(4000, 6))
     y = (X[:, 0] * X[:, 1] > 0) + 2 * ((X[:, 2] > 0) ^ (X[:, 3] > X[:, 4])) + (rng.random(4000) < 0.1)
-    rest, held, new = (members.Rows(X[i::4], y[i::4], None, 5) for i in range(3))
+    rest, held, new = (members.MemberRows(X[i::4], y[i::4], None, 5) for i in range(3))
 
     def count(model, *rows):
         before = getattr(model, "n_iter_", 0)
@@ -204,7 +204,7 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
         monkeypatch.setattr(HistGradientBoostingClassifier, "fit", count)
         spent[0] = 0
         member, _ = members.Boosting(0.1, 0).fit(
-            rest, Columns.first(6), held, lambda limit=limit: limit - spent[0]
+            rest, TreeColumns.first(6), held, lambda limit=limit: limit - spent[0]
         )
         monkeypatch.undo()
         assert spent[0] <= max(1.2 * limit, 20)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cavity.pool import networks
-from cavity.pool.members import Networks, Rows
+from cavity.pool.members import MemberRows, Networks
 from cavity.pool.network_training import train_networks
-from cavity.pool.sklearn_trees import Columns
+from cavity.pool.sklearn_trees import TreeColumns
 
 
 def draw(n_classes):
@@ -98,11 +98,11 @@ def test_held_out_rows_choose_the_steps():
     rule = (X[:, 0] * X[:, 1] > 0).astype(int)
     taken = {}
     for name, y in {"rule": rule, "noise": rng.integers(0, 2, 600)}.items():
-        rows, held = (Rows(X[part], y[part], None, 2) for part in (slice(400), slice(400, 600)))
+        rows, held = (MemberRows(X[part], y[part], None, 2) for part in (slice(400), slice(400, 600)))
         recipe = Networks(2, 0, 800, 100)
-        network, known = recipe.fit(rows, Columns.first(3), held, lambda: np.inf)
+        network, known = recipe.fit(rows, TreeColumns.first(3), held, lambda: np.inf)
         taken[name] = known.steps
-        again, same = known.fit(rows, Columns.first(3), held, lambda: np.inf)
+        again, same = known.fit(rows, TreeColumns.first(3), held, lambda: np.inf)
         assert same == known
         np.testing.assert_array_equal(again.log_proba(X), network.log_proba(X))
     assert taken["noise"] <= 100 < taken["rule"] <= 800

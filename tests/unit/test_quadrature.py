@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from cavity.engine.likelihoods.quadrature import largest
 from cavity.engine.likelihoods.quadrature.grid import bumps, piecewise_legendre
 from cavity.engine.likelihoods.quadrature.largest import log_probabilities
-from cavity.engine.likelihoods.quadrature.nodes import Table
+from cavity.engine.likelihoods.quadrature.nodes import NodeTable
 from cavity.engine.likelihoods.quadrature.probabilities import log_largest as log_normalised
 from reference.robust import log_largest
 from support import slow
@@ -206,7 +206,7 @@ def test_the_table_of_log_cdf_agrees_with_scipy():
     z = np.concatenate([np.linspace(-37, 9, 200_001), [9.5, 40.0, 1e300]])
 
     def log_cdf(z):
-        return -Table()(np.zeros((1, 1)), np.ones((1, 1)), np.atleast_2d(z))[1][0]
+        return -NodeTable()(np.zeros((1, 1)), np.ones((1, 1)), np.atleast_2d(z))[1][0]
 
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(log_cdf(z), special.log_ndtr(z), rtol=3e-15, atol=1e-13)

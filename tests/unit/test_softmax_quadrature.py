@@ -11,7 +11,7 @@ from scipy.stats import qmc
 
 from cavity.engine.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.engine.likelihoods.quadrature.power import probit_average
-from cavity.engine.likelihoods.quadrature.softmax import (
+from cavity.engine.likelihoods.quadrature.softmax_integrals import (
     log_sigmoid_probability,
     sigmoid_average,
     softmax_average,

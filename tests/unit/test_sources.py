@@ -16,7 +16,7 @@ import torch
 from cavity.common.column_statistics import from_moments, summarize
 from cavity.common.prefetch import prefetch
 from cavity.common.ranks import Local, shard_range
-from cavity.engine.batches.in_memory import Rows
+from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.errors import BadInput, BadOption
 from cavity.fitting.rows_on_device import load_rows
 from cavity.tables.array_sources import Arrays, Batches, StoredRows
@@ -219,7 +219,7 @@ def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
 
 def test_rows_come_in_the_order_of_a_table_in_memory(source):
     data = stream(source)
-    table = Rows(torch.tensor(X), torch.tensor(np.searchsorted(["a", "b", "c"], Y)), torch.tensor(W))
+    table = RowsInMemory(torch.tensor(X), torch.tensor(np.searchsorted(["a", "b", "c"], Y)), torch.tensor(W))
     for ours, theirs in zip(data.batches(20, generator()), table.batches(20, generator()), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 

@@ -22,10 +22,11 @@ from cavity.common.text_tables import format_label, format_pairs, list_names, na
 from cavity.common.version import __version__
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.estimators import GPClassifier, GPRegressor, view_fit
-from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
+from cavity.estimators.fitted_view import check_arguments, skip_importance
 from cavity.fitting.options import nest, read_training
+from cavity.fitting.options.regression_methods import choose_regression_method
 from cavity.prediction.estimate import Estimate, format_loss
-from cavity.prediction.regression_estimate import TargetEstimate
+from cavity.prediction.target_estimate import TargetEstimate
 from cavity.report.baselines import logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.saving.summary import format_evidence

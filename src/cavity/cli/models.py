@@ -15,8 +15,8 @@ from cavity.errors import BadInput
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.novelty import find_novelty
 from cavity.prediction.predict import predict_log_proba
-from cavity.prediction.regression import predict_targets, target_noise
 from cavity.prediction.result import Result
+from cavity.prediction.targets import predict_targets, target_noise
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
 from cavity.tables.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.tables.files.table_files import TableFile

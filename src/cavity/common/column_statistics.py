@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from cavity.common.types import Flags, Floats, Ints
+
 Words = NDArray[np.uint64]
 Triple = tuple[Any, Any, Any]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
 MEDIAN_ROWS = 1000  # rows used for the median distance
@@ -30,25 +31,25 @@ class Columns(NamedTuple):
     user's units.
     """
 
-    center: Array  # [D]
-    spread: Array  # [D], positive
+    center: Floats  # [D]
+    spread: Floats  # [D], positive
     distance: float
-    group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
-    constant: NDArray[np.bool_] | None = None  # [D], columns that tell nothing: they share a lengthscale
+    group: Ints | None = None  # [D], number of each column's lengthscale; None: each has its own
+    constant: Flags | None = None  # [D], columns that tell nothing: they share a lengthscale
     square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
 
 
 class Sharing(NamedTuple):
     """What columns that encode one quantity share."""
 
-    group: NDArray[np.int64]  # [D], number of each column's lengthscale
+    group: Ints  # [D], number of each column's lengthscale
     blocks: Sequence[slice]  # the one-hot columns of a category
     indicators: Sequence[int]  # columns that mark missing cells of the column before them
 
 
 def share_units(
-    columns: Columns, sharing: Sharing, U: Array, weight: Array, rng: np.random.Generator
-) -> tuple[Columns, Array]:
+    columns: Columns, sharing: Sharing, U: Floats, weight: Floats, rng: np.random.Generator
+) -> tuple[Columns, Floats]:
     """Return columns with shared lengthscales and units, and the rows U, which are in the old units, in the new ones.
 
     A category counts as one standardised column, and its levels are equally far: s² of its block is the sum of squared spreads.
@@ -63,7 +64,7 @@ def share_units(
     return _measure(columns.center, spread, U, weight, rng, sharing.group), U
 
 
-def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
+def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
     """Return weighted mean, spread and median distance; a row of weight w counts as w rows."""
     low, high, center = X.min(axis=0), X.max(axis=0), weight @ X / weight.sum()
     # exact for a constant column, so that it has neither distance nor gradient
@@ -77,12 +78,12 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
 
 
 def from_moments(
-    low: Array,
-    high: Array,
-    center: Array,
-    deviation: Array,
-    X: Array,
-    weight: Array,
+    low: Floats,
+    high: Floats,
+    center: Floats,
+    deviation: Floats,
+    X: Floats,
+    weight: Floats,
     rng: np.random.Generator,
 ) -> Columns:
     """Return the same from exact moments of all rows, with the median distance of a weighted sample X."""
@@ -98,7 +99,7 @@ def from_moments(
     return found._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
 
 
-def _find_units(center: Array, low: Array, high: Array) -> tuple[NDArray[np.bool_], Array]:
+def _find_units(center: Floats, low: Floats, high: Floats) -> tuple[Flags, Floats]:
     """Return which columns are constant, and a unit for each: the largest deviation, or the size of a constant.
 
     A constant column has only rounding errors around its mean; it adds no distance, so any unit will do.
@@ -109,12 +110,12 @@ def _find_units(center: Array, low: Array, high: Array) -> tuple[NDArray[np.bool
 
 
 def _measure(
-    center: Array,
-    spread: Array,
-    U: Array,
-    weight: Array,
+    center: Floats,
+    spread: Floats,
+    U: Floats,
+    weight: Floats,
     rng: np.random.Generator,
-    group: NDArray[np.int64] | None = None,
+    group: Ints | None = None,
 ) -> Columns:
     """Return the statistics of columns, given rows U in spreads from the centre."""
     square = (U**2).sum(1)
@@ -125,14 +126,14 @@ def _measure(
     return Columns(center, spread, distance, group, square_reach=reach if reach > 0 else 1.0)
 
 
-def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def _sample(X: Floats, weight: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
     if len(X) <= MEDIAN_ROWS:
         return X, weight
     chosen = rng.choice(len(X), MEDIAN_ROWS, replace=False, p=weight / weight.sum())
     return X[chosen], np.ones(MEDIAN_ROWS)
 
 
-def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
+def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
     """Return the distinct rows and each row's index in them; neither the order of rows nor that of columns changes theirs.
 
     They ascend by the columns in the order of `order_columns`.
@@ -146,14 +147,14 @@ def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
     return found[order], rank[place.reshape(-1)]
 
 
-def _sort_rows(X: Array) -> NDArray[np.int64]:
+def _sort_rows(X: Floats) -> Ints:
     """Return the order of distinct rows, like np.lexsort, but comparing columns only as far as rows are equal."""
     bits = (X + 0.0).view(np.int64)  # minus zero is zero
     text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(">i8")  # bytes that ascend as the numbers do
     return np.argsort(text.view(f"V{8 * X.shape[1]}").reshape(-1))
 
 
-def order_columns(X: Array, sign: Array | float = 1.0) -> NDArray[np.int64]:
+def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
     r"""Return the columns that are not constant, in an order that depends on their values alone.
 
         key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
@@ -172,14 +173,14 @@ def order_columns(X: Array, sign: Array | float = 1.0) -> NDArray[np.int64]:
     return np.asarray(varying[np.lexsort(keys)])
 
 
-def arrange_columns(X: Array) -> Array:
+def arrange_columns(X: Floats) -> Floats:
     """Return the columns that are not constant, in an order and with signs of their own: X and −X give the same."""
     sign = find_signs(X)
     order = order_columns(X, sign)
     return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
 
 
-def find_signs(X: Array) -> Array:
+def find_signs(X: Floats) -> Floats:
     """Return −1 for columns whose mean is above the middle of their range, else 1."""
     low, high = X.min(0), X.max(0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -188,7 +189,7 @@ def find_signs(X: Array) -> Array:
     return np.where(above, -1.0, 1.0)
 
 
-def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:
+def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> float:
     """Return the weighted median distance between rows of U, from a sample if there are many rows."""
     U, weight = _sample(U, weight, rng)
     square = (U**2).sum(1)
@@ -219,7 +220,7 @@ def merge_spread(a: Triple, b: Triple) -> Triple:
         return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * (gap * gap)  # a float's ** raises
 
 
-def hash_rows(X: NDArray[np.float64], first: int = 0) -> Words:
+def hash_rows(X: Floats, first: int = 0) -> Words:
     """Return one word per row, which depends on its numbers alone; minus zero is zero. `first`: number of the first column."""
     steps = np.arange(first + 1, first + X.shape[1] + 1, dtype=np.uint64) * GOLDEN
     odd, words = mix_bits(steps) | np.uint64(1), np.empty(len(X), np.uint64)

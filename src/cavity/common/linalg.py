@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-Columns = TypeVar("Columns", bound=tuple[Tensor, ...])
+Named = TypeVar("Named", bound=tuple[Tensor, ...])
 
 
 class Factor(NamedTuple):
@@ -167,7 +167,7 @@ def times_transpose(A: Tensor, B: Tensor) -> Tensor:
     return torch.bmm(A, right)
 
 
-def concatenate(parts: Sequence[Columns]) -> Columns:
+def concatenate(parts: Sequence[Named]) -> Named:
     """Join named tuples of tensors along their rows."""
     return type(parts[0])(*(torch.cat(column) for column in zip(*parts, strict=True)))
 

@@ -121,23 +121,3 @@ class Value:
 
     def max(self, axis: int, keepdims: bool = False) -> Value:
         return self.graph.op("ReduceMax", self, np.array([axis]), keepdims=int(keepdims))
-
-
-def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:
-    """Whether the methods `graphs` of a class belong to its `calls`: a subclass may override a call, but inherit the graph."""
-    family = kind.__mro__
-    depth = {
-        name: min(i for i, parent in enumerate(family) if name in vars(parent))
-        for name in (*graphs, *calls)
-        if hasattr(kind, name)
-    }
-    written = min(depth[name] for name in graphs if name in depth)
-    return all(written <= depth[name] for name in calls if name in depth)
-
-
-def no_graph(likelihood: object) -> str:
-    """Return what to say of a likelihood whose probabilities are written in torch alone."""
-    return (
-        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
-        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
-    )

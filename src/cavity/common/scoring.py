@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from cavity.common.types import Flags, Floats, Ints
 
 BINS = 10
 FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
@@ -47,16 +45,16 @@ class Reliability(NamedTuple):
         Upper end of the interval.
     """
 
-    edges: Array  # [K+1]
-    confidence: Array  # [K]
-    accuracy: Array  # [K]
-    rows: Labels  # [K]
-    share: Array  # [K]
-    low: Array  # [K]
-    high: Array  # [K]
+    edges: Floats  # [K+1]
+    confidence: Floats  # [K]
+    accuracy: Floats  # [K]
+    rows: Ints  # [K]
+    share: Floats  # [K]
+    low: Floats  # [K]
+    high: Floats  # [K]
 
     @property
-    def many(self) -> NDArray[np.bool_]:
+    def many(self) -> Flags:
         """Bins with enough rows to be on the line of a diagram."""
         return self.rows >= FEW
 
@@ -66,12 +64,12 @@ class Reliability(NamedTuple):
         return float(np.nansum(self.share * np.abs(self.accuracy - self.confidence)))
 
 
-def count_effective(weight: Array) -> float:
+def count_effective(weight: Floats) -> float:
     """Return the effective number of rows, (Σw)² / Σw²."""
     return float(weight.sum() ** 2 / (weight**2).sum())
 
 
-def average(values: Any, weight: Array | None = None, unit: Labels | None = None) -> Mean:
+def average(values: Any, weight: Floats | None = None, unit: Ints | None = None) -> Mean:
     """Return the weighted mean of one value per row, and its standard error; `unit`: the same number for rows of a group."""
     values = np.asarray(values, dtype=np.float64)
     weight = np.ones(len(values)) if weight is None else weight
@@ -82,21 +80,21 @@ def average(values: Any, weight: Array | None = None, unit: Labels | None = None
         return Mean(mean, float(np.linalg.norm(off if unit is None else np.bincount(unit, off))))
 
 
-def score_rows(log_p: Array, y: Labels) -> dict[str, Array]:
+def score_rows(log_p: Floats, y: Ints) -> dict[str, Floats]:
     """Score the log-probabilities [n C] of each row with class y: error (0 or 1), nll in nats, brier Σ_c (p_c − [y = c])²."""
     own = log_p[np.arange(len(y)), y]
     brier = (np.exp(log_p) ** 2).sum(1) - 2 * np.exp(own) + 1
     return {"error": (log_p.argmax(1) != y).astype(np.float64), "nll": -own, "brier": brier}
 
 
-def score_log_proba(log_p: Array, y: Labels, weight: Array | None = None) -> dict[str, float]:
+def score_log_proba(log_p: Floats, y: Ints, weight: Floats | None = None) -> dict[str, float]:
     """Return error, nll, brier and ece of log-probabilities [n C] of rows with classes y."""
     found = {name: average(values, weight).value for name, values in score_rows(log_p, y).items()}
     return found | {"ece": bin_rows(np.exp(log_p), y, weight).error}
 
 
 def compare_log_proba(
-    log_p: Array, other: Array, y: Labels, weight: Array | None = None, unit: Labels | None = None
+    log_p: Floats, other: Floats, y: Ints, weight: Floats | None = None, unit: Ints | None = None
 ) -> dict[str, Mean]:
     """Return error, nll and brier of `other` minus those of `log_p`, with the standard error of the paired difference."""
     ours, theirs = score_rows(log_p, y), score_rows(other, y)
@@ -104,7 +102,7 @@ def compare_log_proba(
         return {name: average(theirs[name] - ours[name], weight, unit) for name in ours}
 
 
-def bin_rows(P: Array, y: Labels, weight: Array | None = None, bins: int = BINS) -> Reliability:
+def bin_rows(P: Floats, y: Ints, weight: Floats | None = None, bins: int = BINS) -> Reliability:
     """Bin rows by the probability of their predicted class."""
     weight = np.ones(len(y)) if weight is None else weight
     edges, top = np.linspace(0, 1, bins + 1), P.max(1)
@@ -126,7 +124,7 @@ def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:
     return np.maximum(below, 0.0), np.minimum(above, 1.0)
 
 
-def count_confusion(y: Labels, predicted: Labels, n_classes: int) -> Labels:
+def count_confusion(y: Ints, predicted: Ints, n_classes: int) -> Ints:
     """Count the rows of each pair of true and predicted class, [C C]."""
     flat = np.bincount(np.asarray(y) * n_classes + predicted, minlength=n_classes**2)
     return flat.reshape(n_classes, n_classes)

@@ -17,9 +17,11 @@ if TYPE_CHECKING:  # they load torch
 
 # ruff: noqa: UP007  names in quotes have no operator |
 
-Rows: TypeAlias = object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
+TableLike: TypeAlias = (
+    object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
+)
 Column: TypeAlias = ArrayLike  # labels, targets or weights, one per row
-EvalSet: TypeAlias = tuple[Rows, Column] | Sequence[tuple[Rows, Column]]
+EvalSet: TypeAlias = tuple[TableLike, Column] | Sequence[tuple[TableLike, Column]]
 Seed: TypeAlias = int | np.random.RandomState | None
 Device: TypeAlias = Union[str, "torch.device"]
 KernelArgument: TypeAlias = Union["KernelLike", None]

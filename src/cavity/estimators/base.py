@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.common.types import Floats
 from cavity.errors import BadOption
-from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.explanations import Array, Explains, give_rows
+from cavity.estimators.argument_types import Column, Device, Seed, TableLike
+from cavity.estimators.explanations import Explains
 from cavity.estimators.notebook import describe_fit
 from cavity.estimators.sklearn_base import BaseEstimator
 from cavity.explain.fit_summary import FitSummary, summarise_fit
@@ -26,13 +27,13 @@ from cavity.prediction.uncertainty import predict_novelty
 from cavity.saving import model_file
 from cavity.saving.model_file import Record
 from cavity.tables.columns.preparation import Preparation
+from cavity.tables.table import GivenRows
 from cavity.tables.validation import Features
 
 if TYPE_CHECKING:  # they load torch
     from cavity.explain.samples import HyperSamples
     from cavity.fitting.options.configuration import ClassifierConfig, RegressorConfig
     from cavity.fitting.request import Request
-    from cavity.tables.table import GivenRows
 
 
 class GPEstimator(Explains, BaseEstimator):
@@ -46,7 +47,7 @@ class GPEstimator(Explains, BaseEstimator):
     random_state: Seed
     warm_start: bool
     noise_: Any
-    inducing_points_: Array
+    inducing_points_: Floats
     preparation_: Preparation
     notes_: dict[str, Any]
 
@@ -145,12 +146,12 @@ class GPEstimator(Explains, BaseEstimator):
     def _fit(self, fit: Callable[[Request[Any], Callable[[Result], None]], list[str]], *given: Any) -> Self:
         import torch
 
-        request = self._make_request(give_rows(*given))
+        request = self._make_request(GivenRows(*given))
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             self.fit_warnings_ = fit(request, self._store)
         return self
 
-    def _predict(self, X: Any, predict: Callable[[FittedModel, Array], Results]) -> Results:
+    def _predict(self, X: Any, predict: Callable[[FittedModel, Floats], Results]) -> Results:
         features = self._features()
         return predict_blocks(self._fitted, features, X, predict)
 
@@ -222,7 +223,7 @@ class GPEstimator(Explains, BaseEstimator):
             made.notes_ = record.notes
         return made
 
-    def predict_novelty(self, X: Rows) -> Array:
+    def predict_novelty(self, X: TableLike) -> Floats:
         """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
 
         The number is the share of training rows with a smaller posterior variance of the latent functions: of new rows like the
@@ -254,7 +255,7 @@ class GPEstimator(Explains, BaseEstimator):
 
     def sample_hyperparameters(
         self,
-        X: Rows,
+        X: TableLike,
         y: Column,
         sample_weight: Column | None = None,
         *,
@@ -293,7 +294,7 @@ class GPEstimator(Explains, BaseEstimator):
         from cavity.explain.sampling import draw_samples
 
         check_is_fitted(self, "_fitted")
-        given, options = give_rows(X, y, sample_weight), (n_samples, warmup, chains, target_accept, n_models)
+        given, options = GivenRows(X, y, sample_weight), (n_samples, warmup, chains, target_accept, n_models)
         with torch.inference_mode(False):
             return draw_samples(self._config(), self._result, given, *options, random_state)
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
-from cavity.estimators.argument_types import Column, Device, Rows, Seed
-from cavity.estimators.explanations import Array, give_rows
+from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.judgements import Judges
 from cavity.estimators.optional_methods import available_if
 from cavity.estimators.sklearn_base import ClassifierMixin
@@ -26,6 +26,7 @@ from cavity.saving import model_file
 from cavity.tables.arrow_tables import to_host
 from cavity.tables.labels import check_labels
 from cavity.tables.sources import find_source
+from cavity.tables.table import GivenRows
 
 if TYPE_CHECKING:  # they load torch
     from cavity.engine.training.callbacks import Callback
@@ -164,7 +165,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
     def fit(
         self,
-        X: Rows,
+        X: TableLike,
         y: Column | None = None,
         sample_weight: Column | None = None,
         *,
@@ -208,7 +209,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
     @available_if(lambda self: self._partial_fit_problem())
     def partial_fit(
-        self, X: Rows, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
+        self, X: TableLike, y: Column, classes: ArrayLike | None = None, sample_weight: Column | None = None
     ) -> Self:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
@@ -235,7 +236,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
         from cavity.fitting import partial_fit
 
-        rows, earlier = give_rows(X, y, sample_weight), getattr(self, "_result", None)
+        rows, earlier = GivenRows(X, y, sample_weight), getattr(self, "_result", None)
         with torch.inference_mode(False):
             self._store(partial_fit.grow(self._config(), rows, classes, earlier))
         return self
@@ -245,7 +246,7 @@ class GPClassifier(ClassifierMixin, Judges):
         model, points = result.model, result.model.inducing_points
         assert result.classes is not None
         self.classes_ = result.classes
-        self._loo_log_proba: Array | None = None
+        self._loo_log_proba: Floats | None = None
         self._set_optional("epsilon_", model.outcome.epsilon)
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
         self.temperature_ = 1 / model.pool.weight
@@ -254,7 +255,7 @@ class GPClassifier(ClassifierMixin, Judges):
         self.noise_ = model.noises
         self._set_optional("class_prior_", result.class_prior)
 
-    def predict_log_proba(self, X: Rows) -> Array:
+    def predict_log_proba(self, X: TableLike) -> Floats:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
         Parameters
@@ -269,7 +270,7 @@ class GPClassifier(ClassifierMixin, Judges):
         """
         return self._predict(X, predict_log_proba)[0]
 
-    def predict_proba(self, X: Rows) -> Array:
+    def predict_proba(self, X: TableLike) -> Floats:
         """Predict class probabilities.
 
         Parameters
@@ -284,7 +285,7 @@ class GPClassifier(ClassifierMixin, Judges):
         """
         return self._predict(X, predict_proba)[0]
 
-    def predict(self, X: Rows) -> NDArray[Any]:
+    def predict(self, X: TableLike) -> NDArray[Any]:
         """Predict the most probable class of each row.
 
         Parameters
@@ -302,7 +303,7 @@ class GPClassifier(ClassifierMixin, Judges):
 
     def score(
         self,
-        X: Rows,
+        X: TableLike,
         y: Column | None = None,
         sample_weight: Column | None = None,
         *,
@@ -322,7 +323,7 @@ class GPClassifier(ClassifierMixin, Judges):
             Accuracy.
         """
         features = self._features()
-        raw = give_rows(X, y, sample_weight, target, weight).with_arrays()
+        raw = GivenRows(X, y, sample_weight, target, weight).with_arrays()
         source = find_source(raw, features=features)
         if source is not None:
             return accuracy(self._fitted, features, source, self.classes_)

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from cavity.common.types import Floats
 from cavity.errors import CavityError
-from cavity.estimators.argument_types import Column, Rows, Seed
+from cavity.estimators.argument_types import Column, Seed, TableLike
 from cavity.explain import contributions
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.fitting.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
+from cavity.tables.table import GivenRows
 from cavity.tables.validation import Features
-
-if TYPE_CHECKING:  # they load torch
-    from cavity.tables.table import GivenRows
-
-Array = NDArray[np.float64]
-
-
-def give_rows(*arguments: Any) -> GivenRows:
-    """Return the arguments of `fit` as one value."""
-    from cavity.tables.table import GivenRows
-
-    return GivenRows(*arguments)
 
 
 class Explains:
@@ -44,11 +31,11 @@ class Explains:
     _compare: contributions.Compare
     # the same to the divergence from the mean over other cells, [n]
     _information: contributions.Compare
-    _row_losses: Callable[[GivenRows], tuple[Array, Array, Losses]]  # rows to features, weights, losses
+    _row_losses: Callable[[GivenRows], tuple[Floats, Floats, Losses]]  # rows to features, weights, losses
 
     def explain(
         self,
-        X: Rows,
+        X: TableLike,
         y: Column,
         sample_weight: Column | None = None,
         *,
@@ -78,12 +65,12 @@ class Explains:
             `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
-        rows, weight, losses = self._row_losses(give_rows(X, y, sample_weight))
+        rows, weight, losses = self._row_losses(GivenRows(X, y, sample_weight))
         seed = draw_seed(random_state)
         return permutation_importance(losses, rows, weight, features, repeats, seed, groups)
 
     @property
-    def feature_importance_(self) -> Array:
+    def feature_importance_(self) -> Floats:
         """Importance of each column of X in nats: how much a cell of another row in it changes the prediction."""
         found = self._find_importance() if hasattr(self, "_result") else None
         if found is None:
@@ -94,11 +81,11 @@ class Explains:
         return found
 
     @property
-    def feature_importances_(self) -> Array:
+    def feature_importances_(self) -> Floats:
         """`feature_importance_`, by the name that scikit-learn gives it."""
         return self.feature_importance_
 
-    def _find_importance(self) -> Array | None:
+    def _find_importance(self) -> Floats | None:
         """Compute the importance of the columns once, from rows that the fit keeps in memory."""
         result = self._result
         if result.importance is None and result.background is not None:
@@ -113,7 +100,7 @@ class Explains:
 
     def partial_dependence(
         self,
-        X: Rows,
+        X: TableLike,
         column: str | int,
         *,
         n_values: int = 20,
@@ -152,7 +139,7 @@ class Explains:
         return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
 
     def explain_rows(
-        self, X: Rows, background: Rows, *, n_background: int = 50, random_state: Seed = 0
+        self, X: TableLike, background: TableLike, *, n_background: int = 50, random_state: Seed = 0
     ) -> contributions.Contributions:
         """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
 

@@ -8,15 +8,6 @@ from cavity.estimators.base import GPEstimator
 from cavity.prediction.result import Result
 from cavity.saving import model_file
 
-# Of regression: "exact" up to the first, "vi" up to the second, then "svi".
-EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
-
-
-def choose_regression_method(rows: int, in_memory: bool = True) -> str:
-    if not in_memory:
-        return "svi"
-    return "exact" if rows <= EXACT_ROWS else "vi" if rows <= FULL_BATCH_ROWS else "svi"
-
 
 def view_fit(estimator: GPEstimator) -> Result:
     """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""

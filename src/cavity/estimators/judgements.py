@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY
-from cavity.estimators.argument_types import Rows, Seed
+from cavity.common.types import Floats
+from cavity.estimators.argument_types import Seed, TableLike
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.options.value_checks import draw_seed, whole
@@ -33,9 +33,9 @@ class Judges(GPEstimator):
     """The part of GPClassifier that judges models and rows."""
 
     classes_: NDArray[Any]
-    predict_proba: Callable[[Rows], Array]
-    predict_log_proba: Callable[[Rows], Array]
-    _loo_log_proba: Array | None
+    predict_proba: Callable[[TableLike], Floats]
+    predict_log_proba: Callable[[TableLike], Floats]
+    _loo_log_proba: Floats | None
 
     @property
     def estimate_(self) -> Estimate:
@@ -58,11 +58,11 @@ class Judges(GPEstimator):
         self._result = result._replace(estimate=found)
         return found
 
-    def _temper(self, log_p: Array) -> Array:
+    def _temper(self, log_p: Floats) -> Floats:
         return normalised(self._fitted.pool.weight * log_p)
 
     @property
-    def loo_log_proba_(self) -> Array:
+    def loo_log_proba_(self) -> Floats:
         """Leave-one-out log-probabilities of the training rows."""
         loo = None if not hasattr(self, "_result") else self._result.loo
         if loo is None or not loo.complete:
@@ -97,7 +97,7 @@ class Judges(GPEstimator):
         found = rank(loo.rows, own, most)
         return RankedRows(found.rows, np.exp(found.scores))
 
-    def predict_latent(self, X: Rows) -> tuple[Array, Array]:
+    def predict_latent(self, X: TableLike) -> tuple[Floats, Floats]:
         """Predict the latent values, noise included.
 
         Parameters
@@ -114,7 +114,7 @@ class Judges(GPEstimator):
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
 
-    def sample_latent(self, X: Rows, n: int = 1, *, random_state: Seed = 0) -> Array:
+    def sample_latent(self, X: TableLike, n: int = 1, *, random_state: Seed = 0) -> Floats:
         """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
 
         Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
@@ -140,7 +140,7 @@ class Judges(GPEstimator):
         (f,) = draw_latent(self._fitted, [self._read_raw(X).X], draws, normals)
         return np.asarray(f.cpu().numpy())
 
-    def predict_uncertainty(self, X: Rows) -> uncertainty.Uncertainty:
+    def predict_uncertainty(self, X: TableLike) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
         Aleatoric entropy would remain if the latent functions were known; epistemic entropy is the mutual information of label and
@@ -159,7 +159,7 @@ class Judges(GPEstimator):
         """
         return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
 
-    def rank_for_labeling(self, X: Rows, n: int | None = None) -> RankedRows:
+    def rank_for_labeling(self, X: TableLike, n: int | None = None) -> RankedRows:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
 
         Parameters
@@ -178,24 +178,24 @@ class Judges(GPEstimator):
         epistemic = self.predict_uncertainty(to_host(X)).epistemic
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
-    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
+    def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_table_of_fit
 
         table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
         return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
 
-    def _predict_outcome(self, X: Array) -> Array:
+    def _predict_outcome(self, X: Floats) -> Floats:
         return self.predict_log_proba(Prepared(X))
 
-    def _compare(self, own: Array, others: Array) -> Array:
+    def _compare(self, own: Floats, others: Floats) -> Floats:
         return np.asarray(own - NUMPY.logsumexp(others, 1) + np.log(others.shape[1]))
 
-    def _information(self, own: Array, others: Array) -> Array:
+    def _information(self, own: Floats, others: Floats) -> Floats:
         return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
 
     def _average(self, seed: int) -> Average:
-        def average(groups: list[Array]) -> tuple[Array, Array]:
+        def average(groups: list[Floats]) -> tuple[Floats, Floats]:
             from cavity.prediction.draws import draw_log_proba
 
             mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, overload
 import numpy as np
 from sklearn.utils import check_random_state
 
+from cavity.common.types import Floats
 from cavity.errors import BadOption
 from cavity.estimators import argument_types as types
-from cavity.estimators.argument_types import Column, Device, Rows, Seed
+from cavity.estimators.argument_types import Column, Device, Seed, TableLike
 from cavity.estimators.base import GPEstimator
-from cavity.estimators.explanations import Array
 from cavity.estimators.sklearn_base import RegressorMixin
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.fitting.options.training import Training
 from cavity.fitting.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array
-from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
-from cavity.prediction.regression_estimate import TargetEstimate, find_normal_half_width
 from cavity.prediction.result import Result
+from cavity.prediction.target_estimate import TargetEstimate, find_normal_half_width
+from cavity.prediction.targets import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.saving import model_file
 from cavity.tables.arrow_tables import to_host
 from cavity.tables.validation import Prepared, check_rows
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # they load torch
 
 Yes: TypeAlias = Literal[True]
 No: TypeAlias = Literal[False]
-Moments: TypeAlias = tuple[Array, Array]
+Moments: TypeAlias = tuple[Floats, Floats]
 
 
 @model_file.register
@@ -123,7 +123,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def fit(
         self,
-        X: Rows,
+        X: TableLike,
         y: Column | None = None,
         sample_weight: Column | None = None,
         *,
@@ -164,15 +164,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @overload
     def predict(
-        self, X: Rows, return_std: No = False, return_cov: No = False, *, noise: bool = True
-    ) -> Array: ...
+        self, X: TableLike, return_std: No = False, return_cov: No = False, *, noise: bool = True
+    ) -> Floats: ...
     @overload
-    def predict(self, X: Rows, return_std: Yes, return_cov: No = False, *, noise: bool = True) -> Moments: ...
-    @overload
-    def predict(self, X: Rows, return_std: No = False, *, return_cov: Yes, noise: bool = True) -> Moments: ...
     def predict(
-        self, X: Rows, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
-    ) -> Array | tuple[Array, Array]:
+        self, X: TableLike, return_std: Yes, return_cov: No = False, *, noise: bool = True
+    ) -> Moments: ...
+    @overload
+    def predict(
+        self, X: TableLike, return_std: No = False, *, return_cov: Yes, noise: bool = True
+    ) -> Moments: ...
+    def predict(
+        self, X: TableLike, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
+    ) -> Floats | tuple[Floats, Floats]:
         """Predict y at rows X.
 
         Parameters
@@ -209,7 +213,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         found = self._predict(X, targets)
         return found if return_std else found[0]
 
-    def score(self, X: Rows, y: Column, sample_weight: Column | None = None) -> float:
+    def score(self, X: TableLike, y: Column, sample_weight: Column | None = None) -> float:
         """Return R², the share of the targets' variance that predicted means explain.
 
         Parameters
@@ -236,7 +240,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             )
         return found
 
-    def predict_interval(self, X: Rows, coverage: float = 0.9) -> tuple[Array, Array]:
+    def predict_interval(self, X: TableLike, coverage: float = 0.9) -> tuple[Floats, Floats]:
         """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
 
         c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), or that of
@@ -260,7 +264,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mean, std = self.predict(to_host(X), return_std=True)
         return mean - c * std, mean + c * std
 
-    def sample_y(self, X: Rows, n_samples: int = 1, random_state: Seed = 0) -> Array:
+    def sample_y(self, X: TableLike, n_samples: int = 1, random_state: Seed = 0) -> Floats:
         """Draw f at rows X from the posterior.
 
         Parameters
@@ -280,24 +284,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
         return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
-    def _row_losses(self, raw: GivenRows) -> tuple[Array, Array, Losses]:
+    def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_targets_of_fit
 
         table = read_targets_of_fit(raw, self._features(), (0.0, 1.0))
 
-        def losses(X: Array) -> Array:
+        def losses(X: Floats) -> Floats:
             mean, std = self.predict(Prepared(X), return_std=True)
             return np.asarray(0.5 * ((table.y - mean) / std) ** 2 + np.log(std) + 0.5 * math.log(2 * math.pi))
 
         return table.X, table.weight, losses
 
-    def _predict_outcome(self, X: Array) -> Array:
+    def _predict_outcome(self, X: Floats) -> Floats:
         return np.column_stack(self.predict(Prepared(X), return_std=True))
 
-    def _compare(self, own: Array, others: Array) -> Array:
+    def _compare(self, own: Floats, others: Floats) -> Floats:
         return np.asarray(own[:, 0] - others[:, :, 0].mean(1))
 
-    def _information(self, own: Array, others: Array) -> Array:
+    def _information(self, own: Floats, others: Floats) -> Floats:
         unit = others[:, :, 1].max()  # in which squares do not vanish
         own, others = own / unit, others / unit
         var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)  # of the mixture
@@ -305,7 +309,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var)
 
     def _average(self, seed: int) -> Average:
-        def average(groups: list[Array]) -> tuple[Array, Array]:
+        def average(groups: list[Floats]) -> tuple[Floats, Floats]:
             found = [self.predict(Prepared(rows), return_cov=True, noise=False) for rows in groups]
             mean, var = np.array([m.mean() for m, _ in found]), np.array([cov.mean() for _, cov in found])
             return mean, np.sqrt(np.maximum(var, 0.0))

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.common.tabular import Tabular
+from cavity.common.types import Flags, Floats, Ints
 from cavity.explain.partial_dependence import format_value
-from cavity.explain.raw_rows import Array, RawRows, find_columns
+from cavity.explain.raw_rows import RawRows, find_columns
 from cavity.tables.validation import Features
 
 # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
-Predict = Callable[[Array], Array]
-Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
+Predict = Callable[[Floats], Floats]
+Compare = Callable[[Floats, Floats], Floats]  # predictions of rows and, [n B ...], of rows with other cells
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30
 MOST_TRIED = 1000  # columns of a wide table whose importance is computed
@@ -51,12 +52,12 @@ class Contributions(Tabular):
     """
 
     names: tuple[str, ...]
-    contributions: Array
-    prediction: Array
+    contributions: Floats
+    prediction: Floats
     values: NDArray[Any]
     classes: NDArray[Any] | None
 
-    def of_prediction(self) -> Array:
+    def of_prediction(self) -> Floats:
         """Return the contributions to the predicted class of each row, or to its mean.
 
         Returns
@@ -101,8 +102,8 @@ class Contributions(Tabular):
 
 
 def replace_cells(
-    X: Array, owner: NDArray[np.int64], n_columns: int, background: Array, predict: Predict
-) -> Iterator[tuple[int, Array, NDArray[np.bool_]]]:
+    X: Floats, owner: Ints, n_columns: int, background: Floats, predict: Predict
+) -> Iterator[tuple[int, Floats, Flags]]:
     """Predict rows with the cells of every background row, one column at a time; equal rows are predicted once.
 
     Yields the number of each column that can change a row, the predictions [n B ...], and the rows that it changes, [n].
@@ -125,7 +126,7 @@ def replace_cells(
 
 
 def compute_contributions(
-    rows: RawRows, background: Array, predict: Predict, compare: Compare, classes: NDArray[Any] | None
+    rows: RawRows, background: Floats, predict: Predict, compare: Compare, classes: NDArray[Any] | None
 ) -> Contributions:
     """Compare the predictions of rows with those after one column is replaced."""
     own = predict(rows.X)
@@ -137,8 +138,8 @@ def compute_contributions(
 
 
 def compute_importance(
-    X: Array, features: Features, predict: Predict, information: Compare, cost: int, relevance: Array | None
-) -> Array:
+    X: Floats, features: Features, predict: Predict, information: Compare, cost: int, relevance: Floats | None
+) -> Floats:
     """Return the mean `information` of each column, [n_features_in_], in nats; of few rows if predictions would take long.
 
     In a wide table only the columns of the largest `relevance`, [n_features_in_], are tried; the others have 0.

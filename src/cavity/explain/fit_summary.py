@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular, format_cell
 from cavity.common.text_tables import name_column
+from cavity.common.types import Floats
 from cavity.prediction.model import as_array
-from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
+from cavity.prediction.targets import target_noise
 
-Array = NDArray[np.float64]
 MOST_FUNCTIONS = 8  # latent functions that `print` shows
 
 
@@ -26,7 +25,7 @@ class Learnt(NamedTuple):
     part: str  # "RBF", or "noise"
     name: str
     column: str  # of a feature; empty if there is one value for all
-    values: Array  # [L]
+    values: Floats  # [L]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
                 yield Learnt(kind, name, feature, _spread(values[:, j] if values.ndim == 2 else values, L))
 
 
-def _spread(values: Any, L: int) -> Array:
+def _spread(values: Any, L: int) -> Floats:
     """Return one value per latent function, [L]."""
     found = np.atleast_1d(np.asarray(values, dtype=np.float64))
     return np.repeat(found, L // len(found))

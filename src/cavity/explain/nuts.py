@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats
 from cavity.engine.inference import State
 from cavity.engine.training.fixed_point import Rest
 from cavity.engine.training.loop import Run
 from cavity.engine.training.objective import Point, evaluate, evaluate_first
 from cavity.errors import missing_extra
-
-Array = NDArray[np.float64]
 
 TOL = 2e-2  # of the sites; the error of log Z_q is of its square: .01 on average, .03 at most
 CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
@@ -44,7 +42,7 @@ class LogDensity:
         if not run.engine.factor.linear:  # then one sweep from empty sites is the fixed point
             run.state = found.state
 
-    def __call__(self, theta: Array) -> tuple[float, Array]:
+    def __call__(self, theta: Floats) -> tuple[float, Floats]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
         found = self._evaluate(theta)
@@ -52,13 +50,13 @@ class LogDensity:
             return found.value, found.gradient.double().cpu().numpy()
         return -math.inf, np.zeros_like(theta)
 
-    def at(self, theta: Array) -> State:
+    def at(self, theta: Floats) -> State:
         """Return the state at a draw, where the posterior is known to exist."""
         found = self._evaluate(theta)
         assert found is not None
         return found.state
 
-    def _evaluate(self, theta: Array) -> Point | None:
+    def _evaluate(self, theta: Floats) -> Point | None:
         place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
         return evaluate(self.run, place, self.rest)
 
@@ -66,10 +64,10 @@ class LogDensity:
 class Chains(NamedTuple):
     """Draws of the flat vector of hyper-parameters, with the sampler's statistics."""
 
-    theta: Array  # [chains n P]
-    log_density: Array  # [chains n]
-    acceptance: Array  # [chains n], mean over the trajectory
-    diverging: NDArray[np.bool_]  # [chains n]
+    theta: Floats  # [chains n P]
+    log_density: Floats  # [chains n]
+    acceptance: Floats  # [chains n], mean over the trajectory
+    diverging: Flags  # [chains n]
 
 
 def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
@@ -94,10 +92,10 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter(reg_scale=1.0))
 
     @lru_cache(REMEMBERED)  # Mici asks again at every draw; no object, because Mici copies these
-    def look(z: bytes) -> tuple[float, Array]:
+    def look(z: bytes) -> tuple[float, Floats]:
         return target(center + root @ np.frombuffer(z))
 
-    def slope(z: Array) -> tuple[Array, float]:
+    def slope(z: Floats) -> tuple[Floats, float]:
         value, gradient = look(z.tobytes())
         return -(root.T @ gradient), -value
 
@@ -115,7 +113,7 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
     return Chains(*map(np.stack, found))
 
 
-def _estimate_curvature(target: LogDensity, center: Array) -> Array:
+def _estimate_curvature(target: LogDensity, center: Floats) -> Floats:
     """Return minus the Hessian at the fit, [P P], by differences of gradients, eigenvalues made positive: warm-ups are short."""
     moves = STEP * np.eye(len(center))
     rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])
@@ -124,7 +122,7 @@ def _estimate_curvature(target: LogDensity, center: Array) -> Array:
     return np.asarray((vectors * curvature) @ vectors.T)
 
 
-def _draw_start(target: LogDensity, center: Array, rng: np.random.Generator) -> Array:
+def _draw_start(target: LogDensity, center: Floats, rng: np.random.Generator) -> Floats:
     """Draw a start near the fit; halve the distance until the posterior exists."""
     away = SPREAD * rng.standard_normal(len(center))
     while not math.isfinite(target(center + away)[0]):

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from cavity.common.tabular import Tabular
-from cavity.explain.raw_rows import Array, RawRows
+from cavity.common.types import Floats
+from cavity.explain.raw_rows import RawRows
 
 LEAST = 1e-12  # of probabilities and their variances
-Average = Callable[[list[Array]], tuple[Array, Array]]  # groups of rows to means and standard deviations
+Average = Callable[[list[Floats]], tuple[Floats, Floats]]  # groups of rows to means and standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,9 @@ class PartialDependence(Tabular):
     name: str
     kind: str
     values: NDArray[Any]
-    mean: Array
-    low: Array
-    high: Array
+    mean: Floats
+    low: Floats
+    high: Floats
     classes: NDArray[Any] | None
     level: float
     rows: int
@@ -119,7 +120,7 @@ def compute_partial_dependence(
     return PartialDependence(rows.names[j], rows.kind(j), values, *found, classes, level, len(chosen))
 
 
-def _find_quantile(mean: Array, spread: Array, q: float, normal: bool) -> Array:
+def _find_quantile(mean: Floats, spread: Floats, q: float, normal: bool) -> Floats:
     """Return quantiles of normal or, for probabilities, of beta distributions with these means and standard deviations."""
     if normal:
         return np.asarray(mean + ndtri(q) * spread)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats
 from cavity.errors import BadInput, BadOption
 from cavity.explain.raw_rows import find_column, find_columns
 from cavity.tables.validation import Features
 
-Array = NDArray[np.float64]
-Losses = Callable[[Array], Array]  # features [n D] to one loss per row [n]
+Losses = Callable[[Floats], Floats]  # features [n D] to one loss per row [n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +35,8 @@ class Importance(Tabular):
     """
 
     names: tuple[str, ...]
-    importance: Array
-    standard_error: Array
+    importance: Floats
+    standard_error: Floats
     loss: float
 
     def _columns(self) -> dict[str, Any]:
@@ -50,7 +49,7 @@ class Importance(Tabular):
 
 
 def permutation_importance(
-    losses: Losses, X: Array, weight: Array, features: Features, n_repeats: int, seed: int, groups: Any
+    losses: Losses, X: Floats, weight: Floats, features: Features, n_repeats: int, seed: int, groups: Any
 ) -> Importance:
     """Shuffle the cells of each column or group of columns in turn, all their features together."""
     columns, owner = find_columns(features)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
 from cavity.tables.arrow_tables import get_column, import_pyarrow, to_chunk
@@ -19,15 +20,13 @@ from cavity.tables.columns.feature_groups import group_features
 from cavity.tables.columns.text_kind import Text
 from cavity.tables.validation import Features, Prepared, check_rows
 
-Array = NDArray[np.float64]
-
 
 class RawRows(NamedTuple):
     """Features of rows, and the cells that they come from."""
 
-    X: Array  # [n D]
+    X: Floats  # [n D]
     names: tuple[str, ...]  # columns of the user's table
-    owner: NDArray[np.int64]  # [D], number of each feature's column
+    owner: Ints  # [D], number of each feature's column
     columns: tuple[Column | None, ...]  # how each column is prepared; None: not at all
     table: Any | None  # Arrow table; None if the features are the columns
 
@@ -54,7 +53,7 @@ class RawRows(NamedTuple):
             return (to_days(cells, column.order, column.name, 0) * DAY * 1e6).round().astype("datetime64[us]")
         return to_numbers(cells, column.name, 0, getattr(column, "style", None))[0]
 
-    def encode(self, j: int, values: NDArray[Any]) -> Array:
+    def encode(self, j: int, values: NDArray[Any]) -> Floats:
         """Encode values of a column as its features, [K d]."""
         column = self.columns[j]
         if column is None or self.table is None:
@@ -63,7 +62,7 @@ class RawRows(NamedTuple):
         kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
         return column.encode(arrow.array(values, type=kind, from_pandas=True), EncodingContext(0, Counter()))
 
-    def replace(self, j: int, block: Array, rows: Array) -> Array:
+    def replace(self, j: int, block: Floats, rows: Floats) -> Floats:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
         changed = rows.copy()
         changed[:, self.owner == j] = block
@@ -80,7 +79,7 @@ def find_column(column: Any, names: tuple[str, ...]) -> int:
     return names.index(str(column))
 
 
-def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def find_columns(features: Features) -> tuple[tuple[str, ...], Ints]:
     """Return the names of the table's columns, and the number of the column that each feature belongs to."""
     prepare = features.encoder
     names = tuple(map(str, prepare.feature_names_in_))
@@ -105,7 +104,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     return RawRows(rows, names, owner, columns, to_chunk(X, list(names)).table)
 
 
-def choose_rows(n: int, most: int, seed: int) -> NDArray[np.int64]:
+def choose_rows(n: int, most: int, seed: int) -> Ints:
     """Choose at most so many of n rows at random, in their order."""
     if n <= most:
         return np.arange(n)

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import predict_latent, predict_proba
-from cavity.prediction.regression import target_noise
+from cavity.prediction.targets import target_noise
 from cavity.tables.validation import Features, check_rows
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class HyperSamples(Tabular):
         Features of the fit.
     """
 
-    draws: dict[str, Array]
-    log_posterior: Array
+    draws: dict[str, Floats]
+    log_posterior: Floats
     acceptance: float
     divergences: int
-    r_hat: dict[str, Array]
-    ess: dict[str, Array]
+    r_hat: dict[str, Floats]
+    ess: dict[str, Floats]
     evaluations: int
     warnings: list[str]
     models: tuple[FittedModel, ...]
@@ -78,7 +77,7 @@ class ClassifierSamples(HyperSamples):
 
     classes: NDArray[Any]
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Floats:
         """Predict class probabilities, averaged over draws of the hyper-parameters.
 
         Parameters
@@ -92,7 +91,7 @@ class ClassifierSamples(HyperSamples):
             Columns in the order of `classes`.
         """
 
-        def average(_: FittedModel, rows: Array) -> tuple[Array]:
+        def average(_: FittedModel, rows: Floats) -> tuple[Floats]:
             return (np.mean([predict_proba(model, rows)[0] for model in self.models], axis=0),)
 
         return predict_blocks(self.models[0], self.features, X, average)[0]

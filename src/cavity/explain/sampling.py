@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.ranks import Local
+from cavity.common.types import Floats
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
@@ -30,12 +30,10 @@ from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed, number, whole
 from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import FittedModel, as_array, snapshot
-from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
+from cavity.prediction.targets import target_noise
 from cavity.tables.labelled import read_table_of_fit, read_targets_of_fit
 from cavity.tables.table import GivenRows, Table
-
-Array = NDArray[np.float64]
 
 MOST_R_HAT = 1.05
 LEAST_ESS = 100
@@ -142,7 +140,7 @@ def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: Tra
     return likelihood if epsilon is None else likelihood.set_params(epsilon=epsilon)
 
 
-def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
+def _refuse_other_rows(config: Config, table: Table, Z: Floats) -> None:
     """If Z is X, the rows must be those of the fit."""
     if config.method.inducing_from != "rows" and config.inducing is not None:
         return
@@ -168,7 +166,7 @@ def _load(engine: Engine, kept: FittedModel) -> None:
         engine.factor.log_noise.copy_(kept.likelihood.log_noise)
 
 
-def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
+def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
     """Return draws by name and in the user's units: (chains, n, ...)."""
     owners, found = dict(engine.prior.named_modules()), {}
     for name, place in engine.places.items():
@@ -184,7 +182,7 @@ def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
     return found
 
 
-def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+def _diagnose(draws: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return R-hat and effective sample size of every hyper-parameter, by ArviZ."""
     try:
         from arviz_stats.base import array_stats
@@ -192,13 +190,13 @@ def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Arra
         raise missing_extra("arviz-stats", "mcmc") from None
     last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
 
-    def measure(by: Any) -> dict[str, Array]:
+    def measure(by: Any) -> dict[str, Floats]:
         return {name: np.asarray(by(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
 
     return measure(array_stats.rhat), measure(array_stats.ess)
 
 
-def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
+def _warn(divergences: int, total: int, r_hat: dict[str, Floats], ess: dict[str, Floats]) -> list[str]:
     worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
     diverged = (
         f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"

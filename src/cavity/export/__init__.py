@@ -23,8 +23,8 @@ from cavity.export.raw_columns import add_raw_columns
 from cavity.fitting.options.value_checks import DTYPES, one_of
 from cavity.pool.tree_ensembles import LEAST, Forest
 from cavity.prediction.novelty import find_novelty
-from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
+from cavity.prediction.targets import target_noise
 
 __all__ = ["onnx"]
 
@@ -110,7 +110,10 @@ def make_model(gp: GPEstimator, dtype: str = "float64", prepared: bool = False, 
 def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
     """Return the predictions of rows by name, and the variances of the latent functions."""
     model, graph = result.model.to("cpu"), X.graph
-    mean, var, r = model.marginals_and_residual(X)
+    try:
+        mean, var, r = model.marginals_and_residual(X)
+    except TypeError as error:  # a kernel that torch alone can compute
+        raise no_formula(model.prior.kernel) from error
     if result.classes is None:
         shift, scale = result.units
         f = var if result.predicts_residual else var - r
@@ -118,8 +121,8 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
         return {"mean": (mean * scale + shift)[:, 0], "std": std[:, 0]}, var
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
-    except (AttributeError, TypeError) as error:  # a function of tensors alone
-        raise BadOption(onnx_graph.no_graph(model.likelihood)) from error
+    except (AttributeError, TypeError, RuntimeError) as error:  # a function of tensors alone
+        raise no_graph(model.likelihood) from error
     if not model.pool.is_trivial:
         calls = (partial(add_trees, m) if isinstance(m, Forest) else m.log_proba for m in model.pool.members)
         logs = [partial(call, X) for call in calls]
@@ -220,3 +223,19 @@ def _metadata(clf: GPEstimator) -> dict[str, str]:
     classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)} if hasattr(clf, "classes_") else {}
     columns = json.dumps(None if names is None else [str(name) for name in names])
     return {"method": str(clf.method), **classes, "columns": columns}
+
+
+def no_formula(kernel: Any) -> BadOption:
+    """Return the error for a kernel that torch alone can compute."""
+    return BadOption(
+        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method formula(xp), or shape(xp, d2) if "
+        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and cavity.load() instead."
+    )
+
+
+def no_graph(likelihood: object) -> BadOption:
+    """Return the error for a likelihood whose probabilities are written in torch alone."""
+    return BadOption(
+        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
+        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+    )

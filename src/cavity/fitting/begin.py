@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats
 from cavity.engine.training.callbacks import Callback
 from cavity.engine.training.checkpoint import restore_run
 from cavity.engine.training.loop import Run
@@ -18,7 +19,7 @@ from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.request import Request
 from cavity.fitting.rows_on_device import load_rows
 from cavity.tables.labelled import LabelledTable
-from cavity.tables.table import Array, Facts, Start, Table, share_lengthscales
+from cavity.tables.table import Facts, Start, Table, share_lengthscales
 from cavity.tables.validation import Features
 
 
@@ -70,7 +71,7 @@ def begin_run(
     table: Facts,
     seen: Facts,
     start: Start,
-    Z: Array,
+    Z: Floats,
     rng: np.random.Generator,
     *,
     classes: NDArray[Any] | None = None,

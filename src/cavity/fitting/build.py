@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cavity.common.types import Floats
 from cavity.engine.batches.stream import Data
 from cavity.engine.inference import Averaged, Coupled, Own, SiteStore, Tied
 from cavity.engine.inference.engine import OF_FACTOR, Engine, name_parameters
@@ -28,7 +29,7 @@ from cavity.fitting.options.method import Method
 from cavity.fitting.options.plan import TrainingPlan
 from cavity.fitting.options.regression_methods import RegressionMethod
 from cavity.tables import inducing_points
-from cavity.tables.table import Array, Facts, Start
+from cavity.tables.table import Facts, Start
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -48,7 +49,7 @@ SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without an
 
 def choose_points(
     config: Config, candidates: inducing_points.Candidates, M: int, C: int, rng: np.random.Generator
-) -> Array:
+) -> Floats:
     """Choose inducing inputs [C M D].
 
     With method="auto" neither signs of columns nor names of classes decide, and no point is a row unless the user names a choice.
@@ -67,7 +68,7 @@ def find_method(config: Config, plan: TrainingPlan) -> Method:
     return config.method.resolve(plan.sites_per_row)
 
 
-def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Array) -> Prior:
+def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Floats) -> Prior:
     """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
     C = table.n_latent
     own = 1 if plan.share_kernel else C  # sets of hyper-parameters
@@ -169,7 +170,7 @@ def make_site_store(table: Facts, likelihood: Likelihood, config: Config, plan: 
     return Tied(counts=counts, unit=min(1.0, table.heaviest), **known)
 
 
-def count_sites(table: Facts, likelihood: Likelihood) -> Array:
+def count_sites(table: Facts, likelihood: Likelihood) -> Floats:
     """Return the weighted number of sites on each latent function."""
     each = likelihood.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])

@@ -19,7 +19,7 @@ from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
 from cavity.fitting.held_out import Split, choose_apart, choose_seen, find_cases, plan_judging, split_rows
 from cavity.fitting.judging import LEAST_WEIGHT, Judged, find_scale, judge_left_out
-from cavity.fitting.leave_one_out import find_leave_one_out
+from cavity.fitting.left_out import find_leave_one_out
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import CalibrationPlan, Plan, TableSize

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import hash_column
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig
@@ -24,7 +24,6 @@ from cavity.tables.repeats import find_units, has_cells
 from cavity.tables.splitting import choose_folds, number_units
 from cavity.tables.table import Facts, Streamed, Table
 
-Numbers = NDArray[np.int64]
 MOST_COPIES = 2**53  # above, whole numbers have no remainder
 PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
 
@@ -109,7 +108,7 @@ def split_rows(
     return Split(rows, table, table), plan
 
 
-def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
+def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Ints:
     """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
     unit = find_units(table)
     if unit is None:
@@ -117,11 +116,11 @@ def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Numbers:
     return choose_folds(table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
 
 
-def _number_rows(table: Table) -> NDArray[np.float64]:
+def _number_rows(table: Table) -> Floats:
     return np.arange(float(table.n_rows))[:, None]
 
 
-def number_cases(table: Table) -> Numbers:
+def number_cases(table: Table) -> Ints:
     """Return the same number for rows that belong together."""
     found = find_units(table)
     return np.arange(table.n_rows) if found is None else found

@@ -11,18 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, prior_variances
+from cavity.common.types import Flags, Floats, Ints
+from cavity.fitting.left_out import LeftOut, effective_share, prior_variances
 from cavity.fitting.results import draw_rows
 from cavity.pool.pool import Member, Pool, fit_temperature, fit_weights, make_gate, normalised
-from cavity.prediction.estimate import Estimate, Rows, estimate_quality
+from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.tables.table import Table
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out, which is too confident [METHOD 13]
 GATE_ROWS = 500  # that prior variances are averaged over
@@ -33,12 +30,12 @@ NESTED = 5  # parts of the rows whose weights are fitted to the others
 class Held(NamedTuple):
     """Rows with log-probabilities of models that did not see them."""
 
-    logs: Array  # [1 + J, n, C]: of the Gaussian process, and of the members
-    y: Labels
-    weight: Array
-    unit: Labels  # the same number for rows that belong together
-    part: Labels  # parts for nested weights: folds, or random ones
-    u: Array  # [n], variance of f relative to its prior variance: see `Gate`
+    logs: Floats  # [1 + J, n, C]: of the Gaussian process, and of the members
+    y: Ints
+    weight: Floats
+    unit: Ints  # the same number for rows that belong together
+    part: Ints  # parts for nested weights: folds, or random ones
+    u: Floats  # [n], variance of f relative to its prior variance: see `Gate`
 
 
 class Judged(NamedTuple):
@@ -47,12 +44,12 @@ class Judged(NamedTuple):
     weights: tuple[float, ...]  # of the Gaussian process, and of the members
     how: str
     estimate: Estimate | None = None  # None: no rows judge the model
-    u: Array = np.ones(1)  # of the rows, for the gate
+    u: Floats = np.ones(1)  # of the rows, for the gate
     members: tuple[Member, ...] = ()  # that count
 
 
 def predict_rows(
-    model: FittedModel, members: Sequence[Member], held: Table, unit: Labels, part: Labels | None = None
+    model: FittedModel, members: Sequence[Member], held: Table, unit: Ints, part: Ints | None = None
 ) -> Held:
     """Predict rows that the models did not see."""
     f = predict_latent(model, as_tensor(held.X))
@@ -70,7 +67,7 @@ def join_folds(found: Sequence[Held]) -> Held:
     return Held(logs, *(np.concatenate([held[i] for held in found]) for i in range(1, len(Held._fields))))
 
 
-def judge_rows(held: Held, prior: Array, how: str, kind: Rows) -> Judged:
+def judge_rows(held: Held, prior: Floats, how: str, kind: Judges) -> Judged:
     """Fit the weights of a pool to held-out rows, and estimate how good it is."""
     found, gate = weigh(held), make_gate(np.ones(1), held.u) if len(held.logs) > 1 else None
     log_p = np.empty_like(held.logs[0])
@@ -84,7 +81,7 @@ def judge_rows(held: Held, prior: Array, how: str, kind: Rows) -> Judged:
     return Judged(tuple(found.tolist()), how, estimate, held.u)
 
 
-def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
+def weigh(held: Held, kept: Flags | slice = slice(None)) -> Floats:
     """Fit weights to some rows, each worth its share of them; members that count little get 0, and save their fit to all rows."""
     weight, unit = held.weight[kept], held.unit[kept]
     logs, y, omega = held.logs[:, kept], held.y[kept], effective_share(weight, unit) * weight
@@ -96,7 +93,7 @@ def weigh(held: Held, kept: NDArray[np.bool_] | slice = slice(None)) -> Array:
     return found
 
 
-def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) -> Judged:
+def judge_left_out(loo: LeftOut, model: FittedModel, prior: Floats, of: int) -> Judged:
     """Find a temperature from leave-one-out; hyper-parameters saw the rows, so w > 1 is too confident, and becomes w^¾."""
     used = loo.sample()
     log_p = used.log_proba(model)
@@ -107,7 +104,7 @@ def judge_left_out(loo: LeaveOneOut, model: FittedModel, prior: Array, of: int) 
 
 
 @torch.no_grad()
-def find_scale(model: FittedModel, table: Table) -> Array:
+def find_scale(model: FittedModel, table: Table) -> Floats:
     """Return 1 / (C v⁰) of `Gate`, by prior variances at some rows."""
     known = prior_variances(model, draw_rows(table, GATE_ROWS))
     return 1 / (len(known) * known)

@@ -10,25 +10,26 @@ import torch
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.common.ranks import run_together
+from cavity.common.types import Floats
 from cavity.engine.inference import Engine, State
 from cavity.engine.training.callbacks import EarlyStopping
 from cavity.fitting.begin import Begun, begin_run, find_start
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
-from cavity.fitting.leave_one_out import LeaveOneOut, find_usual_rows
+from cavity.fitting.left_out import LeftOut, find_usual_rows
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.plan import Plan, TableSize
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
 from cavity.fitting.row_subsets import choose_training_rows, points_of
-from cavity.prediction import regression as predictions
+from cavity.prediction import targets as predictions
 from cavity.prediction.model import FittedModel, snapshot
-from cavity.prediction.regression_estimate import TargetEstimate, estimate_targets
+from cavity.prediction.target_estimate import TargetEstimate, estimate_targets
 from cavity.tables import inducing_points
 from cavity.tables.labelled import read_eval_targets, read_target_source, read_targets
 from cavity.tables.labels import check_targets
 from cavity.tables.sources import find_source
-from cavity.tables.table import Array, Facts, GivenRows, Start, Table
+from cavity.tables.table import Facts, GivenRows, Start, Table
 from cavity.tables.validation import Features
 
 TRAINING = 0.9  # share of a time limit
@@ -102,7 +103,7 @@ def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> pred
 
 
 def estimate_left_out(
-    loo: LeaveOneOut, model: FittedModel, table: Table, units: tuple[float, float], config: RegressorConfig
+    loo: LeftOut, model: FittedModel, table: Table, units: tuple[float, float], config: RegressorConfig
 ) -> TargetEstimate | None:
     """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
     if config.method.keeps_rows or config.method.committee is not None:
@@ -117,7 +118,7 @@ def estimate_left_out(
 
 def choose_inputs(
     config: RegressorConfig, start: Start, table: Facts, size: TableSize, rng: np.random.Generator
-) -> Array:
+) -> Floats:
     """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
     origin = config.method.inducing_from
     if isinstance(table, Table) and table.member is not None:

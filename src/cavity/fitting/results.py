@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
+from cavity.common.types import Floats
 from cavity.engine.inference.state import map_tensors
 from cavity.engine.kernels import Kernel
-from cavity.engine.kernels.prior import Prior
-from cavity.engine.likelihoods import Likelihood
 from cavity.engine.training.loop import Run
-from cavity.fitting.leave_one_out import NOVELTY_ROWS, LeaveOneOut, measure_novelty
+from cavity.fitting.left_out import NOVELTY_ROWS, LeftOut, measure_novelty
 from cavity.fitting.options.method import BOUND, EVIDENCE
-from cavity.prediction.model import extract_model
+from cavity.prediction.model import extract_model, settle_kernel
 from cavity.prediction.result import Continuation as Continuation
 from cavity.prediction.result import Growing as Growing
 from cavity.prediction.result import Result as Result
@@ -25,7 +23,6 @@ from cavity.tables.inducing_points import Candidates
 from cavity.tables.table import Table
 from cavity.tables.validation import Features
 
-Array = NDArray[np.float64]
 BACKGROUND = 150  # training rows that are kept for the importance of columns
 
 
@@ -36,7 +33,7 @@ def common_result(
     evidence: float,
     warm_start: bool,
     candidates: Candidates | None = None,
-    left_out: LeaveOneOut | None = None,
+    left_out: LeftOut | None = None,
 ) -> Result:
     """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
     model, background, novelty = extract_model(run.engine, run.state), None, None
@@ -60,19 +57,13 @@ def common_result(
     )
 
 
-def draw_rows(rows: Candidates | Table, n: int) -> Array:
+def draw_rows(rows: Candidates | Table, n: int) -> Floats:
     """Draw rows by weight."""
     share = rows.weight / rows.weight.sum()
     return rows.X[np.random.default_rng(0).choice(len(share), n, p=share)]
 
 
-def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
-    """Write the kernel's learnt values into its constructor arguments, one set per class."""
-    if isinstance(prior.kernel, Kernel):
-        prior.kernel.settle(1 if likelihood.linear else prior.n_latent)
-
-
-def find_relevance(kernel: Any, columns: Columns, features: Features) -> Array | None:
+def find_relevance(kernel: Any, columns: Columns, features: Features) -> Floats | None:
     """Return the share of each column of X: inverse lengthscales in units of the spread, averaged over classes."""
     weights = kernel.relevance(columns) if isinstance(kernel, Kernel) else None
     if weights is None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows
+from cavity.common.types import Floats, Ints
 from cavity.engine.kernels import RBF, Kernel
 from cavity.fitting.options.configuration import RegressorConfig
 from cavity.fitting.options.value_checks import inducing_count
-from cavity.tables.table import Array, Start, Table
+from cavity.tables.table import Start, Table
 
 
 def choose_training_rows(
@@ -47,12 +47,12 @@ def _select_active_set(config: RegressorConfig, selection: str, table: Table, be
     return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
 
 
-def entropy(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+def entropy(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
     """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
     return np.asarray(0.5 * np.log1p(var / noise))
 
 
-def information(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+def information(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
     """Return how far a row moves its own f: KL of the marginal with it to the one without."""
     keep = noise / (var + noise)
     moved = (1 - keep) * (y - mean)
@@ -63,7 +63,7 @@ CRITERIA = {"entropy": entropy, "information": information}
 
 
 @torch.no_grad()
-def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion: str) -> NDArray[np.int64]:
+def active_rows(kernel: Any, X: Floats, y: Floats, noise: Floats, M: int, criterion: str) -> Ints:
     """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky factor."""
     rows, factor, chosen = torch.tensor(X), np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
     mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
@@ -79,17 +79,17 @@ def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion
     return np.sort(chosen)
 
 
-def random_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> NDArray[np.int64]:
+def random_blocks(X: Floats, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Ints:
     """Assign rows to members of nearly equal size at random, [N]."""
     return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
 
 
-def clustered_blocks(X: Array, n_blocks: int, columns: Columns, _: np.random.Generator) -> NDArray[np.int64]:
+def clustered_blocks(X: Floats, n_blocks: int, columns: Columns, _: np.random.Generator) -> Ints:
     """Assign rows that lie together to members of nearly equal size, [N]: halve along the longest axis, recursively."""
     member = np.zeros(len(X), dtype=np.int64)
     U = (X - columns.center) / columns.spread
 
-    def halve(rows: NDArray[np.int64], first: int, blocks: int) -> None:
+    def halve(rows: Ints, first: int, blocks: int) -> None:
         """Number the members of some rows, from `first` on."""
         if blocks == 1:
             member[rows] = first
@@ -107,7 +107,7 @@ def clustered_blocks(X: Array, n_blocks: int, columns: Columns, _: np.random.Gen
 BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 
 
-def points_of(X: Array, member: NDArray[np.int64], rng: np.random.Generator) -> Array:
+def points_of(X: Floats, member: Ints, rng: np.random.Generator) -> Floats:
     """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of others, whose values are marginalised."""
     each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
     distinct, M = distinct_rows(X)[0], max(len(rows) for rows in each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cavity.engine.batches.in_memory import Rows
+from cavity.engine.batches.in_memory import RowsInMemory
 from cavity.engine.batches.stream import Data, Stream
 from cavity.tables.array_sources import Arrays
 from cavity.tables.table import Facts, Streamed, Table
@@ -23,11 +23,11 @@ def load_rows(table: Facts, dtype: torch.dtype, device: torch.device) -> Data:
     return Stream(source, table.y, table.weight, table.n_rows, dtype, device)
 
 
-def copy_rows(table: Table, dtype: torch.dtype, device: torch.device) -> Rows:
+def copy_rows(table: Table, dtype: torch.dtype, device: torch.device) -> RowsInMemory:
     """Return the rows of a table in memory as tensors."""
     X = torch.tensor(table.X, dtype=dtype, device=device)
     y = table.y if table.member is None else np.column_stack([table.member, table.y])
-    return Rows(X, torch.tensor(y, device=device), torch.tensor(table.weight, device=device))
+    return RowsInMemory(X, torch.tensor(y, device=device), torch.tensor(table.weight, device=device))
 
 
 def _read_batches(table: Streamed, dtype: torch.dtype, device: torch.device) -> Stream:

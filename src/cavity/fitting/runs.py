@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cavity.common.progress import make_reporter
 from cavity.common.ranks import Local
+from cavity.common.types import Floats, Ints
 from cavity.engine.batches.stream import Data
 from cavity.engine.inference import Engine, Sites, State
 from cavity.engine.inference.posterior import Sums
@@ -23,7 +22,7 @@ from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import TrainingPlan
 from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import copy_engine
-from cavity.tables.table import Array, Facts
+from cavity.tables.table import Facts
 
 EXTEND_TOL, EXTEND_SWEEPS = 1e-4, 5  # of the sites of rows that are added
 
@@ -73,7 +72,7 @@ def train(run: Run) -> Run:
 
 
 def extend_rows(
-    run: Run, config: Config, plan: TrainingPlan, table: Facts, place: NDArray[np.int64], share: Array
+    run: Run, config: Config, plan: TrainingPlan, table: Facts, place: Ints, share: Floats
 ) -> Run:
     """Return the run with the sites of more rows, swept at its hyper-parameters.
 

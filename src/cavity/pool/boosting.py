@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.pool.member_rows import Array, Left, Rows
-from cavity.pool.sklearn_trees import Columns, bin_without_weights
+from cavity.common.types import Floats
+from cavity.pool.member_rows import Left, MemberRows
+from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights
 from cavity.pool.tree_ensembles import Forest
 
 FIRST_REACH, MOST_REACH = 5.0, 40.0  # rounds of boosting × rate
@@ -56,7 +57,7 @@ class Boosting:
         )
         return bin_without_weights(model)
 
-    def _fit_to_time(self, rows: Rows, left: Left) -> Boosting:
+    def _fit_to_time(self, rows: MemberRows, left: Left) -> Boosting:
         """Return the recipe whose first rounds take half of the seconds: a few rounds tell how long they are."""
         quick, before = replace(self, rate=max(self.rate, QUICK_RATE), leaves=QUICK_LEAVES), left()
         quick._make(len(rows.y), LEAST_ROUNDS).fit(rows.X, rows.y, rows.weight)
@@ -66,7 +67,9 @@ class Boosting:
             return self
         return replace(quick, rate=min(max(rate, self.rate), quick.rate))
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Boosting]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Forest, Boosting]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         first = self._count(FIRST_REACH, rows.n_classes)
         if self.rounds is not None or held is None:
@@ -93,13 +96,13 @@ class Boosting:
         return rows.make_member(model, columns, best), replace(recipe, rounds=best)
 
 
-def _find_entropy(rows: Rows) -> float:
+def _find_entropy(rows: MemberRows) -> float:
     """Return the log loss of class frequencies."""
     share = np.bincount(rows.y, rows.weight) / (len(rows.y) if rows.weight is None else rows.weight.sum())
     return float(-(share[share > 0] * np.log(share[share > 0])).sum())
 
 
-def _pays(loss: Array, least: float) -> bool:
+def _pays(loss: Floats, least: float) -> bool:
     """Return whether the last third of the rounds paid, so that twice as many may."""
     return bool(loss[: 2 * len(loss) // 3].min() - loss.min() > least)
 
@@ -108,7 +111,7 @@ def _limit(value: int, limits: tuple[int, int]) -> int:
     return min(max(value, limits[0]), limits[1])
 
 
-def _find_losses(model: Any, held: Rows, price: float) -> Array:
+def _find_losses(model: Any, held: MemberRows, price: float) -> Floats:
     """Return the log loss of held-out rows after each round, and the price of its trees."""
     own = np.arange(len(held.y)), held.y
     loss = [

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.pool.sklearn_trees import Columns, join_trees, limit_cells, make_forest
+from cavity.common.types import Floats, Ints
+from cavity.pool.sklearn_trees import TreeColumns, join_trees, limit_cells, make_forest
 from cavity.pool.tree_ensembles import Forest, add_codes
 from cavity.tables.table import Table
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Left = Callable[[], float]  # the seconds that are left; infinity without a limit
 
 LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count half
@@ -22,11 +20,11 @@ LEVEL_ROWS = 20.0  # of a level of a category, with which its class shares count
 class Codes(NamedTuple):
     """Codes of the levels of categories, [D] each: see `Forest`."""
 
-    block: Labels
-    code: Array
+    block: Ints
+    code: Floats
 
 
-def make_codes(rows: Rows, blocks: Sequence[slice]) -> Codes | None:
+def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
     """Number the levels of categories by what they say of the labels; None without categories of three levels or more.
 
     The shares of the classes at each level, shrunk towards those of all rows, are ordered along their first principal axis. Codes
@@ -47,31 +45,31 @@ def make_codes(rows: Rows, blocks: Sequence[slice]) -> Codes | None:
     return Codes(block, code) if wide else None
 
 
-class Rows(NamedTuple):
+class MemberRows(NamedTuple):
     """Rows that a member is fitted to, or judged by."""
 
-    X: Array  # [n D]
-    y: Labels
-    weight: Array | None  # None: all weigh the same
+    X: Floats  # [n D]
+    y: Ints
+    weight: Floats | None  # None: all weigh the same
     n_classes: int
     codes: Codes | None = None  # for trees
 
     @classmethod
-    def of(cls, table: Table) -> Rows:
+    def of(cls, table: Table) -> MemberRows:
         # equal weights are left out: scikit-learn is faster without
         weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
-    def for_trees(self, columns: Columns) -> tuple[Rows, Columns]:
+    def for_trees(self, columns: TreeColumns) -> tuple[MemberRows, TreeColumns]:
         """Return the rows with a code in place of the levels of a category, and their columns."""
         X = self.X
         if self.codes is not None:  # a code has no sign, as the features of categories have none
             number, first = np.unique(self.codes.block[columns.number], return_index=True)
             order = np.argsort(first)
-            columns, X = Columns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
+            columns, X = TreeColumns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
         return self._replace(X=X[:, columns.number] * columns.sign), columns
 
-    def make_member(self, model: Any, columns: Columns, rounds: int | None = None) -> Forest:
+    def make_member(self, model: Any, columns: TreeColumns, rounds: int | None = None) -> Forest:
         """Return the arrays of trees that are fitted to these columns: of a model, or of a list of trees."""
         make = join_trees(model, columns) if isinstance(model, list) else make_forest(model, columns, rounds)
         if self.codes is None:

@@ -11,14 +11,21 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.engine.training.threads import limit_openmp
 from cavity.pool.boosting import Boosting
-from cavity.pool.member_rows import Array, Left, Rows, make_codes
+from cavity.pool.member_rows import Left, MemberRows, make_codes
 from cavity.pool.network_training import standardise, train_networks
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.plan import MembersPlan
 from cavity.pool.pool import Member
-from cavity.pool.sklearn_trees import Columns, bin_without_weights, choose_columns, grow_trees, make_forest
+from cavity.pool.sklearn_trees import (
+    TreeColumns,
+    bin_without_weights,
+    choose_columns,
+    grow_trees,
+    make_forest,
+)
 from cavity.pool.tree_ensembles import Forest
 from cavity.tables.table import Table
 
@@ -38,7 +45,9 @@ class Recipe(Protocol):
     def name(self) -> str:
         """What it is called in plans and messages."""
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Recipe]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Member, Recipe]:
         """Fit to these columns within the seconds `left`; also return the recipe for other fits, with what `held` rows decided."""
 
 
@@ -48,7 +57,9 @@ class Frequencies:
 
     name: ClassVar[str] = "class frequencies"
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Frequencies]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Forest, Frequencies]:
         count = np.bincount(rows.y, rows.weight, rows.n_classes) + HALF_ROW
         leaf, never = (count / count.sum())[None].astype(np.float32), np.full(1, np.inf, np.float32)
         node, child, at, root, column = (np.zeros(1, np.int32) for _ in range(5))
@@ -62,7 +73,9 @@ class Linear:
 
     name: ClassVar[str] = "logistic regression"
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[LinearModel, Linear]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[LinearModel, Linear]:
         from sklearn.linear_model import LogisticRegression
 
         X, y, weight, C = rows.X[:, columns.number], rows.y, rows.weight, rows.n_classes
@@ -89,7 +102,9 @@ class Networks:
 
     name: ClassVar[str] = "networks"
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Network, Networks]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Network, Networks]:
         X, grows = rows.X[:, columns.number], held is not None and self.most > self.steps
         # what the second half of the first steps gains decides whether there are more
         first, before = self.steps // 2 if grows else self.steps, left()
@@ -109,12 +124,12 @@ class Networks:
         return best, replace(self, steps=steps, most=steps)
 
 
-def _find_loss(member: Member, held: Rows) -> Array:
+def _find_loss(member: Member, held: MemberRows) -> Floats:
     """Return the log loss of each held-out row."""
     return -np.asarray(member.log_proba(held.X)[np.arange(len(held.y)), held.y], dtype=np.float64)
 
 
-def _is_clear(gain: Array, loss: Array, weight: Array | None) -> bool:
+def _is_clear(gain: Floats, loss: Floats, weight: Floats | None) -> bool:
     """Return whether the mean gain of rows is larger than its standard error, and a share of the loss that is left."""
     share = np.full(len(gain), 1 / len(gain)) if weight is None else weight / weight.sum()
     mean = share @ gain
@@ -132,7 +147,9 @@ class Forests:
 
     name: ClassVar[str] = "extra trees"
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Forest, Forests]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Forest, Forests]:
         (X, y, weight, *_), columns = rows.for_trees(columns)
         threads = 1 if len(y) <= ONE_THREAD_ROWS else -1
         trees = grow_trees(X, y, weight, self.trees, self.seed, self.leaves, threads)
@@ -149,7 +166,9 @@ class Given:
     def name(self) -> str:
         return type(self.classifier).__name__
 
-    def fit(self, rows: Rows, columns: Columns, held: Rows | None, left: Left) -> tuple[Member, Given]:
+    def fit(
+        self, rows: MemberRows, columns: TreeColumns, held: MemberRows | None, left: Left
+    ) -> tuple[Member, Given]:
         from sklearn.base import clone
 
         model = bin_without_weights(clone(self.classifier))
@@ -181,11 +200,11 @@ def fit_members(
 ) -> tuple[list[Member], list[Recipe]]:
     """Fit members until time is up; also return the recipes for other fits. `blocks`: the features of each category."""
     given = [recipe.classifier for recipe in recipes if isinstance(recipe, Given)]
-    columns, rows = choose_columns(table.X, given), Rows.of(table)
+    columns, rows = choose_columns(table.X, given), MemberRows.of(table)
     for block in blocks:
         columns.sign[(columns.number >= block.start) & (columns.number < block.stop)] = 1.0
     rows = rows._replace(codes=make_codes(rows, blocks))
-    judges = None if held is None else Rows.of(held)
+    judges = None if held is None else MemberRows.of(held)
     fitted: list[tuple[Member, Recipe]] = []
     with warnings.catch_warnings(), limit_openmp() if table.n_rows <= ONE_THREAD_ROWS else nullcontext():
         warnings.simplefilter("ignore")

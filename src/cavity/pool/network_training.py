@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import find_signs
 from cavity.common.namespaces import NUMPY
+from cavity.common.types import Floats, Ints
 from cavity.pool.networks import FARTHEST, Network
 
 UNITS = 100, 50  # of the hidden layers
@@ -25,12 +26,10 @@ MOMENTUM, SQUARES = 0.9, 0.99
 AVERAGED = 0.25  # of the steps, the last ones: the mean of their weights counts
 
 Array = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 
 def train_networks(
-    X: Doubles, y: Numbers, weight: Doubles | None, n_classes: int, count: int, seed: int, steps: int
+    X: Floats, y: Ints, weight: Floats | None, n_classes: int, count: int, seed: int, steps: int
 ) -> Iterator[tuple[int, Network]]:
     """Train networks that differ in their starting values and in the order of their rows, all at a time.
 
@@ -58,7 +57,7 @@ def train_networks(
         yield taken, Network(*arrays)
 
 
-def standardise(X: Doubles, weight: Doubles | None) -> tuple[Any, Any, Any]:
+def standardise(X: Floats, weight: Floats | None) -> tuple[Any, Any, Any]:
     """Return columns of mean 0 and variance 1 by weight, clipped, with the shift and the scale of each."""
     shift = np.average(X, 0, weight)
     spread = np.sqrt(np.average(np.square(X - shift), 0, weight))
@@ -89,7 +88,7 @@ def _draw_layers(K: int, sizes: tuple[int, ...], rng: np.random.Generator) -> li
     return drawn
 
 
-def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> Iterator[Numbers]:
+def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Yield the row numbers [K b] of one step after the other; each network has its own order."""
     while True:
         order = np.stack([rng.permutation(n_rows) for _ in range(K)])
@@ -97,7 +96,7 @@ def _draw_batches(n_rows: int, size: int, K: int, rng: np.random.Generator) -> I
 
 
 def _train(
-    layers: list[Array], Z: Array, labels: Array, omega: Array, batches: Iterator[Numbers], stage: int
+    layers: list[Array], Z: Array, labels: Array, omega: Array, batches: Iterator[Ints], stage: int
 ) -> Iterator[tuple[int, list[Array]]]:
     """Minimise the log loss of rows Z with weights ω; yield the mean layers of the last quarter of `stage` steps, 2 `stage`, ..."""
     theta, gradient = (np.concatenate([part.ravel() for part in layers]) for _ in range(2))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import NUMPY, namespace
-from cavity.common.scoring import Array, Labels
+from cavity.common.types import Floats, Ints
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.tree_ensembles import Forest
 
@@ -48,7 +48,7 @@ class Gate(NamedTuple):
     that u grows beyond 1.
     """
 
-    scale: Array  # [C], 1 / (C v⁰_c)
+    scale: Floats  # [C], 1 / (C v⁰_c)
     usual: float  # u₉₅
 
     def at(self, var: Any) -> Any:
@@ -60,7 +60,7 @@ class Gate(NamedTuple):
         return namespace(var).clip((1 - u) / (1 - self.usual), 0.0, 1.0)
 
 
-def make_gate(scale: Array, u: Array) -> Gate | None:
+def make_gate(scale: Floats, u: Floats) -> Gate | None:
     """Return the gate of a model with u [n] at rows that it did not see; None if it knows f at none."""
     usual = float(np.quantile(u, USUAL))
     return Gate(scale, usual) if usual < MOST_USUAL else None
@@ -93,7 +93,7 @@ class Pool(NamedTuple):
         """Whether predictions are those of the Gaussian process alone."""
         return self.weight == 1.0 and not self.members
 
-    def combine(self, log_p: Array, X: Array, var: Array) -> Array:
+    def combine(self, log_p: Floats, X: Floats, var: Floats) -> Floats:
         """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
@@ -115,19 +115,19 @@ class Pool(NamedTuple):
 NO_POOL = Pool()
 
 
-def normalised(log_p: Array) -> Array:
+def normalised(log_p: Floats) -> Floats:
     """Return log_p minus its log-sum over classes, [n C]."""
     return np.asarray(NUMPY.log_softmax(log_p))
 
 
-class _Rows(NamedTuple):
+class _HeldRows(NamedTuple):
     """Held-out rows: log-probabilities of J classifiers, labels and weights."""
 
-    logs: Array  # [J n C]
-    y: Labels
-    omega: Array  # [n]
+    logs: Floats  # [J n C]
+    y: Ints
+    omega: Floats  # [n]
 
-    def log_likelihood(self, w: Array) -> Array:
+    def log_likelihood(self, w: Floats) -> Floats:
         """Return Σ_n ω_n log softmax(Σ_j w_j L_j)[y_n] and its gradient in w, [1 + J]."""
         rows = np.arange(len(self.y))
         log_q = normalised(np.tensordot(w, self.logs, 1))
@@ -136,11 +136,11 @@ class _Rows(NamedTuple):
         return np.array([self.omega @ log_q[rows, self.y], *((own - expected) @ self.omega)])
 
 
-def fit_temperature(log_p: Array, y: Labels, omega: Array) -> float:
+def fit_temperature(log_p: Floats, y: Ints, omega: Floats) -> float:
     """Return the weight w of log-probabilities [n C] at rows with labels y and weights ω."""
     from scipy.optimize import brentq
 
-    rows = _Rows(np.maximum(log_p, LOWEST)[None], y, omega)
+    rows = _HeldRows(np.maximum(log_p, LOWEST)[None], y, omega)
 
     def slope(v: float, penalty: float = 0.0) -> float:
         """Return the derivative of the log-likelihood in v = log w, minus that of the penalty."""
@@ -157,7 +157,7 @@ def fit_temperature(log_p: Array, y: Labels, omega: Array) -> float:
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
-def fit_weights(parts: list[Array], y: Labels, omega: Array) -> Array:
+def fit_weights(parts: list[Floats], y: Ints, omega: Floats) -> Floats:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
     A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.
@@ -166,10 +166,10 @@ def fit_weights(parts: list[Array], y: Labels, omega: Array) -> Array:
 
     if len(parts) == 1:
         return np.array([fit_temperature(parts[0], y, omega)])
-    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega)
+    rows = _HeldRows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega)
     first = np.eye(len(parts))[0]
 
-    def loss(w: Array) -> tuple[float, Array]:
+    def loss(w: Floats) -> tuple[float, Floats]:
         value, *slope = rows.log_likelihood(w)
         total, off = np.log(w.sum()), MEMBER_PENALTY * (w - first)
         penalty = POOL_PENALTY * total**2 + off @ (w - first)

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import find_signs, hash_rows, order_columns
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadOption
 from cavity.pool.tree_ensembles import Forest, Nodes
 
-Labels = NDArray[np.int64]
-Array = NDArray[np.float64]
 
-
-def limit_cells(X: Array) -> Array:
+def limit_cells(X: Floats) -> Floats:
     """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
     most = float(np.finfo(np.float32).max)
     return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
@@ -38,7 +36,7 @@ def bin_without_weights(model: Any) -> Any:
 
 
 def grow_trees(
-    X: Array, y: Labels, weight: Array | None, n_trees: int, seed: int, leaves: int, threads: int
+    X: Floats, y: Ints, weight: Floats | None, n_trees: int, seed: int, leaves: int, threads: int
 ) -> list[Any]:
     """Grow scikit-learn's ExtraTreesClassifier without its checks: nine tenths of its time on 200 rows, a fifth on 10,000.
 
@@ -53,7 +51,7 @@ def grow_trees(
     return list(Parallel(n_jobs=threads, prefer="threads")(delayed(grow)(seed) for seed in seeds))
 
 
-def _grow_tree(X: NDArray[np.float32], y: Labels, weight: Array | None, leaves: int, seed: int) -> Any:
+def _grow_tree(X: NDArray[np.float32], y: Ints, weight: Floats | None, leaves: int, seed: int) -> Any:
     """Grow an ExtraTreeClassifier by its builder alone; by its public `fit`, which is slower, if the builder has changed."""
     try:
         from sklearn.tree._criterion import Gini
@@ -76,34 +74,34 @@ def _grow_tree(X: NDArray[np.float32], y: Labels, weight: Array | None, leaves: 
         return model.fit(X, y, weight, check_input=False).tree_
 
 
-class Columns(NamedTuple):
+class TreeColumns(NamedTuple):
     """Columns that trees are fitted to, each times a sign: X and −X make the same trees."""
 
-    number: Labels
-    sign: Array
+    number: Ints
+    sign: Floats
 
     @classmethod
-    def first(cls, n: int) -> Columns:
+    def first(cls, n: int) -> TreeColumns:
         """Return the first n columns, none turned."""
         return cls(np.arange(n), np.ones(n))
 
 
-def choose_columns(X: Array, members: Sequence[Any]) -> Columns:
+def choose_columns(X: Floats, members: Sequence[Any]) -> TreeColumns:
     """Return the columns for trees: those that vary, in an order of their own, or all if a member has constraints by number."""
     limits = (getattr(m, name, None) for m in members for name in ("monotonic_cst", "interaction_cst"))
     if any(limit is not None for limit in limits):
-        return Columns.first(X.shape[1])
+        return TreeColumns.first(X.shape[1])
     distinct = X[np.unique(hash_rows(X), return_index=True)[1]]
     sign = find_signs(distinct)
     found = order_columns(distinct * sign)
-    return Columns(found, sign[found]) if len(found) else Columns.first(X.shape[1])
+    return TreeColumns(found, sign[found]) if len(found) else TreeColumns.first(X.shape[1])
 
 
-def make_forest(model: Any, columns: Columns | None = None, rounds: int | None = None) -> Forest:
+def make_forest(model: Any, columns: TreeColumns | None = None, rounds: int | None = None) -> Forest:
     """Return the arrays of trees fitted to these columns, of so many `rounds` or all. Raises BadOption for other classifiers."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    columns = Columns.first(model.n_features_in_) if columns is None else columns
+    columns = TreeColumns.first(model.n_features_in_) if columns is None else columns
     if isinstance(model, HistGradientBoostingClassifier):
         return _read_boosting(model, columns, rounds)
     trees = np.ravel(getattr(model, "estimators_", [model]))
@@ -115,7 +113,7 @@ def make_forest(model: Any, columns: Columns | None = None, rounds: int | None =
     return join_trees([tree.tree_ for tree in trees], columns)
 
 
-def join_trees(trees: list[Any], columns: Columns) -> Forest:
+def join_trees(trees: list[Any], columns: TreeColumns) -> Forest:
     """Return the arrays of a forest's trees, with the frequencies of the classes in their leaves."""
     each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
     value = np.concatenate([tree.value[tree.children_left < 0, 0] for tree in trees])
@@ -123,7 +121,7 @@ def join_trees(trees: list[Any], columns: Columns) -> Forest:
     return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(value.shape[1]), boosted=False)
 
 
-def _join_nodes(trees: list[Any], value: NDArray[Any], columns: Columns) -> Nodes:
+def _join_nodes(trees: list[Any], value: NDArray[Any], columns: TreeColumns) -> Nodes:
     """Number the nodes of all trees: features, thresholds, left and right children, which are leaves; `value` is of the leaves."""
     root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
     feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
@@ -137,7 +135,7 @@ def _join_nodes(trees: list[Any], value: NDArray[Any], columns: Columns) -> Node
     return Nodes(columns.number[feature], threshold, left, right, value, root[:-1])
 
 
-def _read_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
+def _read_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Forest:
     """Read the trees of boosting, which scikit-learn keeps in private attributes, and check one prediction."""
     if np.any(model.is_categorical_):  # None without categories
         raise BadOption(
@@ -158,7 +156,7 @@ def _read_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
     return forest
 
 
-def _from_boosting(model: Any, columns: Columns, rounds: int | None) -> Forest:
+def _from_boosting(model: Any, columns: TreeColumns, rounds: int | None) -> Forest:
     predictors = [(k, tree.nodes) for stage in model._predictors[:rounds] for k, tree in enumerate(stage)]
     names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
     each = [tuple(nodes[name] for name in names) for _, nodes in predictors]

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from cavity.common.types import Floats
+
 Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 ROWS = 1 << 9  # of a block at most: their cells stay in the cache
@@ -29,7 +30,7 @@ FEW = 128  # rows up to which walking down is faster than looking at all nodes
 NO_CODES: Any = np.empty(0)
 
 
-def add_codes(X: Any, block: Index, code: Array) -> Any:
+def add_codes(X: Any, block: Index, code: Floats) -> Any:
     """Return rows, an array or a value of an ONNX graph, with a code at the first feature of each category: see `Forest`."""
     own = np.arange(len(code))
     if not isinstance(X, np.ndarray):
@@ -53,18 +54,18 @@ class Forest(NamedTuple):
     value: NDArray[np.float32]  # [values K]
     root: NDArray[np.int32]  # [trees]
     column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 if K = C
-    start: Array  # [C], or [1] for two classes with one score
+    start: Floats  # [C], or [1] for two classes with one score
     boosted: bool  # scores of a softmax; otherwise frequencies, whose mean over the trees counts
     # [D] or empty: the levels of a category are features of their own, but trees split one column with a code for each level,
     # which is the first of these features
     block: Index = NO_CODES  # the first feature of each feature's category, or the feature itself
-    code: Array = NO_CODES  # 1 for other features
+    code: Floats = NO_CODES  # 1 for other features
 
     def add_codes(self, X: Any) -> Any:
         """Return rows, an array or a value of an ONNX graph, with the codes of categories."""
         return add_codes(X, self.block, self.code) if len(self.code) else X
 
-    def log_proba(self, X: Array) -> Array:
+    def log_proba(self, X: Floats) -> Floats:
         """Return logarithms of the class probabilities, [n C]."""
         X = self.add_codes(X)
         # scikit-learn's forests compare cells in float32, its boosting in float64
@@ -160,7 +161,7 @@ class Forest(NamedTuple):
             at = np.concatenate([self.child[at], self.child[at] + 1])
         return levels
 
-    def _find_logs(self, leaves: Index) -> Array:
+    def _find_logs(self, leaves: Index) -> Floats:
         if not self.boosted:
             return _normalised(self._sum_frequencies(leaves))
         scores = self.start + self._sum_scores(leaves)
@@ -169,13 +170,13 @@ class Forest(NamedTuple):
         scores -= scores.max(1, keepdims=True)
         return _normalised(np.exp(scores))
 
-    def _sum_frequencies(self, leaves: Index) -> Array:
+    def _sum_frequencies(self, leaves: Index) -> Floats:
         """Return the sum over trees, in their order: its last bits do not depend on the other rows, [n C]."""
         size = max(1, VALUES // (len(leaves) * self.value.shape[1]))
         some = (leaves[:, i : i + size] for i in range(0, leaves.shape[1], size))
         return np.concatenate([self.value.take(part, 0).astype(np.float64).sum(0) for part in some])
 
-    def _sum_scores(self, leaves: Index) -> Array:
+    def _sum_scores(self, leaves: Index) -> Floats:
         """Return the sum over the trees of each column, in their order, [n C] or [n 1]."""
         C, size = len(self.start), max(1, PAIRS // len(leaves))
         value, total = self.value[:, 0].astype(np.float64), np.empty((leaves.shape[1], C))
@@ -214,7 +215,7 @@ def _climb(levels: list[Level], code: NDArray[np.uint8], scratch: NDArray[np.uin
     return number
 
 
-def _normalised(p: Array) -> Array:
+def _normalised(p: Floats) -> Floats:
     p = np.maximum(p / p.sum(1, keepdims=True), LEAST)
     return np.asarray(np.log(p / p.sum(1, keepdims=True)))
 
@@ -229,7 +230,7 @@ class Nodes(NamedTuple):
     value: NDArray[Any]  # [leaves K], in the order of nodes
     root: NDArray[Any]  # [trees], ascending
 
-    def make_forest(self, column: NDArray[np.int32], start: Array, boosted: bool) -> Forest:
+    def make_forest(self, column: NDArray[np.int32], start: Floats, boosted: bool) -> Forest:
         """Return the trees with children as neighbours, and equal leaves once."""
         node, child, root = self._arrange()
         is_leaf = child == np.arange(len(child))
@@ -268,7 +269,7 @@ def _find_distinct(value: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArra
     return (place, found) if same else (np.arange(len(value)), value)
 
 
-def _round_down(threshold: Array) -> NDArray[np.float32]:
+def _round_down(threshold: Floats) -> NDArray[np.float32]:
     """Return the largest float32 up to each threshold: the same float32 cells are at most this."""
     found = threshold.astype(np.float32)
     return np.where(found > threshold, np.nextafter(found, np.float32(-np.inf)), found)

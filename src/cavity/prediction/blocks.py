@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.prefetch import prefetch
+from cavity.common.types import Floats
 from cavity.errors import BadInput
-from cavity.prediction.model import FittedModel, Rows, as_array
+from cavity.prediction.model import FittedModel, as_array
 from cavity.prediction.predict import predict_labels, rows_per_block
 from cavity.tables import sources
 from cavity.tables.array_sources import Arrays, Batches
@@ -25,7 +26,7 @@ BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at 
 
 
 def predict_blocks(
-    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Rows], Results]
+    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Floats], Results]
 ) -> Results:
     """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
     size, table = _block_size(model, features), _find_plain(X, features)
@@ -69,7 +70,7 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
         )
 
 
-def _find_plain(X: Any, features: Features) -> Rows | None:
+def _find_plain(X: Any, features: Features) -> Floats | None:
     """Return a finite table as `check_rows` would, None if X is something else: a served row should not wait for all checks."""
     if isinstance(X, Prepared):
         X = X.X

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from cavity.common.linalg import solve_lower_t
+from cavity.common.types import Floats
 from cavity.engine.likelihoods import ProbitPairs, RobustMax
 from cavity.pool.pool import normalised
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, Rows, as_array
+from cavity.prediction.model import FittedModel, as_array
 from cavity.prediction.predict import as_rows, log_probabilities, predict_latent
 
 FAR = 8.0  # standard deviations of a difference
@@ -31,7 +32,9 @@ class Normals:
 
 
 @torch.no_grad()
-def draw_latent(model: FittedModel, groups: Iterable[Rows], n_draws: int, draw: Normals) -> Iterator[Tensor]:
+def draw_latent(
+    model: FittedModel, groups: Iterable[Floats], n_draws: int, draw: Normals
+) -> Iterator[Tensor]:
     """Yield draws of f without noise at each group of rows, [S n C].
 
     Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
@@ -58,7 +61,7 @@ def _as_tensor(model: FittedModel, x: Any) -> Tensor:
 
 
 @torch.no_grad()
-def draw_log_proba(model: FittedModel, groups: list[Rows], n_draws: int, seed: int) -> Iterator[Rows]:
+def draw_log_proba(model: FittedModel, groups: list[Floats], n_draws: int, seed: int) -> Iterator[Floats]:
     """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
 
     The noise of f and the pool's weights stay as they are in predictions.
@@ -82,7 +85,7 @@ def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
     return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
-def _combine(model: FittedModel, log_p: Rows, rows: Rows, n_draws: int) -> Rows:
+def _combine(model: FittedModel, log_p: Floats, rows: Floats, n_draws: int) -> Floats:
     """Apply the pool; its other members, and how much they count, are the same in every draw."""
     if model.pool.is_trivial:
         return log_p

@@ -17,12 +17,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cavity.common.scoring import Array, Labels, average, score_rows
+from cavity.common.scoring import average, score_rows
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats, Ints
 
-Rows = Literal["seen", "folds", "held out"]
-FOLDS: Rows = "folds"
-HELD_OUT: Rows = "held out"
+Judges = Literal["seen", "folds", "held out"]
+FOLDS: Judges = "folds"
+HELD_OUT: Judges = "held out"
 
 WIDER = 1.0  # share by which the standard error grows
 LEAST_LOG = -700.0  # of a probability: below, it has no square
@@ -131,13 +132,13 @@ class Estimate(Tabular, _Scores):
 
 
 def estimate_quality(
-    log_p: Array,
-    y: Labels,
-    weight: Array,
-    prior: Array,
+    log_p: Floats,
+    y: Ints,
+    weight: Floats,
+    prior: Floats,
     how: str,
-    rows: Rows = "held out",
-    unit: Labels | None = None,
+    rows: Judges = "held out",
+    unit: Ints | None = None,
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
@@ -164,7 +165,7 @@ def estimate_quality(
     )
 
 
-def expect_error(log_p: Array, weight: Array, unit: Labels | None = None) -> float:
+def expect_error(log_p: Floats, weight: Floats, unit: Ints | None = None) -> float:
     """Return the standard error of the mean loss of rows whose labels are drawn from these probabilities, s̃ above."""
     log_p = np.maximum(log_p, LEAST_LOG)
     p = np.exp(log_p)

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
-from cavity.common.onnx_graph import mirrors
+from cavity.common.overrides import mirrors
+from cavity.common.types import Floats
 from cavity.engine.kernels.formulas import Formula
 from cavity.pool.pool import NO_POOL, Pool
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cavity.engine.inference import Engine, State
     from cavity.engine.kernels.prior import Prior
     from cavity.engine.likelihoods import Likelihood
-
-Rows = NDArray[np.float64]
 
 
 class Modules(NamedTuple):
@@ -104,12 +102,12 @@ class FittedModel(_Arrays):
         return 60 if self.coupled else 8 if isinstance(self.likelihood, Softmax) else 1
 
     @property
-    def inducing_points(self) -> Rows:
+    def inducing_points(self) -> Floats:
         """Inducing inputs, [C M D] or [1 M D]."""
         return as_array(self.Z)
 
     @property
-    def noises(self) -> Rows:
+    def noises(self) -> Floats:
         """Latent noise of every latent function, [C]."""
         return np.repeat(self.xp.host(self.noise), self.n_latent // len(self.noise))
 
@@ -250,13 +248,21 @@ def copy_engine(engine: Engine) -> Engine:
     return replace(engine, prior=prior, parameters=parameters, factor=factor)
 
 
-def as_array(x: Any) -> Rows:
+def as_array(x: Any) -> Floats:
     """Return a copy of a tensor or an array in float64 on the CPU."""
     return np.array(namespace(x).host(x))
 
 
-def as_tensor(rows: Rows) -> Tensor:
+def as_tensor(rows: Floats) -> Tensor:
     """Return an array as a tensor, without a copy if torch may write to it."""
     import torch
 
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+
+
+def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
+    """Write the kernel's learnt values into its constructor arguments, one set per class."""
+    from cavity.engine.kernels import Kernel
+
+    if isinstance(prior.kernel, Kernel):
+        prior.kernel.settle(1 if likelihood.linear else prior.n_latent)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.namespaces import namespace
+from cavity.common.types import Floats
 from cavity.errors import BadInput
 
-Array = NDArray[np.float64]
 QUANTILES = 101
 INSIDE = 0.99  # novelty of the most unusual training row
 LEAST_VARIANCE, MOST = 1e-300, 1e15  # of v⁰, and of u
@@ -26,8 +25,8 @@ class Novelty(NamedTuple):
     known as little as before training, u = 1. A linear term of the kernel can make u₁₀₀ > 1; the end is then 2 u₁₀₀.
     """
 
-    scale: Array  # [C], 1 / (C v⁰_c)
-    quantiles: Array  # [101], ascending
+    scale: Floats  # [C], 1 / (C v⁰_c)
+    quantiles: Floats  # [101], ascending
 
     def at(self, var: Any) -> Any:
         """Return the novelty of rows with the variances [n C], an array or a value of an ONNX graph: [n]."""
@@ -40,7 +39,7 @@ class Novelty(NamedTuple):
         return xp.minimum(passed @ share[:, None], 1.0)[:, 0]
 
 
-def make_novelty(prior_var: Array, var: Array, weight: Array) -> Novelty | None:
+def make_novelty(prior_var: Floats, var: Floats, weight: Floats) -> Novelty | None:
     """Return the quantiles for prior variances v⁰ [C] and variances [n C] at weighted rows; None if none is finite."""
     scale = 1 / (len(prior_var) * np.maximum(prior_var, LEAST_VARIANCE))
     values = (var @ scale).clip(0, MOST)

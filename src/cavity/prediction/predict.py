@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, Array, namespace
+from cavity.common.types import Floats
 from cavity.engine.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.errors import BadInput
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import FittedModel, Rows
+from cavity.prediction.model import FittedModel
 
 PREDICT_BYTES = 64 << 20
 CACHE_BYTES = 1 << 20  # of a projection on the CPU: it stays in the cache
@@ -61,7 +62,7 @@ def _check_finite(f: Marginals | Joint, X: Array) -> None:
         )
 
 
-def log_probabilities(model: FittedModel, f: Any) -> Rows:
+def log_probabilities(model: FittedModel, f: Any) -> Floats:
     """Return normalised logarithms of the class probabilities of marginals: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
         import torch
@@ -73,7 +74,7 @@ def log_probabilities(model: FittedModel, f: Any) -> Rows:
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
-def to_host(x: Array) -> Rows:
+def to_host(x: Array) -> Floats:
     """Return an array or a tensor as an array in float64."""
     return np.asarray(namespace(x).host(x))
 
@@ -89,29 +90,29 @@ def ask(function: Callable[..., Any], *arrays: Array) -> Any:
             return function(*map(torch.as_tensor, arrays))
 
 
-def predict_log_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
+def predict_log_proba(model: FittedModel, rows: Floats) -> tuple[Floats]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
     f = predict_latent(model, rows)
     return (apply_pool(model, f, log_probabilities(model, f), rows),)
 
 
-def predict_proba(model: FittedModel, rows: Rows) -> tuple[Rows]:
+def predict_proba(model: FittedModel, rows: Floats) -> tuple[Floats]:
     """Return the class probabilities of rows in memory, [n C]."""
     return (np.exp(*predict_log_proba(model, rows)),)
 
 
-def apply_pool(model: FittedModel, f: Marginals | Joint, log_p: Rows, rows: Rows) -> Rows:
+def apply_pool(model: FittedModel, f: Marginals | Joint, log_p: Floats, rows: Floats) -> Floats:
     """Return log-probabilities with the temperature and the pool, given those of the Gaussian process at rows."""
     var = model.xp.host(f.var) if model.pool.gate is not None else np.empty((len(rows), 0))
     return model.pool.combine(log_p, rows, var)
 
 
-def predict_labels(model: FittedModel, rows: Rows, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
+def predict_labels(model: FittedModel, rows: Floats, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
     """Return the most probable class of rows in memory, [n]."""
     return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
 
 
-def predict_moments(model: FittedModel, rows: Rows) -> tuple[Rows, Rows]:
+def predict_moments(model: FittedModel, rows: Floats) -> tuple[Floats, Floats]:
     """Return mean and variance of the latent functions at rows in memory, noise included, each [n C]."""
     f = predict_latent(model, rows)
     return model.xp.host(f.mean), model.xp.host(f.var)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +27,8 @@ class RankedRows(Tabular):
         Leave-one-out probability of the row's label, or epistemic uncertainty in nats.
     """
 
-    rows: NDArray[np.int64]
-    scores: Array
+    rows: Ints
+    scores: Floats
 
     def _columns(self) -> dict[str, Any]:
         return {"row": self.rows, "score": self.scores}
@@ -47,7 +46,7 @@ class RankedRows(Tabular):
         return self.rows[place]
 
 
-def rank(rows: NDArray[np.int64], scores: Array, n: int | None, *, descending: bool = False) -> RankedRows:
+def rank(rows: Ints, scores: Floats, n: int | None, *, descending: bool = False) -> RankedRows:
     """Order rows by score; ties keep their order. Of fewer than n rows all are returned, with a warning.
 
     Raises BadInput if a score is NaN.

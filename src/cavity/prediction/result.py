@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.regression import TrainingRows, Units
-from cavity.prediction.regression_estimate import TargetEstimate
+from cavity.prediction.target_estimate import TargetEstimate
+from cavity.prediction.targets import TrainingRows, Units
 
 if TYPE_CHECKING:
     from cavity.common.column_statistics import Columns
     from cavity.engine.inference import Engine, State
     from cavity.tables.validation import Features
-
-Array = NDArray[np.float64]
 
 
 class Continuation(NamedTuple):
@@ -48,7 +46,7 @@ class Result(NamedTuple):
     is_bound: bool  # the evidence is a lower bound
     evidence_name: str  # what it is: see Method.name_evidence
     history: list[dict[str, Any]]
-    relevance: Array | None  # [D], shares of the features
+    relevance: Floats | None  # [D], shares of the features
     warnings: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None  # of a classifier
     growing: Growing | None = None  # what partial_fit adds to; model files have none
@@ -58,9 +56,9 @@ class Result(NamedTuple):
     continuation: Continuation | None = None
     loo: Any = None  # LeaveOneOut, of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
-    class_prior: Array | None = None  # [C], class frequencies of the training rows
+    class_prior: Floats | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
     plan: Any = None  # Plan
-    importance: Array | None = None  # [columns], computed when it is first needed
-    background: Array | None = None  # [n D], training rows to compute it from; model files have none
+    importance: Floats | None = None  # [columns], computed when it is first needed
+    background: Floats | None = None  # [n D], training rows to compute it from; model files have none
     novelty: Novelty | None = None  # None after `partial_fit`

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats
 from cavity.engine.likelihoods.quadrature.information import EntropyParts
 from cavity.prediction.latent import Joint, Marginals
-from cavity.prediction.model import FittedModel, Rows
+from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.predict import apply_pool, ask, log_probabilities, predict_latent, split_marginals
 
@@ -37,7 +38,7 @@ class Uncertainty(Tabular, EntropyParts):
         return "entropy of each row's label, in nats"
 
 
-def predict_uncertainty(model: FittedModel, rows: Rows) -> Uncertainty:
+def predict_uncertainty(model: FittedModel, rows: Floats) -> Uncertainty:
     """Split the entropy of the predicted probabilities, temperature and pool included."""
     f = predict_latent(model, rows)
     log_p = apply_pool(model, f, log_probabilities(model, f), rows)
@@ -48,7 +49,7 @@ def predict_uncertainty(model: FittedModel, rows: Rows) -> Uncertainty:
     return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
 
 
-def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Rows, Rows]:
+def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Floats, Floats]:
     """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
     host = model.xp.host
     if isinstance(f, Joint):  # the likelihood has its own noise
@@ -68,6 +69,6 @@ def split_entropy(model: FittedModel, f: Marginals | Joint) -> tuple[Rows, Rows]
     return aleatoric, epistemic
 
 
-def predict_novelty(model: FittedModel, rows: Rows, novelty: Novelty) -> tuple[Rows]:
+def predict_novelty(model: FittedModel, rows: Floats, novelty: Novelty) -> tuple[Floats]:
     """Return how unlike the training rows each row is, [n]."""
     return (novelty.at(model.xp.host(predict_latent(model, rows).var)),)

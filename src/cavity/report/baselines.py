@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from cavity.report.scores import Array
+from cavity.common.types import Floats
 from cavity.tables.labels import read_groups
 from cavity.tables.splitting import choose_folds
 
@@ -16,7 +16,9 @@ FOLDS = 3
 MOST_WORK = 2_000_000  # rows × features × classes of logistic regression
 
 
-def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int, groups: Any = None) -> float | None:
+def logistic_log_loss(
+    X: Floats, y: Any, weight: Floats | None, seed: int, groups: Any = None
+) -> float | None:
     """Return the log loss of logistic regression on standardised features, by folds; None if it would take long."""
     classes, codes = np.unique(y, return_inverse=True)
     if X.size * len(classes) > MOST_WORK:

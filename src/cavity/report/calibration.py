@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import BINS, Reliability, bin_rows
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 from cavity.tables.arrow_tables import to_host
 
-Array = NDArray[np.float64]
 MOST_BINS = 100_000
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
@@ -49,7 +49,7 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 
-def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDArray[np.int64]]:
+def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Ints]:
     """Check probabilities and true classes, and return them as arrays: classes as columns of P."""
     names = labels if labels is not None else getattr(P, "columns", None)
     P, y = np.asarray(to_host(P), dtype=np.float64), np.asarray(to_host(y))
@@ -70,7 +70,7 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDAr
     return P, y.astype(np.int64)
 
 
-def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
+def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> Ints:
     place = {name: k for k, name in enumerate(labels.tolist())}
     unknown = set(y.tolist()) - place.keys()
     if unknown:

@@ -9,8 +9,9 @@ import numpy as np
 
 from cavity.common.scoring import NORMAL_95
 from cavity.common.text_tables import name_column
+from cavity.common.types import Floats
 from cavity.explain.partial_dependence import PartialDependence, format_value
-from cavity.report.calibration import Array, reliability
+from cavity.report.calibration import reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, Range, choose_dates
@@ -30,7 +31,7 @@ class Figure(NamedTuple):
     legend: Mapping[int, str] = {}
 
 
-def draw_calibration(P: Array, codes: Any) -> Figure:
+def draw_calibration(P: Floats, codes: Any) -> Figure:
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
@@ -49,7 +50,7 @@ def draw_calibration(P: Array, codes: Any) -> Figure:
     return Figure("calibration", plot.render(alt), caption, "Are probabilities right?")
 
 
-def draw_rejection(P: Array, codes: Any) -> Figure:
+def draw_rejection(P: Floats, codes: Any) -> Figure:
     """Draw the error of the kept rows when the least certain ones are left to people."""
     curve = rejection(P, codes)
     keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
@@ -90,9 +91,9 @@ def draw_dependence(found: PartialDependence, number: int, importance: float, ta
 class Series(NamedTuple):
     name: str
     kind: str  # class of the style sheet
-    mean: Array  # [K]
-    low: Array
-    high: Array
+    mean: Floats  # [K]
+    low: Floats
+    high: Floats
 
     def tip(self, i: int, value: str) -> str:
         mean, low, high = (format_number(part[i], 3) for part in (self.mean, self.low, self.high))
@@ -138,7 +139,7 @@ def _draw_levels(found: PartialDependence, series: list[Series], bounds: Range, 
     return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
 
 
-def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
+def draw_scatter(mean: Floats, std: Floats, y: Floats, target: str) -> Figure:
     chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
     both, name = np.concatenate([mean[chosen], y[chosen]]), target.removeprefix("the ")
     low, high = float(both.min()), float(both.max())
@@ -153,7 +154,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
     return Figure("scatter", plot.render(alt), caption, "Predicted and true")
 
 
-def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
+def draw_coverage(mean: Floats, std: Floats, y: Floats) -> Figure:
     """Draw how many rows lie within their intervals, against how many should."""
     from scipy.special import ndtri
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.text_tables import format_label
+from cavity.common.types import Floats
 from cavity.errors import BadInput
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
@@ -16,7 +17,6 @@ from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns, read_raw_rows
 from cavity.prediction.result import Result
-from cavity.report.calibration import Array
 from cavity.report.scores import assess_classes, assess_targets
 from cavity.tables.arrow_tables import to_plain
 from cavity.tables.labels import encode, to_array
@@ -33,8 +33,8 @@ class Scored(NamedTuple):
     """Rows with predictions and, if the truth is known, scores next to those of a baseline."""
 
     raw: RawRows
-    outcome: Array  # log-probabilities [n C], or means and standard deviations [n 2]
-    novelty: Array | None  # [n]; None for models that cannot tell
+    outcome: Floats  # log-probabilities [n C], or means and standard deviations [n 2]
+    novelty: Floats | None  # [n]; None for models that cannot tell
     truth: Any = None  # numbers of classes, or numbers
     scores: Any = None
     ranges: Any = None

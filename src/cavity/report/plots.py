@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cavity.common.text_tables import shorten
+from cavity.common.types import Floats
 from cavity.errors import BadInput, missing_extra
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
-from cavity.report.calibration import Array, reliability
+from cavity.report.calibration import reliability
 from cavity.report.colours import COLOURS, GREY, choose_colours
 from cavity.tables.validation import Prepared
 
@@ -125,7 +126,7 @@ def decision_regions(
     return ax
 
 
-def _draw_rows(classes: Any, X: Array, y: Any, Z: Any, ax: Axes) -> None:
+def _draw_rows(classes: Any, X: Floats, y: Any, Z: Any, ax: Axes) -> None:
     """Draw inducing points, if there are any, and rows in the colours of their classes, with a legend."""
     if Z is not None and np.size(Z):
         x, height = np.asarray(Z).reshape(-1, 2).T
@@ -140,7 +141,7 @@ def _draw_rows(classes: Any, X: Array, y: Any, Z: Any, ax: Axes) -> None:
         ax.legend(fontsize="small", framealpha=0.85, **where)
 
 
-def _draw_probabilities(clf: Any, across: Array, up: Array, ax: Axes) -> None:
+def _draw_probabilities(clf: Any, across: Floats, up: Floats, ax: Axes) -> None:
     """Draw the classes as mixed colours on a grid, and the boundaries between them."""
     from matplotlib.colors import to_rgb
 

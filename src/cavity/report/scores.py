@@ -7,12 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.scoring import NORMAL_95, average, count_effective, find_interval, score_log_proba
+from cavity.common.types import Flags, Floats, Ints
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Numbers = dict[str, Any]  # numbers and arrays of numbers by name
 
 RESAMPLES = 200
@@ -27,7 +25,7 @@ class Assessment(NamedTuple):
     plain: Numbers  # scores of a baseline
 
 
-def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
+def score_classes(log_p: Floats, y: Ints, weight: Floats) -> Numbers:
     """Score log-probabilities [n C] of rows with classes y and weights.
 
     error, nll (nats per row), brier (Σ_c (p_c − [y = c])²), ece, auc and f1 (means over the classes that have rows), and per class
@@ -47,7 +45,7 @@ def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
 
 
 def assess_classes(
-    log_p: Array, y: Labels, weight: Array, prior: Array | None, unit: Labels | None = None
+    log_p: Floats, y: Ints, weight: Floats, prior: Floats | None, unit: Ints | None = None
 ) -> Assessment:
     """Assess log-probabilities [n C]. The baseline are the class frequencies of the training rows; None: of these rows.
 
@@ -64,13 +62,13 @@ def assess_classes(
     return Assessment(score_classes(*rows), ranges, plain)
 
 
-def find_weak_classes(classes: list[str], rows: Labels, predicted: Labels) -> tuple[list[str], list[str]]:
+def find_weak_classes(classes: list[str], rows: Ints, predicted: Ints) -> tuple[list[str], list[str]]:
     """Return the classes that are never predicted, and those of few rows with their numbers."""
     never = [c for c, n, k in zip(classes, rows, predicted, strict=True) if n and not k]
     return never, [f"{c} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < FEW_ROWS]
 
 
-def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
+def score_targets(mean: Floats, std: Floats, y: Floats, weight: Floats) -> Numbers:
     """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage of 95% intervals."""
     w, off = weight / weight.sum(), y - mean
     spread = float(w @ (y - w @ y) ** 2)
@@ -87,7 +85,7 @@ def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
 
 
 def assess_targets(
-    mean: Array, std: Array, y: Array, weight: Array, units: tuple[float, float], unit: Labels | None = None
+    mean: Floats, std: Floats, y: Floats, weight: Floats, units: tuple[float, float], unit: Ints | None = None
 ) -> Assessment:
     """Assess normal predictions; `units`: mean and spread of the training rows, the baseline; `unit` as for classes."""
     rows = (mean, std, y, weight)
@@ -96,7 +94,7 @@ def assess_targets(
     return Assessment(score_targets(*rows), bootstrap(score_targets, rows, 4, unit), plain)
 
 
-def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> float:
+def compute_auc(score: Floats, positive: Flags, weight: Floats) -> float:
     """P(a positive row has the larger score) + half of P(equal), by weight; NaN if all rows are on one side."""
     _, place = np.unique(score, return_inverse=True)
     up = np.bincount(place, weight * positive)
@@ -105,7 +103,7 @@ def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> flo
     return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total)) if total > 0 else math.nan
 
 
-def bootstrap(score: Callable[..., Numbers], rows: Any, width: int, unit: Labels | None = None) -> Any:
+def bootstrap(score: Callable[..., Numbers], rows: Any, width: int, unit: Ints | None = None) -> Any:
     """Return percentile intervals of all scores, [low, high] in place of each number.
 
     Rows, or units of rows, are drawn with replacement. `width`: numbers per row, which limits how many are drawn.
@@ -121,7 +119,7 @@ def bootstrap(score: Callable[..., Numbers], rows: Any, width: int, unit: Labels
     return _map(lambda value, *others: _interval(value, np.array(others), math.sqrt(m / n)), found, *again)
 
 
-def _interval(value: Any, again: Array, shrink: float) -> Any:
+def _interval(value: Any, again: Floats, shrink: float) -> Any:
     """Return the interval of a number, or of each number of an array; [NaN, NaN] where it is not defined."""
     with np.errstate(invalid="ignore"):
         off = again - value
@@ -135,14 +133,14 @@ def _map(f: Callable[..., Any], *values: Any) -> Any:
     return {k: _map(f, *(v[k] for v in values)) for k in first} if isinstance(first, dict) else f(*values)
 
 
-def _sum(place: Labels, values: Array, n: int) -> Array:
+def _sum(place: Ints, values: Floats, n: int) -> Floats:
     return np.asarray(np.bincount(place, values, n), dtype=np.float64)
 
 
-def _ratio(part: Array, whole: Array) -> Array:
+def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
 
 
-def _mean(values: Array) -> float:
+def _mean(values: Floats) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else math.nan

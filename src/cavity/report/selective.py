@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput, BadOption
-from cavity.report.calibration import Array, check_probabilities
+from cavity.report.calibration import check_probabilities
 from cavity.tables.arrow_tables import to_host
 
 
@@ -23,9 +23,9 @@ class Rejection(NamedTuple):
         Error averaged over the fraction of rejected rows.
     """
 
-    rejected: Array  # [K]
-    error: Array  # [K]
-    threshold: Array  # [K]
+    rejected: Floats  # [K]
+    error: Floats  # [K]
+    threshold: Floats  # [K]
 
     @property
     def area(self) -> float:
@@ -82,10 +82,10 @@ class Conformal(NamedTuple):
         Fraction of rows whose set contains the true class.
     """
 
-    least: Array  # [C]
+    least: Floats  # [C]
     coverage: float
 
-    def sets(self, P: Any) -> NDArray[np.bool_]:
+    def sets(self, P: Any) -> Flags:
         """Predict the set of classes of each row.
 
         Parameters
@@ -141,6 +141,6 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
     return Conformal(np.array(least), float(coverage))
 
 
-def _find_least(own: Array, coverage: float) -> float:
+def _find_least(own: Floats, coverage: float) -> float:
     rank = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
     return 0.0 if rank == 0 else float(own[rank - 1])

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
+from cavity.common.types import Floats
 from cavity.report.templates import TEMPLATES, format_number
 
-Array = NDArray[np.float64]
 Range = tuple[float, float]
 Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
@@ -43,7 +42,7 @@ class Plot:
     def line(self, x: Iterable[float], y: Iterable[float], kind: str) -> None:
         self.marks.append(("polyline", f"line {kind}", "", {"points": self._points(x, y)}))
 
-    def band(self, x: Array, low: Array, high: Array, kind: str) -> None:
+    def band(self, x: Floats, low: Floats, high: Floats, kind: str) -> None:
         points = self._points([*x, *x[::-1]], [*high, *low[::-1]])
         self.marks.append(("polygon", f"band {kind}", "", {"points": points}))
 

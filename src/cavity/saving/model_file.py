@@ -17,11 +17,11 @@ from cavity.fitting.options.plan import Plan
 from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
-from cavity.prediction.regression import STORED
-from cavity.prediction.regression_estimate import TargetEstimate
 from cavity.prediction.result import Result
+from cavity.prediction.target_estimate import TargetEstimate
+from cavity.prediction.targets import STORED
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.posterior import count_kernels, describe_pool, list_arrays, restore_model, restore_rows
+from cavity.saving.restore import count_kernels, describe_pool, list_arrays, restore_model, restore_rows
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Packing, Unpacking, from_json, pack_labels, read_array, to_json
 from cavity.saving.summary import summarise

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
-from cavity.prediction.regression_estimate import TargetEstimate
+from cavity.prediction.target_estimate import TargetEstimate
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"

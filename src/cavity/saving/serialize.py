@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.registry import Registry
+from cavity.common.types import Floats
 from cavity.errors import BadFile, BadInput
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -217,5 +218,5 @@ def from_json(kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]
     return kind(**{name: many(v) if isinstance(v, list) else v for name, v in fields.items()})
 
 
-def read_array(value: list[float] | None) -> NDArray[np.float64] | None:
+def read_array(value: list[float] | None) -> Floats | None:
     return None if value is None else np.array(value, dtype=np.float64)

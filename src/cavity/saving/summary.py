@@ -9,8 +9,8 @@ import numpy as np
 
 from cavity.common.terms import TERMS
 from cavity.common.text_tables import format_label, list_names
-from cavity.prediction.regression import target_noise
 from cavity.prediction.result import Result
+from cavity.prediction.targets import target_noise
 
 
 def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:

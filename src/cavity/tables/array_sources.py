@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import is_sparse, to_plain
 from cavity.tables.labels import read_groups
-from cavity.tables.pieces import Array, Names, Piece
+from cavity.tables.pieces import Names, Piece
 
 
 class Arrays:
@@ -51,17 +52,17 @@ class Arrays:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
-            weight: Array | None = None if self.weight is None else np.array(self.weight[part], np.float64)
+            weight: Floats | None = None if self.weight is None else np.array(self.weight[part], np.float64)
             yield Piece(np.arange(start, stop), self._read(part), np.asarray(self.y[part]), weight)
 
-    def take(self, index: NDArray[np.int64]) -> Array:
+    def take(self, index: Ints) -> Floats:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
         size = len(index) if self.pages is None else TAKEN
         parts = [self._read(index[order[i : i + size]]) for i in range(0, max(1, len(index)), max(1, size))]
         return np.concatenate(parts)[np.argsort(order)]
 
-    def _read(self, rows: Any) -> Array:
+    def _read(self, rows: Any) -> Floats:
         found = self.X[rows]
         if self.pages is None:
             return np.asarray(found.toarray() if is_sparse(found) else found, np.float64)
@@ -80,10 +81,10 @@ class StoredRows:
 
     def __init__(self) -> None:
         self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
-        self._labels: list[Array] = []
+        self._labels: list[Floats] = []
         self._weighs = False
 
-    def add(self, rows: Array) -> None:
+    def add(self, rows: Floats) -> None:
         """Append rows: features, label and weight. Raises BadInput if the disk is full."""
         self._labels.append(rows[:, -2].copy())
         self._weighs |= bool((rows[:, -1] != 1).any())

@@ -10,13 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, arrange_columns, distinct_rows
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, BadOption
 
-Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
 CHOOSERS = (
     "auto",
     "random",
@@ -31,17 +29,17 @@ BETWEEN = 1 / 3, 2 / 3  # of the way; not half, lest two rows that are nearest t
 class Candidates(NamedTuple):
     """Distinct rows to choose from."""
 
-    X: Array  # [N D], the user's units
-    U: Array  # [N D], standardised
-    class_weight: Array  # [N C], weight of the row in each class
+    X: Floats  # [N D], the user's units
+    U: Floats  # [N D], standardised
+    class_weight: Floats  # [N C], weight of the row in each class
     distance: float  # median distance between rows of U
 
     @property
-    def weight(self) -> Array:
+    def weight(self) -> Floats:
         """Total weight of each row, [N]."""
         return np.asarray(self.class_weight.sum(1))
 
-    def arrange(self) -> tuple[Candidates, Rows]:
+    def arrange(self) -> tuple[Candidates, Ints]:
         """Return them in an order that neither signs of columns nor names of classes change, and each class's place in it."""
         order = np.lexsort(arrange_columns(self.X)[:, ::-1].T)
         weight = self.class_weight[order]
@@ -51,9 +49,9 @@ class Candidates(NamedTuple):
 
 
 def draw_candidates(
-    X: Array,
-    y: Rows,
-    weight: Array,
+    X: Floats,
+    y: Ints,
+    weight: Floats,
     n_classes: int,
     columns: Columns,
     rng: np.random.Generator,
@@ -69,7 +67,7 @@ def draw_candidates(
     return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
 
 
-def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
     """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
     if how is not None and not isinstance(how, str):
         return given(how, C, candidates.X.shape[1])
@@ -90,7 +88,7 @@ def check_choice(how: Any) -> None:
         )
 
 
-def given(value: Any, C: int, D: int) -> Array:
+def given(value: Any, C: int, D: int) -> Floats:
     """Check and broadcast inducing inputs that the user supplies."""
     Z = np.asarray(value, dtype=np.float64)
     if Z.ndim == 2:
@@ -105,7 +103,7 @@ def given(value: Any, C: int, D: int) -> Array:
     return Z.copy()
 
 
-def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
+def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
     """Choose rows by k-means++ seeding: far from each other, where the data are."""
     from sklearn.cluster import kmeans_plusplus
 
@@ -114,7 +112,7 @@ def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Rows:
     return np.asarray(index, dtype=np.int64)
 
 
-def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
     """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
     total = candidates.weight
@@ -128,14 +126,14 @@ def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) 
     return np.stack(Z)
 
 
-def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
+def _draw(weight: Floats, M: int, rng: np.random.Generator) -> Ints:
     """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
 
-def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
     """Return inducing inputs [C M D] between chosen rows and one of the rows nearest to each, so that none is a row."""
     X, U, n = candidates.X, candidates.U, len(candidates.X)
     chosen = choose(how, candidates._replace(X=np.arange(n, dtype=np.float64)[:, None]), M, C, rng)

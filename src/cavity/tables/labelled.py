@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.common.ranks import Local, shard_range
+from cavity.common.types import Floats
 from cavity.errors import BadInput, BadOption, name_in_errors
 from cavity.tables import inducing_points
 from cavity.tables.columns.feature_groups import find_categories
@@ -30,7 +31,7 @@ from cavity.tables.labels import (
 from cavity.tables.pieces import Apart, Source
 from cavity.tables.sources import features_of_source
 from cavity.tables.survey import survey
-from cavity.tables.table import Array, Facts, GivenRows, Streamed, Table
+from cavity.tables.table import Facts, GivenRows, Streamed, Table
 from cavity.tables.validation import Features, check_rows, read_rows
 
 FAR = 1e5  # largest value of y, not normalised, above which a fit warns
@@ -50,7 +51,7 @@ class LabelledTable(NamedTuple):
         return find_categories(self.features.encoder.columns_)
 
     @property
-    def class_prior(self) -> Array:
+    def class_prior(self) -> Floats:
         totals = self.table.class_totals
         return np.asarray(totals / totals.sum())
 
@@ -82,7 +83,7 @@ def read_source(
     """Read a labelled source in one pass; rows that are set apart judge the model."""
     from sklearn.utils.multiclass import check_classification_targets
 
-    def weigh(classes: NDArray[Any], total: Array) -> Array:
+    def weigh(classes: NDArray[Any], total: Floats) -> Floats:
         check_classification_targets(classes)
         refuse_one_class(classes, "the source")
         if class_weight is None:
@@ -147,20 +148,20 @@ def read_eval_targets(raw: GivenRows, features: Features, units: tuple[float, fl
         return read_targets_of_fit(raw, features, units)
 
 
-def _read_values(raw: GivenRows, rows: Array, features: Features) -> tuple[Array, Array, Array]:
+def _read_values(raw: GivenRows, rows: Floats, features: Features) -> tuple[Floats, Floats, Floats]:
     values, weight = check_targets(raw.y, len(rows)), check_weights(raw.sample_weight, rows)
     present = weight > 0
     return limit_outliers(rows[present], features.names), values[present], weight[present]
 
 
-def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
+def _merged(X: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
     """Merge rows that are equal in everything, in a canonical order: repeating is weighting, to the last bit."""
     distinct, place = distinct_rows(np.column_stack([X, y]))
     total = np.asarray(np.bincount(place, weights=weight), dtype=np.float64)
     return np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), total
 
 
-def _units(y: Array, weight: Array) -> tuple[float, float]:
+def _units(y: Floats, weight: Floats) -> tuple[float, float]:
     shift = float(np.average(y, weights=weight))
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         off = y - shift

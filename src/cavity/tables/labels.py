@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput, as_bad_input
 from cavity.tables.arrow_tables import is_arrow, is_missing
 
 FEW_CLASSES = 10  # may have a single row each without a warning
 MAX_CLASSES = 10_000
 
-Array = NDArray[np.float64]
 HEAVY = 2.0**53  # rows that a float64 can count
 LIGHT = 0.1  # mean weight of rows below which a fit warns
 
@@ -59,7 +59,7 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
         raise BadInput(f"{said}: give labels of one type, for example y.astype(str).") from None
 
 
-def check_weights(sample_weight: Any, X: Array) -> Array:
+def check_weights(sample_weight: Any, X: Floats) -> Floats:
     from sklearn.utils.validation import _check_sample_weight
 
     try:
@@ -75,7 +75,7 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     return weight
 
 
-def refuse_heavy_rows(weight: Array, name: str) -> None:
+def refuse_heavy_rows(weight: Floats, name: str) -> None:
     """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
     if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
         raise BadInput(
@@ -95,7 +95,7 @@ def warn_of_light_rows(sample_weight: Any) -> None:
         )
 
 
-def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
+def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Floats) -> Floats:
     """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums of weights and H their harmonic mean.
 
     The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n / (C n_c), as in scikit-learn, a rare row
@@ -113,7 +113,7 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> A
     return np.asarray(factor[place.reshape(-1)])
 
 
-def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> tuple[NDArray[Any], Array]:
+def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Floats) -> tuple[NDArray[Any], Floats]:
     """Return the labels of rows, and their weights with the factors of their classes."""
     labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
     if class_weight is not None:
@@ -124,7 +124,7 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
     return labels, weight
 
 
-def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64]:
+def read_groups(groups: Any, n_rows: int) -> Ints:
     """Return a number for each row, the same for rows of one group; labels of groups may be of any kind."""
     values = np.asarray(groups, dtype=object) if isinstance(groups, list | tuple) else np.asarray(groups)
     if values.shape != (n_rows,):
@@ -170,7 +170,7 @@ def warn_of_single_rows(labels: NDArray[Any]) -> None:
         )
 
 
-def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
+def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> Ints:
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
@@ -178,7 +178,7 @@ def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDAr
 
 
 @as_bad_input()
-def check_targets(y: Any, n_rows: int) -> Array:
+def check_targets(y: Any, n_rows: int) -> Floats:
     """Return y as a one-dimensional array of finite numbers, one per row."""
     from sklearn.utils.validation import check_array, column_or_1d
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats, Ints
 from cavity.errors import BadInput
 from cavity.tables.labels import check_labels
 
-Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
 TRAINS, JUDGES, DROPPED = range(3)
 PIECE_ROWS, PIECE_BYTES = 65_536, 32 << 20  # maximum size of a piece
@@ -20,10 +20,10 @@ PIECE_ROWS, PIECE_BYTES = 65_536, 32 << 20  # maximum size of a piece
 class Piece(NamedTuple):
     """Rows of a source, with labels that are not encoded yet."""
 
-    index: NDArray[np.int64]  # type: ignore[assignment]  # [B], row numbers
+    index: Ints  # type: ignore[assignment]  # [B], row numbers
     X: NDArray[Any]  # [B D]
     y: NDArray[Any]  # [B]
-    weight: Array | None  # [B]
+    weight: Floats | None  # [B]
     where: str = ""  # the file, for messages
 
     def at(self, rows: Any) -> Piece:
@@ -35,13 +35,13 @@ class Apart(NamedTuple):
     """Rows of whole groups of a source, which judge a model and do not train it."""
 
     role: NDArray[np.int8]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
-    group: NDArray[np.int64]  # of the rows that judge
+    group: Ints  # of the rows that judge
     n_groups: int  # of all rows
 
-    def trains(self, rows: Any) -> NDArray[np.bool_]:
+    def trains(self, rows: Any) -> Flags:
         return self.role[rows] == TRAINS
 
-    def judges(self, rows: Any) -> NDArray[np.bool_]:
+    def judges(self, rows: Any) -> Flags:
         return self.role[rows] == JUDGES
 
 

@@ -7,11 +7,9 @@ meets its cell again, so there every row is a case of its own. If the user names
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
-
-Numbers = NDArray[np.int64]
 
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
 MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
@@ -49,7 +47,7 @@ def has_cells(table: Table) -> bool:
     return 2 * values <= len(distinct)
 
 
-def _is_grid(distinct: NDArray[np.float64]) -> bool:
+def _is_grid(distinct: Floats) -> bool:
     """Return whether every combination of the columns' values occurs, and these are equally spaced, as codes of categories are."""
     columns = [np.unique(column) for column in distinct.T]
     if np.prod([float(len(values)) for values in columns]) != len(distinct):
@@ -57,7 +55,7 @@ def _is_grid(distinct: NDArray[np.float64]) -> bool:
     return all(np.allclose(np.diff(values), values[1] - values[0]) for values in columns if len(values) > 2)
 
 
-def find_units(table: Table) -> Numbers | None:
+def find_units(table: Table) -> Ints | None:
     """Return a number for each row, the same for rows that leave together; None if every row leaves alone."""
     if table.group is not None:
         return table.group
@@ -67,7 +65,7 @@ def find_units(table: Table) -> Numbers | None:
     return _number_copies(place * table.n_classes + table.y) if has_cells(table) else place
 
 
-def _number_copies(kind: Numbers) -> Numbers | None:
+def _number_copies(kind: Ints) -> Ints | None:
     """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times.
 
     Not if all occur g times: these are the rows of a full grid, and without its whole cell a row would look hopeless.
@@ -79,7 +77,7 @@ def _number_copies(kind: Numbers) -> Numbers | None:
     return None if g in (1, count.max()) else unit
 
 
-def _number_rows(table: Table) -> tuple[Numbers, Numbers]:
+def _number_rows(table: Table) -> tuple[Ints, Ints]:
     """Return where each distinct row first occurs, and each row's number among them."""
     kind = table.kind
     first = np.empty(kind.max() + 1, np.int64)

@@ -15,36 +15,33 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import arrange_columns, hash_rows
-
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from cavity.common.types import Flags, Floats, Ints
 
 
 def choose_folds(
-    X: Array, y: Labels, k: int, seed: Any, group: Labels | None = None, *, stratified: bool = False
-) -> Labels:
+    X: Floats, y: Ints, k: int, seed: Any, group: Ints | None = None, *, stratified: bool = False
+) -> Ints:
     """Return the fold of each row, 0 to k − 1, or −1 for a row that every fit needs."""
     rng = np.random.default_rng(seed)
     return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, group, stratified)
 
 
-def hold_out(X: Array, y: Labels, share: float, seed: Any, group: Labels | None = None) -> NDArray[np.bool_]:
+def hold_out(X: Floats, y: Ints, share: float, seed: Any, group: Ints | None = None) -> Flags:
     """Return which rows are held out: a share of the units of each class, as near as its number allows."""
     rng = np.random.default_rng(seed)
     return _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), group, True) == 0
 
 
 def _split(
-    X: Array,
-    y: Labels,
+    X: Floats,
+    y: Ints,
     rng: np.random.Generator,
-    choose: Callable[[int], Labels],
-    group: Labels | None,
+    choose: Callable[[int], Ints],
+    group: Ints | None,
     stratified: bool,
-) -> Labels:
+) -> Ints:
     """Return the part of each row; `choose` returns those of n units in random order, of a class if `stratified`."""
     if not len(X):
         return np.full(0, -1)
@@ -68,6 +65,6 @@ def _split(
     return part[unit]
 
 
-def number_units(X: Array) -> Labels:
+def number_units(X: Floats) -> Ints:
     """Return the number of each row's unit: equal rows have the same, whatever their order, and order and signs of columns."""
     return np.unique(hash_rows(arrange_columns(X)), return_inverse=True)[1].reshape(-1)

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Triple, merge_spread
 from cavity.common.prefetch import prefetch
 from cavity.common.ranks import Local, check_same, run_together, shard_range
+from cavity.common.types import Floats, Ints
 from cavity.errors import BadInput
 from cavity.tables.array_sources import Arrays, StoredRows
 from cavity.tables.labels import check_labels, check_targets, refuse_many_classes, sort_labels
 from cavity.tables.pieces import Apart, Piece, check_pieces, join, rows_per_piece
-from cavity.tables.table import Array, Streamed, Table
-
-Numbers = NDArray[np.int64]
+from cavity.tables.table import Streamed, Table
 
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 SAMPLE_ROWS = 20_000
@@ -30,7 +29,7 @@ def survey(
     source: Any,
     seed: int,
     reduce: Local,
-    weigh: Callable[[NDArray[Any], Array], Array] | None = None,
+    weigh: Callable[[NDArray[Any], Floats], Floats] | None = None,
     apart: Apart | None = None,
 ) -> tuple[Streamed, Piece | None]:
     """Read a source once; also return its rows that judge. Each rank reads its own rows if the source can be divided.
@@ -130,7 +129,7 @@ def _copy(source: Any, keep: range | None, real: bool, apart: Apart | None) -> _
     return _Copy(store, n_rows, judges, low, high, [0] if real else list(labels), hasher.hexdigest())
 
 
-def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Numbers:
+def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Ints:
     """Return the number of each label in `labels`, which new ones are added to."""
     values, place = np.unique(y, return_inverse=True)
     numbers = np.array([labels.setdefault(value, len(labels)) for value in values.tolist()])
@@ -140,7 +139,7 @@ def _number_labels(y: NDArray[Any], labels: dict[Any, int]) -> Numbers:
 
 def _number_classes(
     source: Any, copy: _Copy, classes: NDArray[Any], n_columns: int, real: bool
-) -> tuple[Arrays, Numbers]:
+) -> tuple[Arrays, Ints]:
     """Return the rows with labels as numbers of classes, or targets; also the class of each."""
     rows = source if copy.store is None else copy.store.map(n_columns)
     weight = np.broadcast_to(1.0, rows.n_rows) if rows.weight is None else np.asarray(rows.weight, np.float64)
@@ -156,7 +155,7 @@ def _number_classes(
     return found, kind
 
 
-def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Array:
+def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Floats:
     """Return a random number for each row that trains; it depends on the number of the row only."""
     rng = np.random.default_rng((seed, 1))
     rng.bit_generator.advance(first)  # type: ignore[attr-defined]
@@ -164,7 +163,7 @@ def _draw_keys(seed: int, first: int, n_rows: int, apart: Apart | None) -> Array
     return keys if apart is None else keys[apart.trains(slice(first, first + n_rows))]
 
 
-def _draw_rows(rows: Arrays, kind: Numbers, here: slice, keys: Array, count: Numbers, among: Local) -> Table:
+def _draw_rows(rows: Arrays, kind: Ints, here: slice, keys: Floats, count: Ints, among: Local) -> Table:
     """Draw the rows with the smallest keys of each class, all of small classes; each weighs as much as those that it stands for."""
     limit = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // (8 * rows.n_columns)))
     level = _find_level(count, limit)
@@ -181,7 +180,7 @@ def _draw_rows(rows: Arrays, kind: Numbers, here: slice, keys: Array, count: Num
     return Table(X[chosen], y[chosen], weight[chosen] * (count / kept)[y[chosen]], len(count))
 
 
-def _choose(kind: Numbers, keys: Array, level: int) -> Numbers:
+def _choose(kind: Ints, keys: Floats, level: int) -> Ints:
     """Return, in order, the `level` rows of each class with the smallest keys."""
     order = np.lexsort([keys, kind])
     _, start, count = np.unique(kind[order], return_index=True, return_counts=True)
@@ -189,7 +188,7 @@ def _choose(kind: Numbers, keys: Array, level: int) -> Numbers:
     return np.sort(order[rank < level])
 
 
-def _find_level(counts: Numbers, limit: int) -> int:
+def _find_level(counts: Ints, limit: int) -> int:
     """Return the largest L ≥ 1 with Σ min(count, L) ≤ limit."""
     low, high = 1, limit
     while low < high:

@@ -20,6 +20,7 @@ from cavity.common.column_statistics import (
     share_units,
     summarize,
 )
+from cavity.common.types import Floats, Ints
 from cavity.tables import inducing_points
 from cavity.tables.array_sources import Arrays
 from cavity.tables.arrow_tables import to_plain
@@ -27,8 +28,6 @@ from cavity.tables.columns.feature_groups import group_features
 from cavity.tables.pieces import Apart
 from cavity.tables.splitting import number_units
 from cavity.tables.validation import Features
-
-Array = NDArray[np.float64]
 
 
 class GivenRows(NamedTuple):
@@ -72,15 +71,15 @@ def share_lengthscales(begin: Start, features: Features, rng: np.random.Generato
 class Table:
     """Rows in memory with encoded labels, 0..C−1, or with real targets in units of their spread, (y − shift)/scale."""
 
-    X: Array  # [N D]
+    X: Floats  # [N D]
     y: NDArray[Any]  # [N]
-    weight: Array  # [N], positive
+    weight: Floats  # [N], positive
     n_classes: int  # 1 with targets
-    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
+    given: Ints | None = None  # row numbers in the table that the user gave; None: 0..N−1
     units: tuple[float, float] | None = None  # shift and scale of targets
-    member: NDArray[np.int64] | None = None  # [N], of a committee
-    place: NDArray[np.int64] | None = None  # row of each unmerged row; None: no rows were merged
-    group: NDArray[np.int64] | None = None  # [N], the same for rows that stay together, if the user named any
+    member: Ints | None = None  # [N], of a committee
+    place: Ints | None = None  # row of each unmerged row; None: no rows were merged
+    group: Ints | None = None  # [N], the same for rows that stay together, if the user named any
 
     @property
     def n_rows(self) -> int:
@@ -94,7 +93,7 @@ class Table:
         return self.n_classes if self.n_classes > 2 else 1
 
     @property
-    def class_totals(self) -> Array:
+    def class_totals(self) -> Floats:
         """Sum of weights of each class, [C]."""
         return np.bincount(self._classes, weights=self.weight, minlength=self.n_classes).astype(np.float64)
 
@@ -107,7 +106,7 @@ class Table:
         return float(self.weight.max())
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Ints:
         return np.arange(self.n_rows) if self.given is None else self.given
 
     @property
@@ -116,12 +115,12 @@ class Table:
         return 0 if self.group is None else len(np.unique(self.group))
 
     @cached_property
-    def distinct(self) -> tuple[Array, NDArray[np.int64]]:
+    def distinct(self) -> tuple[Floats, Ints]:
         """The distinct rows of X, and each row's index in them."""
         return distinct_rows(self.X)
 
     @cached_property
-    def kind(self) -> NDArray[np.int64]:
+    def kind(self) -> Ints:
         """The number of each row's kind, [N]: see `number_units`."""
         return number_units(self.X)
 
@@ -171,7 +170,7 @@ class Table:
         return Start(columns, found)
 
 
-def _find_equal(X: Array, told: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find_equal(X: Floats, told: list[Any]) -> tuple[Ints, Ints]:
     """Return where each distinct row with what is told of it first occurs, and each row's index in them.
 
     Their order is that of X where it tells them apart, so that names of classes and groups decide nothing.
@@ -189,13 +188,13 @@ class Streamed(NamedTuple):
     read: Arrays  # with labels as numbers of classes, or targets
     first: int  # number of the first of them
     classes: NDArray[Any]  # [C], sorted; one with real targets
-    factor: Array  # [C], factors of class_weight, which weights have
+    factor: Floats  # [C], factors of class_weight, which weights have
     n_rows: int
-    class_totals: Array  # [C], sums of weights
+    class_totals: Floats  # [C], sums of weights
     lightest: float
     heaviest: float
-    low: Array  # [D]
-    high: Array  # [D]
+    low: Floats  # [D]
+    high: Floats  # [D]
     moments: (
         Triple | None
     )  # weight of all rows, mean and Σ weight · deviation² of columns; None if the sample has all rows

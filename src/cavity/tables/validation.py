@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.errors import BadInput, as_bad_input
 from cavity.tables.arrow_tables import (
     import_pyarrow,
@@ -23,7 +24,7 @@ from cavity.tables.columns.cells import EncodingContext
 from cavity.tables.columns.column_kinds import MEAN_IS_USED
 from cavity.tables.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.tables.columns.row_numbers import has_row_numbers
-from cavity.tables.pieces import Array, describe_bad_cells
+from cavity.tables.pieces import describe_bad_cells
 
 MAX_NAMES = 8  # columns that a warning names
 
@@ -53,7 +54,7 @@ class Features(NamedTuple):
 class Prepared:
     """Rows that a preparation has already encoded as features. `preparation` is needed in `fit` only."""
 
-    X: Array  # [N D]
+    X: Floats  # [N D]
     preparation: ColumnEncoder | None = None
 
 
@@ -63,7 +64,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
 
 
 @as_bad_input()
-def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
+def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
     """Return X as a finite float64 table, and its features. A table with mixed columns or missing cells is prepared."""
     if isinstance(X, Prepared):
         assert X.preparation is not None
@@ -88,7 +89,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
 
 
 @as_bad_input()
-def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
+def check_rows(X: Any, features: Features, center: Callable[[], Floats] | None = None) -> Floats:
     """Return X as a finite float64 table; with `center`, a cell without a number becomes its column's, with one warning."""
     prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
@@ -117,7 +118,7 @@ def _reader(owner: str) -> Any:
     return type(owner, (BaseEstimator,), {})()
 
 
-def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
+def _convert(X: Any, reader: Any, reset: bool = True) -> Floats:
     """Return X as float64, with NaN for missing cells."""
     from sklearn.utils.validation import validate_data
 
@@ -130,7 +131,7 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
-def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
+def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
     """Encode new rows as features; one warning counts what the training rows did not have."""
     notes: Counter[str] = Counter()
     rows = encode_table(prepare, to_chunk(X, prepare.feature_names_in_.tolist()), notes)
@@ -154,7 +155,7 @@ def _read_texts(X: Any) -> Any:
     return import_pyarrow().table(dict(zip(names, rows.T, strict=True)))
 
 
-def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]) -> Array:
+def _fill_missing(rows: Floats, names: Sequence[str], center: Callable[[], Floats]) -> Floats:
     """Replace missing cells by the centres of their columns, with one warning."""
     missing, notes = np.isnan(rows), Counter[str]()
     for j in map(int, np.flatnonzero(missing.any(0))):
@@ -163,7 +164,7 @@ def _fill_missing(rows: Array, names: Sequence[str], center: Callable[[], Array]
     return np.where(missing, center(), rows) if notes else rows
 
 
-def _refuse_infinite(X: Array, names: Any) -> None:
+def _refuse_infinite(X: Floats, names: Any) -> None:
     if not np.isfinite(X).all():
         raise BadInput(
             f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}): make infinite cells NaN, clip them, or drop rows."

@@ -24,8 +24,8 @@ from cavity.cli.models import Extras, Model
 from cavity.cli.serving import trial
 from cavity.cli.serving.probe import answer_probes
 from cavity.cli.serving.requests import BadRows, CellError
+from cavity.cli.serving.server_settings import Access, Limits
 from cavity.cli.serving.service import Service
-from cavity.cli.serving.settings import Access, Limits
 from cavity.common.version import __version__
 from cavity.errors import CavityError
 

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
 from cavity.cli.terminal import Interrupts, Terminal, Text
 from cavity.errors import BadFile, CavityError
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as Total
 from pydantic_core import to_json
@@ -21,11 +20,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from cavity.cli.models import Extras, Model
 from cavity.cli.serving.requests import MOST_ERRORS, BadRows, CellError, RowReader
-from cavity.cli.serving.settings import Limits
+from cavity.cli.serving.server_settings import Limits
+from cavity.common.types import Floats
 from cavity.common.version import __version__
 
-Array = NDArray[np.float64]
-Columns = dict[str, Array]  # of a prediction, one entry per row
+Answer = dict[str, Floats]  # of a prediction, one entry per row
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
 CELL_BYTES = 20  # of a number in JSON
 BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one block before its turn
@@ -62,12 +61,12 @@ class Service:
         answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
         return answer
 
-    async def predict(self, X: Array, extras: Extras) -> Columns:
+    async def predict(self, X: Floats, extras: Extras) -> Answer:
         """Predict rows in blocks, which take turns with those of other requests. Refuses them if too many rows wait."""
         if self.waiting and self.waiting + len(X) > self.limits.waiting:
             raise self._make_refusal(f"{self.waiting} rows wait, and the limit is {self.limits.waiting}")
         self.waiting += len(X)
-        found, done = list[Columns](), 0
+        found, done = list[Answer](), 0
         try:
             while done < len(X):
                 size = int(np.clip(BLOCK_SECONDS * self._rows_per_second, SMALLEST, LARGEST))
@@ -80,7 +79,7 @@ class Service:
             self.waiting -= len(X) - done
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
-    def _predict_block(self, block: Array, extras: Extras) -> Columns:
+    def _predict_block(self, block: Floats, extras: Extras) -> Answer:
         begun = time.perf_counter()
         found = self.model.predict(block, extras)
         if len(block) >= SMALLEST:  # of fewer rows, the time is that of the call
@@ -141,7 +140,7 @@ async def _wait_until_left(request: Request) -> None:
         pass
 
 
-def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str) -> bytes:
+def format_answer(model: Model, found: Answer, notes: Counter[str], digest: str) -> bytes:
     """Format a prediction as JSON. Raises BadRows for rows without a finite prediction."""
     n = len(next(iter(found.values())))
     finite = np.all([np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cavity.cli.models import Model
-from cavity.cli.serving.settings import Limits
+from cavity.cli.serving.server_settings import Limits
 from cavity.common.terms import TERMS
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
         yield from (Batch(*parts) for parts in zip(*(torch.split(t, size) for t in self), strict=True))
 
 
-class Rows(NamedTuple):
+class RowsInMemory(NamedTuple):
     """Table in memory; a rank has the rows `mine`, numbered from 0, and their part of every global batch."""
 
     X: Tensor  # [N D]
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     weight: Tensor  # [N]
     mine: range | None = None  # None: all
 
-    def shard(self, rank: int, world: int) -> Rows:
+    def shard(self, rank: int, world: int) -> RowsInMemory:
         """Return the rows of one rank, numbered from 0. Which rows form a batch does not depend on the number of ranks."""
         return self._replace(mine=shard_range(len(self.y), rank, world))
 

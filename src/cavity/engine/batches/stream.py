@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from cavity.common.prefetch import prefetch
 from cavity.common.ranks import shard_range
-from cavity.engine.batches.in_memory import Batch, Rows, shuffle_rows
+from cavity.common.types import Floats, Ints
+from cavity.engine.batches.in_memory import Batch, RowsInMemory, shuffle_rows
 
 PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -26,17 +27,17 @@ class ReadByNumber(Protocol):
     @property
     def n_columns(self) -> int: ...
 
-    def take(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+    def take(self, index: Ints) -> Floats:
         """Return these rows, [B D], in this order."""
         ...
 
 
 class Stream(NamedTuple):
-    """Rows that are read by number, in the batches of the same table in memory; `mine`: as in `Rows`."""
+    """Rows that are read by number, in the batches of the same table in memory; `mine`: as in `RowsInMemory`."""
 
     source: ReadByNumber  # of the rows from `first` on
     y: NDArray[Any]  # their classes, or targets
-    weight: NDArray[np.float64]
+    weight: Floats
     total: int
     dtype: torch.dtype
     device: torch.device
@@ -73,13 +74,13 @@ class Stream(NamedTuple):
         """Make one shuffled pass."""
         yield from self._send(map(np.asarray, shuffle_rows(self.total, size, generator, self.mine)))
 
-    def _send(self, numbers: Iterable[NDArray[np.int64]]) -> Iterator[Batch]:
+    def _send(self, numbers: Iterable[Ints]) -> Iterator[Batch]:
         """Read rows ahead in a thread; copy to a GPU asynchronously from pinned memory."""
         on_gpu = self.device.type == "cuda"
         for batch in prefetch(self._read(index, on_gpu) for index in numbers):
             yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))
 
-    def _read(self, index: NDArray[np.int64], pinned: bool) -> Batch:
+    def _read(self, index: Ints, pinned: bool) -> Batch:
         rows = index - self.first
         X = self.source.take(rows).astype(KINDS[self.dtype], copy=False)
         columns = index - self.keep.start, X, self.y[rows], self.weight[rows]
@@ -88,5 +89,5 @@ class Stream(NamedTuple):
 
 
 # Rows for training: encoded labels, positive weights, tensors on the device. The second is all of them, read in pieces.
-Data = Rows | Stream
+Data = RowsInMemory | Stream
 Whole = Batch | Stream

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cavity.common.column_statistics import Columns
 from cavity.common.namespaces import Array
-from cavity.common.onnx_graph import Value, mirrors
+from cavity.common.overrides import mirrors
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
@@ -118,7 +118,7 @@ class Kernel(Parameters, nn.Module):
 
         `xp` says where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
         """
-        raise no_formula(self)
+        raise BadOption(f"{type(self).__name__} has no formula(xp): torch alone can compute it.")
 
     def full(self, Z: Tensor) -> Tensor:
         """Return k(Z, Z) at inducing points [C M D] or [1 M D], [C M M]."""
@@ -266,9 +266,7 @@ class CalledFormula(NamedTuple):
 
     @torch.no_grad()
     def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
-        if isinstance(arrays[-1], Value):
-            raise no_formula(self.kernel)
-        if not isinstance(arrays[-1], np.ndarray):
+        if isinstance(arrays[-1], Tensor):
             return function(*arrays)
         module = self.kernel if isinstance(self.kernel, nn.Module) else nn.Module()
         held = (*module.parameters(), *module.buffers())
@@ -286,11 +284,3 @@ def formula_of(kernel: Any, xp: Any) -> Formula:
             if xp is TORCH:
                 raise
     return CalledFormula(kernel)
-
-
-def no_formula(kernel: Any) -> BadOption:
-    """The error for a kernel that torch alone can compute."""
-    return BadOption(
-        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method formula(xp), or shape(xp, d2) if "
-        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and cavity.load() instead."
-    )

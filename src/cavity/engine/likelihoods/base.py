@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from typing import ClassVar, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cavity.common.namespaces import Array, in_torch
-from cavity.common.onnx_graph import Value, no_graph
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.engine.likelihoods.quadrature.information import EntropyParts
@@ -157,9 +155,7 @@ class Likelihood(Parameters):
         The default is `moments` for each label in turn, normalised, which ONNX graphs cannot express. Write it with the functions
         of `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and ONNX alike.
         """
-        if isinstance(mean, Value):
-            raise BadOption(no_graph(self))
-        if isinstance(mean, np.ndarray):
+        if not isinstance(mean, Tensor):
             return in_torch(self.log_probability, mean, var)
         columns = []
         for label in range(self._classes()):

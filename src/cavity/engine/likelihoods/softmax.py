@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.outcomes import DrawnBySoftmax, WithOutcome
 from cavity.engine.likelihoods.probit import signs
-from cavity.engine.likelihoods.quadrature.softmax import sigmoid_average, softmax_average
+from cavity.engine.likelihoods.quadrature.softmax_integrals import sigmoid_average, softmax_average
 
 
 class _Softened(WithOutcome, Likelihood):

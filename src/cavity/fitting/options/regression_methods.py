@@ -201,3 +201,16 @@ class ConjugateGradients(_Variational):
     @property
     def solver_tol(self) -> float:  # type: ignore[override]
         return float(self.tol)
+
+
+# Of regression: "exact" up to the first, "vi" up to the second, then "svi".
+EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
+
+
+def choose_regression_method(rows: int, in_memory: bool = True) -> str:
+    """Return the name of the method that the command line takes for a table of this size."""
+    if in_memory and rows <= EXACT_ROWS:
+        return "exact"
+    if in_memory and rows <= FULL_BATCH_ROWS:
+        return "vi"
+    return "svi"

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats
 from cavity.tables.arrow_tables import import_pyarrow
-from cavity.tables.pieces import Array
 
 
-def to_flags(column: Any) -> NDArray[np.bool_]:
+def to_flags(column: Any) -> Flags:
     """Return booleans of Arrow as an array; missing cells are False."""
     return _read_numbers(column.cast("uint8"), np.bool_) & find_present(column)
 
 
-def to_floats(column: Any) -> Array:
+def to_floats(column: Any) -> Floats:
     """Return float64 of Arrow as an array; missing cells are NaN."""
     return np.where(find_present(column), _read_numbers(column, np.float64), np.nan)
 
@@ -27,7 +27,7 @@ def to_places(column: Any) -> NDArray[np.int32]:
     return np.where(find_present(column), _read_numbers(column, np.int32), 0)
 
 
-def find_present(column: Any) -> NDArray[np.bool_]:
+def find_present(column: Any) -> Flags:
     return _read_numbers(column.is_valid().cast("uint8"), np.bool_)
 
 

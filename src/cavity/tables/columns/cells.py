@@ -6,14 +6,11 @@ from collections import Counter
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import classify_type, import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, from_texts, to_flags, to_floats
-from cavity.tables.pieces import Array
-
-Flags = NDArray[np.bool_]
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
@@ -52,7 +49,7 @@ def to_text(column: Any) -> Any:
 
 def to_numbers(
     column: Any, name: str, first: int = 0, style: str | None = None, odd: Counter[str] | None = None
-) -> tuple[Array, Flags]:
+) -> tuple[Floats, Flags]:
     """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
 
     `style` is that of texts: what separates their decimals, or None for plain numbers.
@@ -101,7 +98,7 @@ def match_numbers(text: Any, style: str | None = None) -> Flags:
     return match_cells(text, PATTERNS[style])
 
 
-def parse_numbers(text: Any, style: str | None = None, chosen: Flags | None = None) -> Array:
+def parse_numbers(text: Any, style: str | None = None, chosen: Flags | None = None) -> Floats:
     """Parse text cells, or the chosen ones, that are numbers as float64, with NaN for missing cells."""
     import pyarrow.compute as pc
 
@@ -132,7 +129,7 @@ class EncodingContext(NamedTuple):
     notes: Counter[str]
     strict: bool = False
 
-    def read_numbers(self, column: Any, name: str, style: str | None = None) -> tuple[Array, Flags]:
+    def read_numbers(self, column: Any, name: str, style: str | None = None) -> tuple[Floats, Flags]:
         """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing, or an error if strict."""
         return to_numbers(column, name, self.first, style, None if self.strict else self.notes)
 
@@ -142,7 +139,7 @@ class EncodingContext(NamedTuple):
             note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
             self.notes[note] += count
 
-    def mark_missing(self, column: Any, X: Array, lacks: Flags, consequence: str) -> Array:
+    def mark_missing(self, column: Any, X: Floats, lacks: Flags, consequence: str) -> Floats:
         """Return features with the column's indicator of missing cells; if it has none, count them."""
         if column.missing:
             return np.column_stack([X, lacks])

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.tables.arrow_tables import import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, from_texts, to_places
 from cavity.tables.columns.cells import STYLES, EncodingContext, describe_missing, list_indicator, to_text
 from cavity.tables.columns.dates import Date as Date
 from cavity.tables.columns.text_kind import Text, shorten
-from cavity.tables.pieces import Array
 
 MEAN_IS_USED = "the mean is used"
 
@@ -35,7 +35,7 @@ class Number(NamedTuple):
         style = "" if self.style is None else f", written as {STYLES[self.style]}"
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
-    def encode(self, column: Any, context: EncodingContext) -> Array:
+    def encode(self, column: Any, context: EncodingContext) -> Floats:
         value, lacks = context.read_numbers(column, self.name, self.style)
         X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
         return context.mark_missing(self, X, lacks, MEAN_IS_USED)
@@ -56,7 +56,7 @@ class Category(NamedTuple):
         few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
         return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
-    def encode(self, column: Any, context: EncodingContext) -> Array:
+    def encode(self, column: Any, context: EncodingContext) -> Floats:
         text = to_text(column)
         lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.levels)))
@@ -90,7 +90,7 @@ class Unchanged(NamedTuple):
     def describe(self) -> str:
         return "number, unchanged"
 
-    def encode(self, column: Any, context: EncodingContext) -> Array:
+    def encode(self, column: Any, context: EncodingContext) -> Floats:
         return context.read_numbers(column, self.name)[0][:, None]
 
 

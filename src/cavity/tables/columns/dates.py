@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, to_floats, to_places
 from cavity.tables.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
-from cavity.tables.pieces import Array
 
 DAY = 86_400  # seconds
 MAX_DAYS = 4e6  # about eleven thousand years
@@ -38,7 +38,7 @@ PATTERNS = [
 TIME = re.compile(_CLOCK)
 
 
-def to_days(column: Any, order: str, name: str, first: int) -> Array:
+def to_days(column: Any, order: str, name: str, first: int) -> Floats:
     """Convert dates, times (parts of a day) or their texts to days since 1970-01-01, NaN for missing cells; refuse others."""
     if import_pyarrow().types.is_temporal(column.type):
         return _typed_days(column)
@@ -52,7 +52,7 @@ def to_days(column: Any, order: str, name: str, first: int) -> Array:
     return np.array(known)[np.where(find_present(text), to_places(coded.indices) + 1, 0)]
 
 
-def _typed_days(column: Any) -> Array:
+def _typed_days(column: Any) -> Floats:
     arrow = import_pyarrow()
     unit = arrow.time64("us") if arrow.types.is_time(column.type) else arrow.timestamp("us")
     micros = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
@@ -102,23 +102,23 @@ def _seconds(part: dict[str, str | None]) -> float:
     return 3600 * hour + 60 * minute + second
 
 
-def find_years(days: Array) -> Array:
+def find_years(days: Floats) -> Floats:
     whole = np.floor(days).astype("datetime64[D]")
     return np.asarray(whole.astype("datetime64[Y]").astype(np.int64) + 1970.0)
 
 
-def find_season(days: Array) -> Array:
+def find_season(days: Floats) -> Floats:
     """Return the part of the year that has passed, from 0 to 1."""
     year = np.floor(days).astype("datetime64[D]").astype("datetime64[Y]")
     return np.asarray((days - year.astype("datetime64[D]").astype(np.float64)) / YEAR)
 
 
-def find_weekdays(days: Array) -> Array:
+def find_weekdays(days: Floats) -> Floats:
     """Return the weekday of each date: 0 is Monday."""
     return np.asarray((np.floor(days) + 3) % 7)
 
 
-def to_circle(turns: Array) -> Sequence[Array]:
+def to_circle(turns: Floats) -> Sequence[Floats]:
     """Return a periodic quantity as sine and cosine, so that its end is near its beginning.
 
     They are rounded: libraries differ in the last bits, and trees may split between Tuesday and Sunday, whose cosines are equal.
@@ -158,7 +158,7 @@ class Date(NamedTuple):
             return f"time of day{describe_missing(self)}"
         return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
 
-    def encode(self, column: Any, context: EncodingContext) -> Array:
+    def encode(self, column: Any, context: EncodingContext) -> Floats:
         days = to_days(column, self.order, self.name, context.first)
         lacks = np.isnan(days)
         value = np.where(lacks, self.low, days)
@@ -166,7 +166,7 @@ class Date(NamedTuple):
         X = np.where(lacks[:, None], 0.0, np.column_stack(found))
         return context.mark_missing(self, X, lacks, "no date is set")
 
-    def _encode_part(self, part: str, days: Array) -> Sequence[Array]:
+    def _encode_part(self, part: str, days: Floats) -> Sequence[Floats]:
         if part == "days":
             return [(days - self.days[0]) / self.days[1]]
         if part == "year":

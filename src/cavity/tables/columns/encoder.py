@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.text_tables import list_names
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadFile, BadInput, BadOption, name_in_errors
 from cavity.tables.arrow_tables import Chunk, get_column, to_chunk
 from cavity.tables.columns.cells import PATTERNS, STYLES, EncodingContext
@@ -19,7 +20,6 @@ from cavity.tables.columns.column_kinds import Category, Column, Date, Ignored, 
 from cavity.tables.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.tables.columns.target_labels import find_labelled_rows, read_label_values
 from cavity.tables.columns.text_kind import Text
-from cavity.tables.pieces import Array
 
 KINDS: Any = {"number": Number, "category": Category, "text": Text, "date": Date, "plain": Unchanged}
 
@@ -58,7 +58,7 @@ class ColumnEncoder:
         """Names of the features, the columns of `transform`."""
         return tuple(name for column in self.columns_ for name in column.features)
 
-    def encode(self, data: Any, notes: Counter[str] | None = None) -> Array:
+    def encode(self, data: Any, notes: Counter[str] | None = None) -> Floats:
         """Encode rows as numbers: `transform`, but always an array, and without notes on new columns.
 
         Parameters
@@ -100,7 +100,7 @@ class ColumnEncoder:
             raise BadOption("this preparation has no target: name it with Preparation(target=...).")
         return read_label_values(self._to_chunk(data), self.target_)
 
-    def find_labelled(self, data: Any) -> NDArray[np.bool_]:
+    def find_labelled(self, data: Any) -> Flags:
         """Return which rows have a label.
 
         Parameters
@@ -181,7 +181,7 @@ def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
     return ColumnEncoder()._store([Unchanged(name) for name in names], None, (), names)
 
 
-def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Array:
+def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Floats:
     """Encode a whole table, and count the cells of columns that the training rows did not have."""
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
     return encoder.encode(chunk, notes)

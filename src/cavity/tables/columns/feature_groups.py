@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Sharing
+from cavity.common.types import Floats, Ints
 from cavity.tables.columns.column_kinds import Category, Column, Date, Number
 from cavity.tables.columns.encoder import ColumnEncoder
 from cavity.tables.columns.text_kind import Text
-from cavity.tables.pieces import Array
 
 
-def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
+def group_features(columns: Sequence[Column]) -> tuple[Sharing, Ints]:
     """Group the features of columns; also return the number of each feature's column, [D].
 
     All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
@@ -48,7 +47,7 @@ def _count_parts(column: Column) -> list[int]:
     return parts + [parts[-1]] * (len(column.features) - len(parts))
 
 
-def fold_relevance(weights: Array, prepare: ColumnEncoder) -> Array:
+def fold_relevance(weights: Floats, prepare: ColumnEncoder) -> Floats:
     """Return the relevance of the table's columns, 0 for ignored ones, from that of the features, [C D]: squares add."""
     sharing, owner = group_features(prepare.columns_)
     place, inputs = {name: j for j, name in enumerate(prepare.feature_names_in_)}, prepare.inputs

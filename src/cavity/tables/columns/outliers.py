@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.errors import BadInput
-from cavity.tables.pieces import Array
 
 FAR = 1e5
 LEAST_CELLS = 10  # that differ from the median; fewer do not say what is usual
@@ -21,7 +21,7 @@ MAX_SPREAD = 1e304  # of a column; products of it with a number of columns or cl
 MAX_NAMES = 5  # columns that a message names
 
 
-def limit_column(value: Array) -> Array:
+def limit_column(value: Floats) -> Floats:
     """Return a column with its outliers limited to the range of the other cells; the same object if it has none."""
     sample = value[:: -(-len(value) // SAMPLE_ROWS)] if len(value) else value
     with np.errstate(over="ignore", invalid="ignore"):
@@ -33,7 +33,7 @@ def limit_column(value: Array) -> Array:
     return value if usual.all() else np.clip(value, value[usual].min(), value[usual].max())
 
 
-def limit_outliers(X: Array, names: Sequence[str] | None) -> Array:
+def limit_outliers(X: Floats, names: Sequence[str] | None) -> Floats:
     """Return training rows with limited outliers, and warn of them. Raises BadInput for a column without a finite range."""
     found: list[str] = []
     for j in range(X.shape[1]):

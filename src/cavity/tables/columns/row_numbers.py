@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.common.types import Floats
 from cavity.tables.arrow_tables import is_frame, list_names
-from cavity.tables.pieces import Array
 
 # usual names of a column of row numbers; it is ignored if its cells are row numbers, too
 ROW_NUMBER = re.compile(
@@ -27,9 +27,9 @@ class RowNumbers:
 
     def __init__(self) -> None:
         self.n, self.begin, self.in_order = 0, 0.0, True
-        self.shuffled: list[Array] | None = []  # None: they are not row numbers
+        self.shuffled: list[Floats] | None = []  # None: they are not row numbers
 
-    def add(self, value: Array) -> None:
+    def add(self, value: Floats) -> None:
         if not len(value) or self.shuffled is None:
             return
         self.begin = self.begin if self.n else float(value[0])

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from cavity.common.column_statistics import merge_spread
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.columns.arrow_buffers import to_flags
-from cavity.tables.columns.cells import STYLES, Flags, filter_cells, match_numbers, parse_numbers
+from cavity.tables.columns.cells import STYLES, filter_cells, match_numbers, parse_numbers
 from cavity.tables.columns.column_kinds import Date
 from cavity.tables.columns.dates import find_weekdays, find_years, to_days
 from cavity.tables.columns.outliers import limit_column
-from cavity.tables.pieces import Array
 
 SEASON_DAYS = 31  # shorter tables have no season
 
@@ -29,7 +29,7 @@ class RunningMoments:
     low: float = np.inf
     high: float = -np.inf
 
-    def add(self, value: Array) -> None:
+    def add(self, value: Floats) -> None:
         """Add values; outliers do not count beyond the other values."""
         if len(value):
             value = limit_column(value)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, from_texts
 from cavity.tables.columns.cells import STYLES, match_cells, match_numbers, parse_numbers, to_numbers, to_text
 from cavity.tables.columns.column_kinds import Target
 from cavity.tables.labels import MAX_CLASSES, refuse_many_classes
-from cavity.tables.pieces import Array
 
 MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MOSTLY = 0.9  # if such a share of the values are numbers of a quantity, the others are errors
@@ -38,7 +38,7 @@ def convert_labels(column: Any, name: str) -> Any:
     return to_text(column)
 
 
-def find_fractions(column: Any) -> Array:
+def find_fractions(column: Any) -> Floats:
     """Return the values of a column of floating-point numbers that are not whole numbers."""
     if not import_pyarrow().types.is_floating(column.type):
         return np.empty(0)
@@ -75,7 +75,7 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
         ) from error
 
 
-def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
+def _refuse_missing(lacks: Flags, name: str, first: int) -> None:
     if lacks.any():
         row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
         said = (
@@ -84,7 +84,7 @@ def _refuse_missing(lacks: NDArray[np.bool_], name: str, first: int) -> None:
         raise BadInput(f"{said}: remove these rows, or give them a class of their own.")
 
 
-def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np.bool_]:
+def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> Flags:
     """Return which rows have a label; if `strict`, a row without one raises BadInput."""
     lacks = _read_labels(chunk, target)[1]
     if strict:
@@ -92,7 +92,7 @@ def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np
     return ~lacks
 
 
-def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, NDArray[np.bool_]]:
+def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, Flags]:
     """Return labels as numbers, or as texts of Arrow, and which are missing."""
     column = get_column(chunk.table, target.name)
     if target.number:
@@ -138,7 +138,7 @@ class TargetSummary:
     def _find_styles(self, values: Any) -> list[str | None]:
         return [style for style in self.styles if match_numbers(values, style).all()]
 
-    def _count_missing(self, lacks: NDArray[np.bool_], first: int) -> None:
+    def _count_missing(self, lacks: Flags, first: int) -> None:
         if self.strict:
             _refuse_missing(lacks, self.name, first)
         self.missing += int(lacks.sum())

@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from cavity.common.types import Floats, Ints
 from cavity.tables.arrow_tables import import_pyarrow, to_plain
 from cavity.tables.columns.arrow_buffers import from_array
 from cavity.tables.columns.cells import to_text
 from cavity.tables.columns.column_kinds import Category, Column, Ignored
 from cavity.tables.columns.text_kind import (
     GRAM_SIZES,
-    Places,
     Text,
     find_grams,
     find_lengths,
     normalize_text,
     spread_letters,
 )
-from cavity.tables.pieces import Array
 from cavity.tables.splitting import choose_folds
 
 MOST_GRAMS = 500
@@ -97,7 +96,7 @@ def to_label_cells(y: Any, n: int) -> Any | None:
     return from_array(labels) if y is not None and len(labels) == n else None
 
 
-def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Array]]:
+def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Floats]]:
     r"""Learn from different texts how to encode their n-grams, once per width, without labels; also encode them.
 
     A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
@@ -140,13 +139,13 @@ def _count_grams(lines: Sequence[str]) -> Counter[str]:
     return count
 
 
-def _is_better(losses: Array, before: Array) -> bool:
+def _is_better(losses: Floats, before: Floats) -> bool:
     gain = before - losses
     error = gain.std() / np.sqrt(len(gain))
     return bool(gain.mean() > max(LEAST_GAIN * before.mean(), LEAST_ERRORS * error))
 
 
-def _to_classes(labels: list[str]) -> Places:
+def _to_classes(labels: list[str]) -> Ints:
     """Return classes 0, 1, ... by frequency, or quarters of many numbers; −1 for classes with too few rows for the folds."""
     names, code, count = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) > MOST_CLASSES:
@@ -161,7 +160,7 @@ def _to_classes(labels: list[str]) -> Places:
     return rank[code]
 
 
-def _level_losses(place: Places, y: Places, fold: Places) -> Array:
+def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
     """Return the log loss of each row, predicted by the class frequencies of its level in the other folds."""
     loss, n, C = np.empty((len(PRIOR_ROWS), len(y))), int(place.max()) + 1, int(y.max()) + 1
     for i in range(FOLDS):
@@ -174,7 +173,7 @@ def _level_losses(place: Places, y: Places, fold: Places) -> Array:
     return np.asarray(loss[loss.mean(1).argmin()])
 
 
-def _text_losses(E: Array, y: Places, fold: Places) -> Array:
+def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
     """Return the log loss of each row, predicted by logistic regression of the other folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_predict

@@ -8,16 +8,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.tables.columns.arrow_buffers import find_present, to_places
 from cavity.tables.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
-from cavity.tables.pieces import Array
 
 GRAM_SIZES = (2, 3, 4)
 BLOCK, OWN = 2**16, 256  # letters that are encoded at once; letters that a text counts as besides its own
-
-Places = NDArray[np.int64]
 
 
 class Text(NamedTuple):
@@ -43,19 +40,19 @@ class Text(NamedTuple):
         few = ", ".join(map(shorten, self.examples[:2]))
         return f"text, {self.find_weights().shape[1]} features ({few}, ...){describe_missing(self)}"
 
-    def encode(self, column: Any, context: EncodingContext) -> Array:
+    def encode(self, column: Any, context: EncodingContext) -> Floats:
         text = to_text(column)
         lacks, coded = ~find_present(text), text.dictionary_encode()
         found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
         X = found[np.where(lacks, len(found) - 1, to_places(coded.indices))]
         return context.mark_missing(self, X, lacks, "no text is set")
 
-    def encode_texts(self, texts: Sequence[str]) -> Array:
+    def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has the same bits in any block."""
         W = self.find_weights()
         return np.concatenate([(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)])
 
-    def find_weights(self) -> Array:
+    def find_weights(self) -> Floats:
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
         return found.reshape(len(self.grams), -1).astype(np.float64)
 
@@ -69,13 +66,13 @@ def normalize_text(text: str) -> str:
     return f" {' '.join(text.lower().split())} "
 
 
-def spread_letters(lines: Sequence[str]) -> tuple[Places, Places]:
+def spread_letters(lines: Sequence[str]) -> tuple[Ints, Ints]:
     """Return the letters of normalized texts, each with a line break at its end, and the number of each letter's text."""
     letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(np.int64)
     return letters, np.cumsum(letters == ord("\n"))
 
 
-def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Array]:
+def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
     """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one block of texts after the other.
 
     The beginnings of n-grams are numbered, letters first; `after` has the number of a beginning with one more letter, or 0.
@@ -109,6 +106,6 @@ def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Array]:
         yield B
 
 
-def find_lengths(B: Array) -> Array:
+def find_lengths(B: Floats) -> Floats:
     """Return the lengths of rows of 0 and 1, [n 1]; 1 for a row of zeros."""
     return np.asarray(np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))

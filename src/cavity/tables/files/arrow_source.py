@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats
 from cavity.errors import BadInput, BadOption
 from cavity.tables.arrow_tables import (
     Chunk,
@@ -27,7 +28,7 @@ from cavity.tables.columns.row_numbers import PANDAS_INDEX
 from cavity.tables.files.fragments import ERRORS, Fragments, has_missing
 from cavity.tables.files.stores import list_files
 from cavity.tables.files.text_files import explain_errors
-from cavity.tables.pieces import PIECE_ROWS, Array, Piece
+from cavity.tables.pieces import PIECE_ROWS, Piece
 from cavity.tables.validation import Features, warn_unused
 
 LAKES = {  # formats whose folders also have files of deleted rows, by a part of a file's name, and what to give instead
@@ -108,7 +109,7 @@ class Arrow:
         return self.prepare.labels(chunk)
 
 
-def read_weights(chunk: Chunk, name: str) -> Array:
+def read_weights(chunk: Chunk, name: str) -> Floats:
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
     if wrong.any():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import Chunk, import_pyarrow
 from cavity.tables.columns.encoder import ColumnEncoder
@@ -17,7 +18,7 @@ from cavity.tables.files.fragments import Fragments
 from cavity.tables.files.stores import locate
 from cavity.tables.files.text_files import Csv, check_names, explain_errors
 from cavity.tables.files.text_files import TableFile as TableFile
-from cavity.tables.pieces import Array, Piece, rows_per_piece
+from cavity.tables.pieces import Piece, rows_per_piece
 
 PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
@@ -73,9 +74,9 @@ FILE_KINDS |= {".tsv": lambda path: Csv(path, "\t"), **dict.fromkeys(FORMATS, Co
 class LabelledRows(NamedTuple):
     """Rows of a file that have a label: features, labels, weights and labels of groups."""
 
-    X: Array
+    X: Floats
     y: NDArray[Any]
-    weight: Array | None
+    weight: Floats | None
     group: NDArray[Any] | None
 
 

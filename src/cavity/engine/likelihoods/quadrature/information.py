@@ -10,9 +10,9 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.namespaces import TINY, Array
+from cavity.common.types import Floats
 from cavity.engine.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import with_random_labels
@@ -98,7 +98,7 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Ar
     return np.concatenate(parts, 1)
 
 
-def _make_points(K: int) -> NDArray[np.float64]:
+def _make_points(K: int) -> Floats:
     """Return the same normal points at every call, [K points]: a lattice, with the same quantiles in each coordinate."""
     n = POINTS if K <= MANY else 4 * POINTS
     quantile = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])

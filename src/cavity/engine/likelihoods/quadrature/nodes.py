@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array, namespace
+from cavity.common.types import Floats
 
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
 # of one array over a piece's nodes: on the CPU it stays in the cache
@@ -75,7 +75,7 @@ def sum_halves(terms: Array) -> Array:
     return terms.reshape(*terms.shape[:-1], 2, terms.shape[-1] // 2).sum(-1)
 
 
-class Table:
+class NodeTable:
     """`by_erfcx` in NumPy, which has no erfcx, by a table of cubics. For z < LOW, log Φ is that of LOW.
 
     Arrays are used again: memory that is new to a process costs as much as the arithmetic. The next call overwrites
@@ -112,7 +112,7 @@ class Table:
 
 
 @cache
-def _coefficients() -> NDArray[np.float64]:
+def _coefficients() -> Floats:
     """Return the coefficients of −log Φ in each cell, highest power first: cubics through the Chebyshev points; 0 beyond HIGH."""
     angles = np.pi * (np.arange(4) + 0.5) / 4
     x = 0.5 + 0.5 * np.cos(angles)  # in [0, 1]
@@ -122,7 +122,7 @@ def _coefficients() -> NDArray[np.float64]:
 
 
 def choose_evaluator(xp: Any) -> Evaluate:
-    return Table() if xp is NUMPY else by_erfcx
+    return NodeTable() if xp is NUMPY else by_erfcx
 
 
 def cut_rows(n: int, width: int, like: Array) -> Iterator[slice]:

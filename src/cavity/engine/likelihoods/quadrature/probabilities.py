@@ -30,7 +30,7 @@ def log_largest(mean: Array, var: Array) -> Array:
 
 def log_logistic(mean: Array, var: Array) -> Array:
     """Return log E σ(∓f)."""
-    from cavity.engine.likelihoods.quadrature.softmax import log_sigmoid_probability
+    from cavity.engine.likelihoods.quadrature.softmax_integrals import log_sigmoid_probability
 
     xp = namespace(mean)
     return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))
@@ -38,7 +38,7 @@ def log_logistic(mean: Array, var: Array) -> Array:
 
 def log_softmax(mean: Array, var: Array) -> Array:
     """Return log E softmax(f). In a graph, only for standard deviations below 3."""
-    from cavity.engine.likelihoods.quadrature.softmax import expected_softmax
+    from cavity.engine.likelihoods.quadrature.softmax_integrals import expected_softmax
 
     xp = namespace(mean)
     return xp.log_softmax(xp.log(xp.maximum(expected_softmax(mean, var), 1e-300)))

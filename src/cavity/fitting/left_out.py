@@ -11,20 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.common.types import Floats, Ints
 from cavity.engine.inference import Coupled
 from cavity.engine.inference.leave_one_out import leave_one_out
 from cavity.engine.inference.posterior import Normal
 from cavity.engine.training.loop import Run
 from cavity.errors import BadInput
-from cavity.prediction.estimate import Estimate, Rows, estimate_quality
+from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.prediction.predict import log_probabilities, predict_latent
 from cavity.tables.repeats import find_units
 from cavity.tables.table import Facts, Table
-
-Array = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 LEAST_ROWS, SAMPLED_ROWS = 1000, 50_000  # of leave-one-out for a table that is not kept whole
@@ -32,21 +30,21 @@ SCORED = 1 << 21  # most log-probabilities that a temperature is fitted to
 NOVELTY_ROWS = 2000  # training rows that the quantiles of novelty are computed from
 
 
-class LeaveOneOut(NamedTuple):
+class LeftOut(NamedTuple):
     """Marginals of f at training rows without their own labels."""
 
     f: Normal  # [n C]
     y: NDArray[Any]  # classes, or targets in the units of the fit
-    weight: Array
-    rows: Numbers  # their numbers in the table that the user gave
+    weight: Floats
+    rows: Ints  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
-    unit: Numbers | None = None  # the same number for rows that belong together; None: each row is a case
+    unit: Ints | None = None  # the same number for rows that belong together; None: each row is a case
 
-    def sample(self) -> LeaveOneOut:
+    def sample(self) -> LeftOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
         return self._select(choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1])))
 
-    def without_lone_rows(self) -> LeaveOneOut:
+    def without_lone_rows(self) -> LeftOut:
         """Leave out rows that are the only case of their class: without them nothing speaks for it."""
         if not self.complete:
             return self
@@ -54,28 +52,28 @@ class LeaveOneOut(NamedTuple):
         lone = np.bincount(of_case)[self.y] == 1
         return self._select(np.flatnonzero(~lone) if lone.any() else None)
 
-    def _select(self, chosen: Numbers | None) -> LeaveOneOut:
+    def _select(self, chosen: Ints | None) -> LeftOut:
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
         unit = None if self.unit is None else self.unit[chosen]
-        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False, unit)
+        return LeftOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False, unit)
 
-    def log_proba(self, model: FittedModel) -> Array:
+    def log_proba(self, model: FittedModel) -> Floats:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
         return log_probabilities(model, Normal(*(part.to(model.device) for part in self.f)))
 
-    def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str) -> Estimate:
+    def estimate(self, model: FittedModel, log_p: Floats, prior: Floats, how: str) -> Estimate:
         """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
-        kind: Rows = "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
+        kind: Judges = "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
         return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
-    def for_novelty(self) -> LeaveOneOut:
+    def for_novelty(self) -> LeftOut:
         """Return random rows, enough for quantiles."""
         return self._select(choose_sample(len(self.y), NOVELTY_ROWS))
 
 
-def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) -> LeaveOneOut | None:
+def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) -> LeftOut | None:
     """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
 
     Rows are also drawn if time is up and a pass over the table would take long. `trained`: the table with equal rows merged, or
@@ -99,14 +97,14 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
     return found._replace(rows=table.numbers[found.rows], complete=whole and every_row, unit=unit)
 
 
-def find_usual_rows(run: Run, n: int) -> LeaveOneOut | None:
+def find_usual_rows(run: Run, n: int) -> LeftOut | None:
     """Return random rows of the n of a regression; None if time is up."""
     return _leave_out(run, n, choose_sample(n, NOVELTY_ROWS)) if run.has_time_to_sweep() else None
 
 
 def _leave_out_merged(
-    run: Run, table: Table, place: Numbers, chosen: Numbers | None, twins: Numbers | None
-) -> LeaveOneOut:
+    run: Run, table: Table, place: Ints, chosen: Ints | None, twins: Ints | None
+) -> LeftOut:
     """Return the chosen rows of a table, or all, each without its own sites or those of its twins; `place`: its merged row."""
     rows = np.arange(len(place)) if chosen is None else chosen
     visited, back = np.unique(place[rows], return_inverse=True)
@@ -118,12 +116,12 @@ def _leave_out_merged(
     else:
         assert twins is not None
         f = _leave_out(run, n, visited, twins[np.unique(place, return_index=True)[1]]).f
-    return LeaveOneOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
+    return LeftOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
 
 
 def _leave_out(
-    run: Run, n: int, chosen: Numbers | None, together: Numbers | None = None, share: Array | None = None
-) -> LeaveOneOut:
+    run: Run, n: int, chosen: Ints | None, together: Ints | None = None, share: Floats | None = None
+) -> LeftOut:
     """Visit chosen rows of n, or all, each rank its own. `together`: numbers of rows that leave together; `share`: of each."""
     rows = np.arange(n) if chosen is None else chosen
     own = slice(run.rows.keep.start, run.rows.keep.stop)
@@ -134,23 +132,23 @@ def _leave_out(
     found = [[x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)] for batch, f in pieces]
     mine = [torch.cat(column) for column in zip(*found, strict=True)]
     mean, var, y, weight = map(torch.cat, zip(*run.reduce.gather(mine), strict=True))
-    return LeaveOneOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
+    return LeftOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
 
 
-def choose_sample(n: int, most: int) -> Numbers | None:
+def choose_sample(n: int, most: int) -> Ints | None:
     """Return `most` random places among n, ascending; None for all of them."""
     return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 @torch.no_grad()
-def prior_variances(model: FittedModel, rows: Array) -> Array:
+def prior_variances(model: FittedModel, rows: Floats) -> Floats:
     """Return the mean of k(x, x) + s over rows, [C]."""
     prior = model.prior
     known = as_array(prior.kernel.diag(as_tensor(rows).to(prior.noise)).mean(-1) + prior.noise)
     return np.broadcast_to(known, (prior.n_latent,))
 
 
-def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | None) -> Novelty | None:
+def measure_novelty(model: FittedModel, rows: Floats, left_out: LeftOut | None) -> Novelty | None:
     """Return the quantiles of novelty at training rows drawn by weight; without `left_out`, of variances after training."""
     if left_out is not None:
         return make_novelty(prior_variances(model, rows), as_array(left_out.f.var), left_out.weight)
@@ -161,7 +159,7 @@ def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | Non
     return make_novelty(prior_variances(model, rows), var, np.ones(len(rows)))
 
 
-def effective_share(weight: Array, twins: Numbers | None = None) -> float:
+def effective_share(weight: Floats, twins: Ints | None = None) -> float:
     """Return Σω / Σω², by which weights become those of as many rows as they are worth; twins count as one row."""
     each = weight if twins is None else np.bincount(twins, weight)
     return float(each.sum() / np.square(each).sum())

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.scoring import Array, Mean, average
+from cavity.common.scoring import Mean, average
 from cavity.common.tabular import Tabular
+from cavity.common.types import Floats
 from cavity.prediction.estimate import FULL_ROWS, WIDER
 
 MOST_SCORES = 500  # quantiles of the residuals that a model keeps
@@ -125,7 +126,7 @@ def find_normal_half_width(coverage: float) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * coverage)
 
 
-def estimate_targets(mean: Array, sd: Array, y: Array, weight: Array, of: int = 0) -> TargetEstimate:
+def estimate_targets(mean: Floats, sd: Floats, y: Floats, weight: Floats, of: int = 0) -> TargetEstimate:
     """Score normal predictions of rows with weights, in the units of y; `of`: rows of the table."""
     share = weight / weight.sum()
     centre = float(share @ y)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import Array, namespace
+from cavity.common.types import Floats
 from cavity.prediction.latent import Marginals
-from cavity.prediction.model import FittedModel, Rows
+from cavity.prediction.model import FittedModel
 from cavity.prediction.predict import PREDICT_BYTES, as_rows, predict_latent
 
 Units = tuple[float, float]  # shift and scale of the targets
@@ -137,14 +138,14 @@ def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> Mar
     return Marginals(mean, np.maximum(var, 0))
 
 
-def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> tuple[Rows, Rows]:
+def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> tuple[Floats, Floats]:
     """Return mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
     k, xp = _cross(model, rows.X, new), model.xp
     prior = xp.double(model.among(as_rows(model, new))[0])
     return xp.host(k.T @ rows.alpha), xp.host(prior - k.T @ solve(model, rows, k))
 
 
-def _nearest_covariance(cov: Rows) -> Rows:
+def _nearest_covariance(cov: Floats) -> Floats:
     """Return the nearest positive semi-definite matrix: a solution to `tol` leaves small negative eigenvalues at small noise."""
     cov = 0.5 * (cov + cov.T)
     values, vectors = np.linalg.eigh(cov)
@@ -160,7 +161,7 @@ def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
     return Marginals(var * (precision * members.mean).sum(1), var)
 
 
-def committee_joint(mean: Rows, cov: Rows, prior: Rows) -> tuple[Rows, Rows]:
+def committee_joint(mean: Floats, cov: Floats, prior: Floats) -> tuple[Floats, Floats]:
     r"""Combine joint predictions [p n] and [p n n]: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
     small = 1e-10 * prior.diagonal().mean() * np.eye(len(prior))  # near rows have singular covariances
     inverse = np.linalg.inv(cov + small)
@@ -168,7 +169,7 @@ def committee_joint(mean: Rows, cov: Rows, prior: Rows) -> tuple[Rows, Rows]:
     return joint @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (joint + joint.T)
 
 
-def residual(model: FittedModel, new: Any) -> Rows:
+def residual(model: FittedModel, new: Any) -> Floats:
     """Return r of one latent function at new rows, [n]."""
     return np.asarray(model.xp.host(model.project(as_rows(model, new))[1])[0])
 
@@ -184,8 +185,13 @@ def predict_values(model: FittedModel, rows: TrainingRows | None, with_residual:
 
 
 def predict_targets(
-    model: FittedModel, new: Rows, rows: TrainingRows | None, with_residual: bool, units: Units, noise: float
-) -> tuple[Rows, Rows]:
+    model: FittedModel,
+    new: Floats,
+    rows: TrainingRows | None,
+    with_residual: bool,
+    units: Units,
+    noise: float,
+) -> tuple[Floats, Floats]:
     """Return mean and standard deviation in the units of y, each [n]; `noise` is a variance added to that of f."""
     shift, scale = units
     f = predict_values(model, rows, with_residual, new)
@@ -194,7 +200,7 @@ def predict_targets(
 
 def predict_joint(
     model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any
-) -> tuple[Rows, Rows]:
+) -> tuple[Floats, Floats]:
     """Return mean [n] and covariance [n n] of f."""
     if rows is not None:
         mean, cov = _joint_from_rows(model, rows, as_rows(model, new))
@@ -209,7 +215,7 @@ def predict_joint(
     return mean[0], cov[0] + prior - a[0].T @ a[0] if with_residual else cov[0]
 
 
-def draw_normal(mean: Rows, cov: Rows, n: int, rng: np.random.RandomState) -> Rows:
+def draw_normal(mean: Floats, cov: Floats, n: int, rng: np.random.RandomState) -> Floats:
     """Return mean + root · N(0, I), [N n]. The root is by eigenvalues: smooth functions have singular covariances."""
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY
+from cavity.common.types import Flags
 from cavity.engine.kernels import formulas
 from cavity.engine.kernels.formulas import Formula, Scale
 from cavity.engine.likelihoods.outcomes import make_outcome
@@ -24,8 +25,8 @@ from cavity.errors import BadFile
 from cavity.pool.networks import LinearModel, Network
 from cavity.pool.pool import NO_POOL, Gate, Member, Pool
 from cavity.pool.tree_ensembles import Forest
-from cavity.prediction.model import FittedModel, Modules, make_model
-from cavity.prediction.regression import STORED, TrainingRows, condition
+from cavity.prediction.model import FittedModel, Modules, make_model, settle_kernel
+from cavity.prediction.targets import STORED, TrainingRows, condition
 from cavity.saving.checking import Arrays, Contents, Meta, check_factor, walk
 from cavity.saving.ranges import LINEAR
 from cavity.saving.schema import LINEAR_MODEL, NETWORK, TREES
@@ -154,7 +155,7 @@ def list_arrays(model: FittedModel) -> dict[str, Any]:
     return found
 
 
-def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
+def _find_leaves(forest: Forest) -> Flags:
     return np.asarray(forest.child == np.arange(len(forest.child)))
 
 
@@ -196,8 +197,6 @@ def _are_apart(forest: Forest) -> bool:
 def _restore_modules(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Modules:
     """Make the prior and the likelihood of a file in torch."""
     import torch
-
-    from cavity.fitting.results import settle_kernel
 
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     with torch.inference_mode(False):  # parameters that a later fit can learn
