@@ -1,16 +1,22 @@
-"""How far each method is from exact inference: simulated problems, fixed hyper-parameters, and a long Gibbs run as the judge.
+"""How far each method is from exact inference: simulated problems, fixed
+hyper-parameters, and a long Gibbs run as the judge.
 
-Features are normal in two dimensions. Latent functions are draws of the prior, one per class, and the label is the class with
-the largest latent value after noise. Every method gets the true kernel and noise and learns nothing, so what differs is
-inference. The score is the KL divergence from the judge's class probabilities to the method's, averaged over test rows, in nats.
+Features are normal in two dimensions. Latent functions are draws of the prior, one per
+class, and the label is the class with the largest latent value after noise. Every
+method gets the true kernel and noise and learns nothing, so what differs is inference.
+The score is the KL divergence from the judge's class probabilities to the method's,
+averaged over test rows, in nats.
 
-The judge samples the posterior of the model without inducing points, in independent chains. Their spread gives the judge's own
-Monte Carlo error, by which the KL is too large on average; it is subtracted. The softmax methods have another noise (Gumbel
-instead of normal); their kernel variance is scaled so that the noise has the same share of the variance.
+The judge samples the posterior of the model without inducing points, in independent
+chains. Their spread gives the judge's own Monte Carlo error, by which the KL is too
+large on average; it is subtracted. The softmax methods have another noise (Gumbel
+instead of normal); their kernel variance is scaled so that the noise has the same share
+of the variance.
 
 Problems that already have rows in the folder are not computed again.
 
-    python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # about a minute per problem on one core
+    python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # about a minute per
+    problem on one core
     python -m experiments page                                    # docs/results/accuracy.md and its figure
 """
 
@@ -55,9 +61,25 @@ METHODS: dict[str, methods.Method] = {
     "VI, softmax": methods.VI(likelihood="softmax"),
     "Laplace": methods.Laplace(),
 }
-SLOW = {"VI, softmax": 200, "PowerEP": 200, "VI, robust-max": 600}  # largest C·N, and only without sparsity
+SLOW = {
+    "VI, softmax": 200,
+    "PowerEP": 200,
+    "VI, robust-max": 600,
+}  # largest C·N, and only without sparsity
 SOFT = ("VI, softmax", "Laplace")
-COLUMNS = ["C", "N", "M", "noise", "problem", "method", "kl", "judge", "seconds", "epochs", "versions"]
+COLUMNS = [
+    "C",
+    "N",
+    "M",
+    "noise",
+    "problem",
+    "method",
+    "kl",
+    "judge",
+    "seconds",
+    "epochs",
+    "versions",
+]
 
 
 class Setting(NamedTuple):
@@ -89,7 +111,9 @@ class Length(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Rows, the first N for training, their kernel matrix, and the labels of the first N."""
+    """Rows, the first N for training, their kernel matrix, and the labels of the first
+    N.
+    """
 
     X: np.ndarray
     K: np.ndarray
@@ -97,14 +121,20 @@ class Problem(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The judge's class probabilities at the test rows, and by how much they make a KL too large."""
+    """The judge's class probabilities at the test rows, and by how much they make a KL
+    too large.
+    """
 
     p: np.ndarray  # (B, n, C)
     error: np.ndarray  # (B, n)
 
 
-def draw_problem(C: int, N: int, test_rows: int, noise: float, rng: np.random.Generator) -> Problem:
-    """A draw in which every class has a training row (the posterior given the labels is not changed by that)."""
+def draw_problem(
+    C: int, N: int, test_rows: int, noise: float, rng: np.random.Generator
+) -> Problem:
+    """A draw in which every class has a training row (the posterior given the labels is
+    not changed by that).
+    """
     while True:
         X = rng.normal(size=(N + test_rows, 2))
         K = rbf(X, X, 1.0, 1.0)
@@ -114,8 +144,12 @@ def draw_problem(C: int, N: int, test_rows: int, noise: float, rng: np.random.Ge
             return Problem(X, K, y)
 
 
-def judge(problems: list[Problem], C: int, noise: float, length: Length, M: int | None = None) -> Verdict:
-    """Exact inference up to Monte Carlo error; with M, for the sparse model with the first M rows as inducing points."""
+def judge(
+    problems: list[Problem], C: int, noise: float, length: Length, M: int | None = None
+) -> Verdict:
+    """Exact inference up to Monte Carlo error; with M, for the sparse model with the
+    first M rows as inducing points.
+    """
     y, K = np.stack([p.y for p in problems]), np.stack([p.K for p in problems])
     N, diagonal = y.shape[1], np.diagonal(K, axis1=1, axis2=2)
     if M is not None:
@@ -123,14 +157,25 @@ def judge(problems: list[Problem], C: int, noise: float, length: Length, M: int 
         rows = np.arange(N)
         K[:, rows, rows] = diagonal[:, :N]
     samples = gibbs_chains(
-        K[:, :N, :N], y, noise, C, length.chains, length.sweeps, length.burn_in, length.every
+        K[:, :N, :N],
+        y,
+        noise,
+        C,
+        length.chains,
+        length.sweeps,
+        length.burn_in,
+        length.every,
     )
-    p = chain_probabilities(samples, K[:, :N, :N], noise, K[:, N:, :N], diagonal[0, N:])  # (B, chains, n, C)
+    p = chain_probabilities(
+        samples, K[:, :N, :N], noise, K[:, N:, :N], diagonal[0, N:]
+    )  # (B, chains, n, C)
     mean = p.mean(1)
     return Verdict(mean, (p.var(1, ddof=1) / length.chains / (2 * mean)).sum(-1))
 
 
-def fit(name: str, problem: Problem, C: int, M: int, noise: float) -> tuple[np.ndarray, dict[str, Any]]:
+def fit(
+    name: str, problem: Problem, C: int, M: int, noise: float
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Class probabilities at the test rows, and what the fit cost."""
     N, begin = len(problem.y), time.process_time()
     gumbel = np.pi**2 / (
@@ -141,15 +186,23 @@ def fit(name: str, problem: Problem, C: int, M: int, noise: float) -> tuple[np.n
         options = {"kernel": RBF(1.0, gumbel / noise), "noise": 0.0}
     if name == "Laplace":
         del options["noise"]
-    if name == "VI, robust-max":  # slow, and so far from the judge that more epochs do not change the table
+    if (
+        name == "VI, robust-max"
+    ):  # slow, and so far from the judge that more epochs do not change the table
         options["tol"] = 1e-3
     clf = GPClassifier(
-        METHODS[name], **nest(inducing=problem.X[:M], learn=(), max_epochs=2000, device="cpu", **options)
+        METHODS[name],
+        **nest(
+            inducing=problem.X[:M], learn=(), max_epochs=2000, device="cpu", **options
+        ),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         p = clf.fit(problem.X[:N], problem.y).predict_proba(problem.X[N:])
-    return p, {"seconds": round(time.process_time() - begin, 2), "epochs": clf.n_epochs_}
+    return p, {
+        "seconds": round(time.process_time() - begin, 2),
+        "epochs": clf.n_epochs_,
+    }
 
 
 def divergence(verdict: Verdict, i: int, q: np.ndarray) -> float:
@@ -164,7 +217,10 @@ def measure(
     """One row per problem from number `first` on, number of inducing points and method."""
     C, N = setting.C, setting.N
     rng = np.random.default_rng([seed, C, N, round(100 * noise)])
-    drawn = [draw_problem(C, N, length.test_rows, noise, rng) for _ in range(setting.problems)]
+    drawn = [
+        draw_problem(C, N, length.test_rows, noise, rng)
+        for _ in range(setting.problems)
+    ]
     problems = drawn[first:]
     truth, rows = judge(problems, C, noise, length), []
     for M in setting.M:
@@ -175,17 +231,28 @@ def measure(
             for name in METHODS:
                 if name not in SLOW or (M == N and C * N <= SLOW[name]):
                     q, cost = fit(name, problem, C, M, noise)
-                    rows.append(facts | {"method": name, "kl": f"{divergence(truth, i, q):.3e}"} | cost)
+                    rows.append(
+                        facts
+                        | {"method": name, "kl": f"{divergence(truth, i, q):.3e}"}
+                        | cost
+                    )
             if sparse is not None:
                 kl = divergence(truth, i, sparse.p[i]) - float(sparse.error[i].mean())
-                rows.append(facts | {"method": EXACT, "kl": f"{kl:.3e}", "seconds": "", "epochs": ""})
+                rows.append(
+                    facts
+                    | {"method": EXACT, "kl": f"{kl:.3e}", "seconds": "", "epochs": ""}
+                )
     return rows
 
 
 def count_problems(results: Path, setting: Setting, noise: float) -> int:
     """The number of problems of a setting that have rows."""
     rows = read(results) if (results / "accuracy.csv").exists() else []
-    same = [row for row in rows if (row["C"], row["N"], row["noise"]) == (setting.C, setting.N, noise)]
+    same = [
+        row
+        for row in rows
+        if (row["C"], row["N"], row["noise"]) == (setting.C, setting.N, noise)
+    ]
     return 1 + max((row["problem"] for row in same), default=-1)
 
 
@@ -204,7 +271,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=1, help="so many times the problems")
+    parser.add_argument(
+        "--times", type=int, default=1, help="so many times the problems"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -213,7 +282,11 @@ def main() -> None:
         done = count_problems(args.results, setting, noise)
         if done < grown.problems:
             add_rows(args.results, measure(grown, noise, Length(), first=done))
-            print(f"C={setting.C} N={setting.N} noise={noise}: {time.process_time():.0f} s", flush=True)
+            print(
+                f"C={setting.C} N={setting.N} noise={noise}: {time.process_time():.0f} "
+                f"s",
+                flush=True,
+            )
     rows = read(args.results)
     print(table(rows, sparse=False), table(rows, sparse=True), sep="\n\n")
 

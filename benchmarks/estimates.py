@@ -1,12 +1,17 @@
-"""Whether `estimate_` covers new rows: generated tables of all sizes, and 40 rows with up to 100 copies of each.
+"""Whether `estimate_` covers new rows: generated tables of all sizes, and 40 rows with
+up to 100 copies of each.
 
-A table has 20 to 3,000 rows, 2 to 64 columns and 2 to 15 classes of seven families, labels of which up to 30 % are random, and one
-of five kinds: plain, copies of every row, groups of near copies with one label, `class_weight="balanced"`, or random weights. Its
-number decides these; the seed draws its law and its rows, and is the model's `random_state`. An estimate covers if the log loss of
-4,000 new rows (of new groups) is within two standard errors, to which that of the new rows is added. z is the distance in these
-errors, and bias is estimated less new accuracy. Goals of each effort: 94 % covered, mean z within .3, mean bias at most .01.
+A table has 20 to 3,000 rows, 2 to 64 columns and 2 to 15 classes of seven families,
+labels of which up to 30 % are random, and one of five kinds: plain, copies of every
+row, groups of near copies with one label, `class_weight="balanced"`, or random weights.
+Its number decides these; the seed draws its law and its rows, and is the model's
+`random_state`. An estimate covers if the log loss of 4,000 new rows (of new groups) is
+within two standard errors, to which that of the new rows is added. z is the distance in
+these errors, and bias is estimated less new accuracy. Goals of each effort: 94 %
+covered, mean z within .3, mean bias at most .01.
 
-    python benchmarks/estimates.py [--jobs 16] [--seeds 0 3] [--out rows.jsonl] [--only 40 5] [--seconds 300]
+    python benchmarks/estimates.py [--jobs 16] [--seeds 0 3] [--out rows.jsonl] [--only
+    40 5] [--seconds 300]
 """
 
 from __future__ import annotations
@@ -67,21 +72,46 @@ def list_cases(tables: int, of_copies: int, seeds: tuple[int, int]) -> list[Case
         classes = min(int(rng.choice([2, 2, 3, 3, 5, 8, 15])), rows // 8)
         columns = int(rng.choice([2, 4, 8, 16, 32, 64]))
         kind = KINDS[number // len(SIZES) % len(KINDS)] if i < 0 else "copies"
-        copies = ([int(rng.choice([2, 5, 20]))] if kind == "copies" else [1]) if i < 0 else COPIES
+        copies = (
+            ([int(rng.choice([2, 5, 20]))] if kind == "copies" else [1])
+            if i < 0
+            else COPIES
+        )
         name = str(number) if i < 0 else f"c{i}"
         for seed in range(*seeds):
             for effort in ("balanced", "fast"):
                 for each in copies:
-                    cases.append(Case(name, seed, effort, rows, columns, classes, number % 7, kind, each))
-    return sorted(cases, key=lambda c: -c.rows * c.classes * c.columns * (1 + (c.effort == "balanced")))
+                    cases.append(
+                        Case(
+                            name,
+                            seed,
+                            effort,
+                            rows,
+                            columns,
+                            classes,
+                            number % 7,
+                            kind,
+                            each,
+                        )
+                    )
+    return sorted(
+        cases,
+        key=lambda c: -c.rows * c.classes * c.columns * (1 + (c.effort == "balanced")),
+    )
 
 
 def draw_table(case: Case) -> Drawn:
-    """Draw a law and a table of it, again until the table has two classes with two rows or groups each."""
+    """Draw a law and a table of it, again until the table has two classes with two rows
+    or groups each.
+    """
     number = int(case.table.lstrip("c")) + 1000 * case.table.startswith("c")
     rng = np.random.default_rng([820_000, number, case.seed])
     N, D, C = case.rows, case.columns, case.classes
-    size = int(rng.choice([s for s in (2, 5, 10) if s <= N // 10])) if case.kind == "groups" else 1
+    size = (
+        int(rng.choice([s for s in (2, 5, 10) if s <= N // 10]))
+        if case.kind == "groups"
+        else 1
+    )
     known: list[int] = []
     while len(known) < 2:
         X, y = draw_law(rng, case.family, N // size + NEW_ROWS, D, C)
@@ -97,12 +127,15 @@ def draw_table(case: Case) -> Drawn:
         rows = rows + near * rng.normal(size=rows.shape)
         X = X + near * rng.normal(size=X.shape)
     rows, group, of_rows = (
-        x.repeat(case.copies if case.kind == "copies" else 1, 0) for x in (rows, group, y[:n].repeat(size))
+        x.repeat(case.copies if case.kind == "copies" else 1, 0)
+        for x in (rows, group, y[:n].repeat(size))
     )
     return Drawn(rows, of_rows, group, X[n:], y[n:])
 
 
-def draw_law(rng: np.random.Generator, family: int, n: int, D: int, C: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_law(
+    rng: np.random.Generator, family: int, n: int, D: int, C: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw a law, and n rows with labels."""
     X, scale = rng.normal(size=(n, D)), 1.5 / np.sqrt(D)
     if family == 0:  # Gaussian classes
@@ -110,7 +143,10 @@ def draw_law(rng: np.random.Generator, family: int, n: int, D: int, C: int) -> t
         y = rng.integers(C, size=n)
         X = X + centres[y]
     elif family == 1:  # smooth functions
-        w, b = rng.normal(size=(D, 64)) / rng.uniform(1, 3) * scale, rng.uniform(0, 6.3, 64)
+        w, b = (
+            rng.normal(size=(D, 64)) / rng.uniform(1, 3) * scale,
+            rng.uniform(0, 6.3, 64),
+        )
         f = np.cos(X @ w + b) @ rng.normal(size=(64, C)) / 8 * rng.uniform(1, 4)
         y = (f + rng.gumbel(size=f.shape) * rng.choice([0.2, 0.5, 1.0])).argmax(1)
     elif family == 2:  # linear functions
@@ -122,25 +158,36 @@ def draw_law(rng: np.random.Generator, family: int, n: int, D: int, C: int) -> t
             cell = 2 * cell + (X[:, rng.integers(D)] > rng.normal() * 0.6)
         y = rng.integers(C, size=16)[cell]
     elif family == 4:  # waves of two columns
-        f = np.stack([np.sin(X[:, :2] @ rng.normal(size=2) * 1.5 + i) for i in range(C)], 1)
+        f = np.stack(
+            [np.sin(X[:, :2] @ rng.normal(size=2) * 1.5 + i) for i in range(C)], 1
+        )
         y = (f * rng.uniform(1, 3) + rng.gumbel(size=f.shape)).argmax(1)
     elif family == 5:  # labels at random
         y = rng.integers(C, size=n)
     else:  # whole numbers that say little
         X = np.round(X * 1.5) + 0.0
-        f = np.log(rng.dirichlet(np.ones(C) * 2)) + X @ rng.normal(size=(D, C)) * 0.2 * scale
+        f = (
+            np.log(rng.dirichlet(np.ones(C) * 2))
+            + X @ rng.normal(size=(D, C)) * 0.2 * scale
+        )
         y = (f + rng.gumbel(size=f.shape)).argmax(1)
-    return X, np.where(rng.random(n) < rng.choice([0.0, 0.1, 0.3]), rng.integers(C, size=n), y)
+    return X, np.where(
+        rng.random(n) < rng.choice([0.0, 0.1, 0.3]), rng.integers(C, size=n), y
+    )
 
 
 def measure(case: Case, limit: int) -> dict[str, Any]:
-    """Fit a model and compare its estimate with new rows; after `limit` seconds, "time" stands for the figures."""
+    """Fit a model and compare its estimate with new rows; after `limit` seconds, "time"
+    stands for the figures.
+    """
     warnings.simplefilter("ignore")
     table, begun = draw_table(case), time.process_time()
     rng = np.random.default_rng(case.seed)
     balanced = case.kind == "balanced"
     model = GPClassifier(
-        effort=case.effort, class_weight="balanced" if balanced else None, random_state=case.seed
+        effort=case.effort,
+        class_weight="balanced" if balanced else None,
+        random_state=case.seed,
     )
     signal.signal(signal.SIGALRM, _stop)
     signal.alarm(limit)
@@ -148,18 +195,30 @@ def measure(case: Case, limit: int) -> dict[str, Any]:
         model.fit(
             table.X,
             table.y,
-            sample_weight=rng.lognormal(size=len(table.y)) if case.kind == "weights" else None,
+            sample_weight=rng.lognormal(size=len(table.y))
+            if case.kind == "weights"
+            else None,
             groups=table.group if case.kind == "groups" else None,
         )
         P = model.predict_proba(table.new)
     except TimeoutError:
-        return {**case._asdict(), "failed": "time", "seconds": time.process_time() - begun}
+        return {
+            **case._asdict(),
+            "failed": "time",
+            "seconds": time.process_time() - begun,
+        }
     finally:
         signal.alarm(0)
     found = model.estimate_
     if found is None:
-        return {**case._asdict(), "failed": "no estimate", "seconds": time.process_time() - begun}
-    scored = ~np.isin(table.labels, found.absent)  # the loss of an absent class is not known
+        return {
+            **case._asdict(),
+            "failed": "no estimate",
+            "seconds": time.process_time() - begun,
+        }
+    scored = ~np.isin(
+        table.labels, found.absent
+    )  # the loss of an absent class is not known
     P, labels = P[scored], table.labels[scored]
     weight = 1 / np.bincount(table.y)[labels] if balanced else np.ones(len(labels))
     weight = weight / weight.sum()
@@ -190,44 +249,86 @@ def describe(rows: list[dict[str, Any]]) -> tuple[str, list[str]]:
     covered, n = int((abs(z) < 2).sum()), len(rows)
     if not done:
         return f"{n:5} no figures", ["all"]
-    missed = {"covered": covered / n < COVERED, "z": abs(z.mean()) > Z, "bias": abs(bias.mean()) > BIAS}
+    missed = {
+        "covered": covered / n < COVERED,
+        "z": abs(z.mean()) > Z,
+        "bias": abs(bias.mean()) > BIAS,
+    }
     text = (
-        f"{n:5} {covered / n:8.1%} {z.mean():6.2f} ± {z.std() / np.sqrt(len(z)):4.2f} {z.std():5.2f} "
-        f"{bias.mean():7.3f} ± {bias.std() / np.sqrt(len(z)):.3f} {sum(row['seconds'] for row in rows):8.0f}"
+        f"{n:5} {covered / n:8.1%} {z.mean():6.2f} ± {z.std() / np.sqrt(len(z)):4.2f} "
+        f"{z.std():5.2f} "
+        f"{bias.mean():7.3f} ± {bias.std() / np.sqrt(len(z)):.3f} "
+        f"{sum(row['seconds'] for row in rows):8.0f}"
     )
     return text, [name for name, is_missed in missed.items() if is_missed]
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    """Print figures of each effort: of all tables and by kind, size, family and number of copies; then the misses."""
-    print(f"{'':32}{'fits':>5} {'covered':>8} {'z':>6}          sd {'bias':>7}         {'CPU s':>8}")
-    of_tables, of_copies = ([r for r in rows if (r["table"][0] == "c") == part] for part in (False, True))
+    """Print figures of each effort: of all tables and by kind, size, family and number
+    of copies; then the misses.
+    """
+    print(
+        f"{'':32}{'fits':>5} {'covered':>8} {'z':>6}          sd {'bias':>7}         "
+        f"{'CPU s':>8}"
+    )
+    of_tables, of_copies = (
+        [r for r in rows if (r["table"][0] == "c") == part] for part in (False, True)
+    )
     for effort in ("fast", "balanced"):
         lines: list[tuple[str, list[dict[str, Any]]]] = [("tables", of_tables)]
-        lines += [(f"tables, {kind}", [r for r in of_tables if r["kind"] == kind]) for kind in KINDS]
-        lines += [(f"tables, {size} rows", [r for r in of_tables if r["rows"] == size]) for size in SIZES]
-        lines += [(f"tables, family {i}", [r for r in of_tables if r["family"] == i]) for i in range(7)]
-        lines += [(f"40 rows, {n} copies", [r for r in of_copies if r["copies"] == n]) for n in COPIES]
+        lines += [
+            (f"tables, {kind}", [r for r in of_tables if r["kind"] == kind])
+            for kind in KINDS
+        ]
+        lines += [
+            (f"tables, {size} rows", [r for r in of_tables if r["rows"] == size])
+            for size in SIZES
+        ]
+        lines += [
+            (f"tables, family {i}", [r for r in of_tables if r["family"] == i])
+            for i in range(7)
+        ]
+        lines += [
+            (f"40 rows, {n} copies", [r for r in of_copies if r["copies"] == n])
+            for n in COPIES
+        ]
         for name, chosen in lines:
             of_effort = [row for row in chosen if row["effort"] == effort]
             if of_effort:
                 text, missed = describe(of_effort)
                 goal = name == "tables" or name.startswith("40 rows")
                 print(
-                    f"{effort:10} {name:21}{text}", f" MISSED: {', '.join(missed)}" if goal and missed else ""
+                    f"{effort:10} {name:21}{text}",
+                    f" MISSED: {', '.join(missed)}" if goal and missed else "",
                 )
     print("\nNot covered:")
     for row in rows:
         if abs(row.get("z", np.inf)) >= 2:
             known = {key: value for key, value in row.items() if key != "seconds"}
-            print(" ", *(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in known.items()))
+            print(
+                " ",
+                *(
+                    f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}"
+                    for k, v in known.items()
+                ),
+            )
 
 
 def main() -> None:
-    """Fit all tables, write a row for each fit, and print the figures next to the goals."""
+    """Fit all tables, write a row for each fit, and print the figures next to the
+    goals.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=1, help="processes, each of one thread")
-    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 3), help="first, and one after the last")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes, each of one thread"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs=2,
+        default=(0, 3),
+        help="first, and one after the last",
+    )
     parser.add_argument(
         "--only",
         type=int,
@@ -236,7 +337,9 @@ def main() -> None:
         metavar=("TABLES", "OF_COPIES"),
         help="number of tables, and of tables of 40 rows with copies",
     )
-    parser.add_argument("--rows", type=int, default=SIZES[-1], help="leave out larger tables")
+    parser.add_argument(
+        "--rows", type=int, default=SIZES[-1], help="leave out larger tables"
+    )
     parser.add_argument("--efforts", nargs="+", default=["fast", "balanced"])
     parser.add_argument("--seconds", type=int, default=300, help="limit of a fit")
     parser.add_argument("--out", default="estimates.jsonl", help="file of rows")
@@ -247,11 +350,19 @@ def main() -> None:
         if c.rows <= options.rows and c.effort in options.efforts
     ]
     rows = []
-    with get_context("spawn").Pool(options.jobs) as pool, open(options.out, "w", encoding="utf-8") as file:
+    with (
+        get_context("spawn").Pool(options.jobs) as pool,
+        open(options.out, "w", encoding="utf-8") as file,
+    ):
         for row in pool.imap_unordered(partial(measure, limit=options.seconds), cases):
             rows.append(row)
             print(json.dumps(row), file=file, flush=True)
-    report(sorted(rows, key=lambda row: (row["effort"], row["table"], row["copies"], row["seed"])))
+    report(
+        sorted(
+            rows,
+            key=lambda row: (row["effort"], row["table"], row["copies"], row["seed"]),
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""MNIST on one GPU: time per step, seconds to levels of test NLL, and the same for GPyTorch's SVGP.
+"""MNIST on one GPU: time per step, seconds to levels of test NLL, and the same for
+GPyTorch's SVGP.
 
 "devices" times fits of small tables on the CPU and on the GPU, for `device="auto"`.
 
-All 784 features, 60,000 training rows, 10,000 test rows. Seconds include everything in a fit (starting values, recording of
-graphs, training), but not the evaluation on test rows.
+All 784 features, 60,000 training rows, 10,000 test rows. Seconds include everything in
+a fit (starting values, recording of graphs, training), but not the evaluation on test
+rows.
 
-    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer devices] [--seconds 60] [--csv FILE]
+    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer devices]
+    [--seconds 60] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -57,9 +60,13 @@ DEVICE_SIZES = [
 
 
 class Evaluation(Callback):
-    """Test NLL and error after every `every` seconds of training; stops after `seconds`. Evaluation time does not count."""
+    """Test NLL and error after every `every` seconds of training; stops after
+    `seconds`. Evaluation time does not count.
+    """
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, every: float, seconds: float) -> None:
+    def __init__(
+        self, X: np.ndarray, y: np.ndarray, every: float, seconds: float
+    ) -> None:
         self.X, self.y, self.every, self.seconds = X, y, every, seconds
         self.rows: list[dict[str, float]] = []
         self.begun = time.perf_counter()
@@ -80,28 +87,53 @@ class Evaluation(Callback):
         f = predict_latent(model, torch.tensor(self.X, device=run.state.theta.device))
         found = score_log_proba(log_probabilities(model, f), self.y)
         self.rows.append(
-            {"seconds": now, "epochs": len(run.history), "nll": found["nll"], "error": found["error"]}
+            {
+                "seconds": now,
+                "epochs": len(run.history),
+                "nll": found["nll"],
+                "error": found["error"],
+            }
         )
 
 
 def train(
-    data: Any, method: str, M: int, batch: int, epochs: int, dtype: str, seconds: float, **options: Any
+    data: Any,
+    method: str,
+    M: int,
+    batch: int,
+    epochs: int,
+    dtype: str,
+    seconds: float,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     X, y, X_test, y_test = data
     evaluation = Evaluation(X_test, y_test, 0.5, seconds)
     size = {"n_inducing": M, "batch_size": batch, "max_epochs": epochs, "dtype": dtype}
     clf = GPClassifier(
-        method, **nest(device="cuda", random_state=0, callbacks=[evaluation], **size, **options)
+        method,
+        **nest(
+            device="cuda", random_state=0, callbacks=[evaluation], **size, **options
+        ),
     )
     clf.fit(X, y)
     total = time.perf_counter() - evaluation.begun - evaluation.evaluating
     found = score_log_proba(clf.predict_log_proba(X_test), y_test)
-    final = {"seconds": total, "epochs": clf.n_epochs_, "nll": found["nll"], "error": found["error"]}
+    final = {
+        "seconds": total,
+        "epochs": clf.n_epochs_,
+        "nll": found["nll"],
+        "error": found["error"],
+    }
     rows = [*evaluation.rows, final]
-    return [{"method": method, "M": M, "batch": batch, "dtype": dtype, **row} for row in rows]
+    return [
+        {"method": method, "M": M, "batch": batch, "dtype": dtype, **row}
+        for row in rows
+    ]
 
 
-def train_gpytorch(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dict[str, Any]]:
+def train_gpytorch(
+    data: Any, M: int, batch: int, rate: float, seconds: float
+) -> list[dict[str, Any]]:
     """GPyTorch's SVGP with a softmax likelihood, as in its documentation."""
     import gpytorch
 
@@ -111,14 +143,20 @@ def train_gpytorch(data: Any, M: int, batch: int, rate: float, seconds: float) -
     Z = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:M].cuda()]
 
     model = make_latent_processes(Z.expand(10, M, -1).clone(), 5.0).cuda()
-    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=10, mixing_weights=False).cuda()
+    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(
+        num_classes=10, mixing_weights=False
+    ).cuda()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=rate)
+    optimiser = torch.optim.Adam(
+        [*model.parameters(), *likelihood.parameters()], lr=rate
+    )
 
     def evaluate(now: float) -> None:
         model.eval()
         with torch.no_grad(), gpytorch.settings.num_likelihood_samples(64):
-            p = torch.cat([likelihood(model(part)).probs.mean(0) for part in X_test.split(2000)])
+            p = torch.cat(
+                [likelihood(model(part)).probs.mean(0) for part in X_test.split(2000)]
+            )
         nll = float(-p[torch.arange(len(y_test)), y_test].log().mean())
         error = float((p.argmax(1) != y_test).double().mean())
         rows.append({"seconds": now, "epochs": passes, "nll": nll, "error": error})
@@ -140,19 +178,31 @@ def train_gpytorch(data: Any, M: int, batch: int, rate: float, seconds: float) -
         if now > seconds:
             break
     return [
-        {"method": f"gpytorch {rate:g}", "M": M, "batch": batch, "dtype": "float32", **row} for row in rows
+        {
+            "method": f"gpytorch {rate:g}",
+            "M": M,
+            "batch": batch,
+            "dtype": "float32",
+            **row,
+        }
+        for row in rows
     ]
 
 
 def print_levels(rows: list[dict[str, Any]]) -> None:
     """Print the seconds to each level, and the scores at the end."""
     last = rows[-1]
-    reached = [next((r["seconds"] for r in rows if r["nll"] <= level), None) for level in LEVELS]
+    reached = [
+        next((r["seconds"] for r in rows if r["nll"] <= level), None)
+        for level in LEVELS
+    ]
     text = "  ".join("    –" if s is None else f"{s:5.1f}" for s in reached)
     best = min(r["nll"] for r in rows)
     print(
-        f"{last['method']:14} {last['M']:4} {last['batch']:5} {last['dtype']:>8}  {text}   {last['nll']:.4f} (lowest {best:.4f}) "
-        f"{100 * last['error']:.2f} %  {last['seconds']:6.1f} s  {last['epochs']} passes",
+        f"{last['method']:14} {last['M']:4} {last['batch']:5} {last['dtype']:>8}  "
+        f"{text}   {last['nll']:.4f} (lowest {best:.4f}) "
+        f"{100 * last['error']:.2f} %  {last['seconds']:6.1f} s  {last['epochs']} "
+        f"passes",
         flush=True,
     )
 
@@ -160,7 +210,9 @@ def print_levels(rows: list[dict[str, Any]]) -> None:
 def make_recorded_step(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Callable[[], None]:
-    """LAG steps as in a fit: fetch batches, replay the recorded step, then look whether one failed."""
+    """LAG steps as in a fit: fetch batches, replay the recorded step, then look whether
+    one failed.
+    """
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
     replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
     replay.load(state)
@@ -174,7 +226,10 @@ def make_recorded_step(
 
 def time_all_steps(rounds: int) -> list[dict[str, Any]]:
     records = []
-    print(f"{'ms per step':24} {'EP':>7} {'SEP':>7} {'EP eager':>9} {'SEP eager':>9} {'GPyTorch':>9}")
+    print(
+        f"{'ms per step':24} {'EP':>7} {'SEP':>7} {'EP eager':>9} {'SEP eager':>9} "
+        f"{'GPyTorch':>9}"
+    )
     for M, batch in ((200, 1000), (500, 2000)):
         for dtype in ("float32", "float64"):
             size = (10, M, batch, 784, dtype, "cuda")
@@ -189,17 +244,32 @@ def time_all_steps(rounds: int) -> list[dict[str, Any]]:
                 time_steps(step, 5, "cuda")
             taken = (LAG, LAG, 1, 1, 1)  # steps in a call
             ms = [
-                np.median([time_steps(step, -(-20 // n), "cuda") / n for _ in range(rounds)])
+                np.median(
+                    [time_steps(step, -(-20 // n), "cuda") / n for _ in range(rounds)]
+                )
                 for step, n in zip(made, taken, strict=True)
             ]
-            print(f"M {M} batch {batch} {dtype:>8}  " + " ".join(f"{t:7.2f}" for t in ms), flush=True)
+            print(
+                f"M {M} batch {batch} {dtype:>8}  " + " ".join(f"{t:7.2f}" for t in ms),
+                flush=True,
+            )
             names = ("ep_ms", "sep_ms", "ep_eager_ms", "sep_eager_ms", "gpytorch_ms")
-            records.append({"M": M, "batch": batch, "dtype": dtype, **dict(zip(names, ms, strict=True))})
+            records.append(
+                {
+                    "M": M,
+                    "batch": batch,
+                    "dtype": dtype,
+                    **dict(zip(names, ms, strict=True)),
+                }
+            )
     return records
 
 
 def time_devices(folder: str | None) -> list[dict[str, Any]]:
-    """Seconds of a fit on one core and on the GPU, by size. The first fit of a process on each device is not counted."""
+    """Seconds of a fit on one core and on the GPU, by size.
+
+    The first fit of a process on each device is not counted.
+    """
     records = []
     rng = np.random.RandomState(1000)
     for name, rows in DEVICE_SIZES:
@@ -214,7 +284,13 @@ def time_devices(folder: str | None) -> list[dict[str, Any]]:
                 begin = time.perf_counter()
                 clf.fit(X[kept], y[kept])
                 seconds[device] = time.perf_counter() - begin
-            row = {"set": name, "rows": len(kept), "classes": len(clf.classes_), "effort": effort, **seconds}
+            row = {
+                "set": name,
+                "rows": len(kept),
+                "classes": len(clf.classes_),
+                "effort": effort,
+                **seconds,
+            }
             print("  ".join(map(str, row.values())), flush=True)
             records.append(row)
     return records
@@ -233,20 +309,32 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data")
-    parser.add_argument("--parts", nargs="+", default=["step", "train", "peer", "devices"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["step", "train", "peer", "devices"]
+    )
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--eager", action="store_true", help="do not record the steps as CUDA graphs")
+    parser.add_argument(
+        "--eager", action="store_true", help="do not record the steps as CUDA graphs"
+    )
     parser.add_argument("--csv")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {not args.eager}")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: "
+        f"{not args.eager}"
+    )
     if args.eager:
         runs.records_steps = lambda *_: False  # type: ignore[assignment]
     if "step" in args.parts:
-        write_csv(args.csv and args.csv.replace(".csv", "_steps.csv"), time_all_steps(9))
+        write_csv(
+            args.csv and args.csv.replace(".csv", "_steps.csv"), time_all_steps(9)
+        )
     data = sets.standardize("mnist", sets.split("mnist", 0, args.data))
     if "devices" in args.parts:
-        write_csv(args.csv and args.csv.replace(".csv", "_devices.csv"), time_devices(args.data))
+        write_csv(
+            args.csv and args.csv.replace(".csv", "_devices.csv"),
+            time_devices(args.data),
+        )
     records: list[dict[str, Any]] = []
     print("seconds to test NLL of " + ", ".join(map(str, LEVELS)))
     if "train" in args.parts:

@@ -1,15 +1,18 @@
-"""How long /health takes while others send heavy or many requests, and how much memory the server needs.
+"""How long /health takes while others send heavy or many requests, and how much memory
+the server needs.
 
-For each kind of body four clients send one request after another, of the largest size that the server accepts. In the case `mixed`
-120 clients ask for 1 to 5 rows on kept and on new connections, leave before the answer, send bytes that are not HTTP, send slowly,
-or send the heavy bodies. Clients run in a process of their own, while this one asks for /health on new connections, twenty times
-per second, and on the port of --health-port. Each client waits for two minutes before it counts silence. Resident memory comes from
+For each kind of body four clients send one request after another, of the largest size
+that the server accepts. In the case `mixed` 120 clients ask for 1 to 5 rows on kept and
+on new connections, leave before the answer, send bytes that are not HTTP, send slowly,
+or send the heavy bodies. Clients run in a process of their own, while this one asks for
+/health on new connections, twenty times per second, and on the port of --health-port.
+Each client waits for two minutes before it counts silence. Resident memory comes from
 the operating system.
 
     python benchmarks/heavy_requests.py [--seconds 5] [--bytes N] [--cases mixed ...]
 
-Goal: the 99 % quantile of /health at most 500 ms, of the mixed case 1 s, on its own port 200 ms, memory at most twice that of the
-idle server.
+Goal: the 99 % quantile of /health at most 500 ms, of the mixed case 1 s, on its own
+port 200 ms, memory at most twice that of the idle server.
 """
 
 from __future__ import annotations
@@ -43,10 +46,17 @@ def make_requests(size: int, X: np.ndarray) -> dict[str, bytes]:
     """Return requests by name, each of about `size` bytes."""
 
     def fill(start: str, piece: str, end: str) -> bytes:
-        return (start + piece * ((size - len(start + end)) // len(piece)) + end).encode()
+        return (
+            start + piece * ((size - len(start + end)) // len(piece)) + end
+        ).encode()
 
     keys = ",".join(f'"{i:07}":1' for i in range(size // 12 - 10))
-    rows = X[np.arange(min(10_000, size // max(len(json.dumps(x.tolist())) + 2 for x in X) - 1)) % len(X)]
+    rows = X[
+        np.arange(
+            min(10_000, size // max(len(json.dumps(x.tolist())) + 2 for x in X) - 1)
+        )
+        % len(X)
+    ]
     bodies = {
         "sound rows": make_body(rows),
         "empty rows": fill('{"rows":[', "[],", "[]]}"),
@@ -58,7 +68,10 @@ def make_requests(size: int, X: np.ndarray) -> dict[str, bytes]:
         "text": fill('{"rows":["', "\\n", '"]}'),
         "too large": b" " * (2 * size),
     }
-    requests = {name: HEAD % b"content-length: %d" % len(body) + body for name, body in bodies.items()}
+    requests = {
+        name: HEAD % b"content-length: %d" % len(body) + body
+        for name, body in bodies.items()
+    }
     chunks = fill("", "1\r\n[\r\n", "0\r\n\r\n")
     return requests | {"small chunks": HEAD % b"transfer-encoding: chunked" + chunks}
 
@@ -66,7 +79,10 @@ def make_requests(size: int, X: np.ndarray) -> dict[str, bytes]:
 async def read_status(reader: asyncio.StreamReader) -> str:
     """Read an answer, and return its status."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = next((x for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:")), b":0")
+    length = next(
+        (x for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:")),
+        b":0",
+    )
     await reader.readexactly(int(length.partition(b":")[2]))
     return head[9:12].decode()
 
@@ -74,7 +90,9 @@ async def read_status(reader: asyncio.StreamReader) -> str:
 async def send(
     port: int, request: bytes, longest: list[float], kind: str = "", line: Any = None
 ) -> tuple[str, Any]:
-    """Send a request; return the status of the answer, or what went wrong, and the connection if it is kept."""
+    """Send a request; return the status of the answer, or what went wrong, and the
+    connection if it is kept.
+    """
     try:
         reader, writer = line or await asyncio.open_connection("127.0.0.1", port)
     except OSError:
@@ -108,7 +126,12 @@ async def send(
 
 
 async def run_client(
-    port: int, requests: Any, kind: str, until: float, counts: Counter[str], longest: list[float]
+    port: int,
+    requests: Any,
+    kind: str,
+    until: float,
+    counts: Counter[str],
+    longest: list[float],
 ) -> None:
     line = None
     for request in requests:
@@ -119,18 +142,40 @@ async def run_client(
 
 
 def run_clients(
-    port: int, case: str, heavy: dict[str, bytes], small: list[bytes], until: float, out: Any
+    port: int,
+    case: str,
+    heavy: dict[str, bytes],
+    small: list[bytes],
+    until: float,
+    out: Any,
 ) -> None:
-    """Run the clients of a case in one event loop; put the counts of what they got, and the seconds of the slowest answer."""
+    """Run the clients of a case in one event loop; put the counts of what they got, and
+    the seconds of the slowest answer.
+    """
 
     async def run() -> tuple[Counter[str], float]:
         counts, longest = Counter[str](), [0.0]
         clients = [(cycle([heavy[case]]), "")] * CLIENTS if case != "mixed" else []
-        kinds = ["keeps", "keeps", "", "", "leaves", "leaves", "nonsense", "slow", "keeps", ""]
+        kinds = [
+            "keeps",
+            "keeps",
+            "",
+            "",
+            "leaves",
+            "leaves",
+            "nonsense",
+            "slow",
+            "keeps",
+            "",
+        ]
         for i in range(0 if clients else MIXED):
             kind = kinds[i % len(kinds)]
-            clients.append((cycle(list(heavy.values()) if i % 30 == 29 else small[i % 5 :]), kind))
-        await asyncio.gather(*(run_client(port, r, kind, until, counts, longest) for r, kind in clients))
+            clients.append(
+                (cycle(list(heavy.values()) if i % 30 == 29 else small[i % 5 :]), kind)
+            )
+        await asyncio.gather(
+            *(run_client(port, r, kind, until, counts, longest) for r, kind in clients)
+        )
         return counts, longest[0]
 
     out.put(asyncio.run(run()))
@@ -150,8 +195,13 @@ def ask_health(port: int) -> float:
 def measure(
     pid: int, port: int, probe: int, seconds: float, *given: Any
 ) -> tuple[Any, Counter[str], float, float]:
-    """Return the seconds of /health on both ports, statuses and slowest answer of the other requests, and the largest memory."""
-    until, out = time.monotonic() + seconds + 1, multiprocessing.get_context("spawn").Queue()
+    """Return the seconds of /health on both ports, statuses and slowest answer of the
+    other requests, and the largest memory.
+    """
+    until, out = (
+        time.monotonic() + seconds + 1,
+        multiprocessing.get_context("spawn").Queue(),
+    )
     process = multiprocessing.get_context("spawn").Process(
         target=run_clients, args=(port, *given, until, out)
     )
@@ -182,22 +232,40 @@ def main() -> None:
         bodies = [make_body(X[i : i + 1 + i % 5]) for i in range(50)]
         small = [HEAD % b"content-length: %d" % len(body) + body for body in bodies]
         probe = find_port()
-        with start_server(Path(folder) / "m.cavity", "--health-port", str(probe)) as (pid, port):
+        with start_server(Path(folder) / "m.cavity", "--health-port", str(probe)) as (
+            pid,
+            port,
+        ):
             ask_health(port)
             idle = resident_mb(pid)
             head = "requests  median ms  99% ms  max ms  own port: 99% ms"
-            print(f"{'case':>14}  {head}  memory MB (idle {idle:.0f})  slowest s  statuses")
+            print(
+                f"{'case':>14}  {head}  memory MB (idle {idle:.0f})  slowest s  "
+                f"statuses"
+            )
             for case in args.cases or [*heavy, "mixed"]:
-                took, counts, longest, memory = measure(pid, port, probe, args.seconds, case, heavy, small)
-                (median, p99, top), (_, own, _) = 1e3 * np.percentile(took, [50, 99, 100], axis=0).T
-                worst = max(worst, p99 / (MIXED_MS if case == "mixed" else GOAL_MS), own / PROBE_MS)
+                took, counts, longest, memory = measure(
+                    pid, port, probe, args.seconds, case, heavy, small
+                )
+                (median, p99, top), (_, own, _) = (
+                    1e3 * np.percentile(took, [50, 99, 100], axis=0).T
+                )
+                worst = max(
+                    worst,
+                    p99 / (MIXED_MS if case == "mixed" else GOAL_MS),
+                    own / PROBE_MS,
+                )
                 most = max(most, memory)
                 print(
-                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} {top:>7.1f} {own:>16.1f}",
+                    f"{case:>14} {counts.total():>9} {median:>10.1f} {p99:>7.1f} "
+                    f"{top:>7.1f} {own:>16.1f}",
                     f"{memory:>10.0f} {longest:>20.1f}  {dict(counts)}",
                     flush=True,
                 )
-    print(f"99 % of /health within {worst:.2f} of the goal, memory {most / idle:.2f} × idle")
+    print(
+        f"99 % of /health within {worst:.2f} of the goal, memory {most / idle:.2f} × "
+        f"idle"
+    )
     if worst > 1 or most > GOAL_RATIO * idle:
         sys.exit("the goal is missed")
 

@@ -1,11 +1,15 @@
-"""The regression experiments of the review: R² on test rows against seconds, with GPyTorch in the same run.
+"""The regression experiments of the review: R² on test rows against seconds, with
+GPyTorch in the same run.
 
-Two panels, as in section 3 of the review: natural gradients against L-BFGS-B on a mean and a Cholesky factor; the collapsed
-bound with k-means points ("vi-means") against them. Data: a draw from a Gaussian process, and two data sets of scikit-learn:
-diabetes, and wine with alcohol as the target, predicted from the other measurements. GPyTorch's SGPR also learns its inducing
-points, as is its default. Seconds are CPU seconds of one core without the evaluation, so other processes do not count.
+Two panels, as in section 3 of the review: natural gradients against L-BFGS-B on a mean
+and a Cholesky factor; the collapsed bound with k-means points ("vi-means") against
+them. Data: a draw from a Gaussian process, and two data sets of scikit-learn: diabetes,
+and wine with alcohol as the target, predicted from the other measurements. GPyTorch's
+SGPR also learns its inducing points, as is its default. Seconds are CPU seconds of one
+core without the evaluation, so other processes do not count.
 
-    python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4] [--csv FILE] [--png FILE]
+    python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4] [--csv
+    FILE] [--png FILE]
     python benchmarks/regression.py --table     # the table of docs/results/methods.md and the figure, from the CSV
 """
 
@@ -74,14 +78,19 @@ def make_tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 2))
     d2 = ((X[:, None] - X[None]) ** 2).sum(-1)
-    f = np.linalg.cholesky(np.exp(-0.5 * d2 / 0.5**2) + 1e-6 * np.eye(rows)) @ rng.normal(size=rows)
+    f = np.linalg.cholesky(
+        np.exp(-0.5 * d2 / 0.5**2) + 1e-6 * np.eye(rows)
+    ) @ rng.normal(size=rows)
     wine = load_wine().data
     found = {
         f"GP draw, N={rows}": (X, f + 0.3 * rng.normal(size=rows)),
         "diabetes": load_diabetes(return_X_y=True),
         "wine, alcohol": (wine[:, 1:], wine[:, 0]),
     }
-    return {name: ((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()) for name, (X, y) in found.items()}
+    return {
+        name: ((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std())
+        for name, (X, y) in found.items()
+    }
 
 
 class Recorder:
@@ -132,21 +141,31 @@ def fit_cavity(
     options: dict[str, Any], points: int, train: Any, test: Any, limit: float
 ) -> list[tuple[float, float]]:
     evaluation = Evaluation(*test, limit)
-    options = FIXED | {"n_inducing": points, "normalize_y": False, "callbacks": [evaluation]} | options
+    options = (
+        FIXED
+        | {"n_inducing": points, "normalize_y": False, "callbacks": [evaluation]}
+        | options
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GPRegressor(**nest(**options)).fit(*train)
     return evaluation.recorder.points
 
 
-def fit_gpytorch(sparse: bool, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
-    """GPyTorch's exact GP, or SGPR with the same number of points, trained by Adam at 0.1."""
+def fit_gpytorch(
+    sparse: bool, points: int, train: Any, test: Any, limit: float
+) -> list[tuple[float, float]]:
+    """GPyTorch's exact GP, or SGPR with the same number of points, trained by Adam at
+    0.1.
+    """
     import gpytorch
     from sklearn.cluster import kmeans_plusplus
 
     X, y, X_test = (torch.tensor(t) for t in (*train, test[0]))
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1]))
+    kernel = gpytorch.kernels.ScaleKernel(
+        gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1])
+    )
 
     class Model(gpytorch.models.ExactGP):
         def __init__(self) -> None:
@@ -155,10 +174,14 @@ def fit_gpytorch(sparse: bool, points: int, train: Any, test: Any, limit: float)
             self.covar_module: Any = kernel
             if sparse:
                 Z = torch.tensor(kmeans_plusplus(train[0], points, random_state=0)[0])
-                self.covar_module = gpytorch.kernels.InducingPointKernel(kernel, Z, likelihood)
+                self.covar_module = gpytorch.kernels.InducingPointKernel(
+                    kernel, Z, likelihood
+                )
 
         def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     model = Model().double()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
@@ -182,7 +205,9 @@ def fit_gpytorch(sparse: bool, points: int, train: Any, test: Any, limit: float)
     return recorder.points
 
 
-def measure(name: str, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
+def measure(
+    name: str, points: int, train: Any, test: Any, limit: float
+) -> list[tuple[float, float]]:
     """Seconds and R² of one method."""
     if name in METHODS:
         return fit_cavity(METHODS[name], points, train, test, limit)
@@ -195,22 +220,32 @@ def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV."""
     with path.open(newline="") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    return [row | {name: float(row[name]) for name in ("seconds", "r2")} for row in rows]
+    return [
+        row | {name: float(row[name]) for name in ("seconds", "r2")} for row in rows
+    ]
 
 
-def group_curves(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def group_curves(
+    rows: list[dict[str, Any]],
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The rows of each data set and method."""
     named = itertools.groupby(rows, lambda row: (row["data"], row["method"]))
     return {name: list(found) for name, found in named}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown table: R² at the end of each curve, and the seconds after which it stays within 0.01 of that."""
+    """Markdown table: R² at the end of each curve, and the seconds after which it stays
+    within 0.01 of that.
+    """
     found = group_curves(rows)
     names = list(dict.fromkeys(data for data, _ in found))
     lines = ["| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for method in dict.fromkeys(method for _, method in found):
-        lines.append(f"| {method} | " + " | ".join(_cell(found[name, method]) for name in names) + " |")
+        lines.append(
+            f"| {method} | "
+            + " | ".join(_cell(found[name, method]) for name in names)
+            + " |"
+        )
     return "\n".join(lines)
 
 
@@ -234,7 +269,12 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             for method in methods:
                 found = group_curves(rows)[data, method]
                 colour = f"C{ORDER.index(method)}"
-                axis.plot([r["seconds"] for r in found], [r["r2"] for r in found], colour, label=method)
+                axis.plot(
+                    [r["seconds"] for r in found],
+                    [r["r2"] for r in found],
+                    colour,
+                    label=method,
+                )
             axis.set(
                 xscale="log",
                 ylim=(-0.05, best + 0.05),
@@ -263,22 +303,36 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     warm = np.random.default_rng(0).normal(size=(60, 2))
-    fit_cavity(METHODS["svi-natural"], 10, (warm, warm[:, 0]), (warm, warm[:, 0]), 0.1)  # warm up
+    fit_cavity(
+        METHODS["svi-natural"], 10, (warm, warm[:, 0]), (warm, warm[:, 0]), 0.1
+    )  # warm up
     with args.csv.open("w", newline="") as file:
         writer = csv.DictWriter(
-            file, ["data", "method", "train", "test", "points", "seconds", "r2", "versions"]
+            file,
+            ["data", "method", "train", "test", "points", "seconds", "r2", "versions"],
         )
         writer.writeheader()
         for data, (X, y) in make_tables(args.rows).items():
             is_test = np.random.default_rng(1).random(len(y)) < 0.25
             train, test = (X[~is_test], y[~is_test]), (X[is_test], y[is_test])
-            facts = {"data": data, "train": len(train[1]), "test": len(test[1]), "points": args.points}
+            facts = {
+                "data": data,
+                "train": len(train[1]),
+                "test": len(test[1]),
+                "points": args.points,
+            }
             for method in (method for method in ORDER if method not in STORED):
                 found = measure(method, args.points, train, test, args.seconds)
                 for seconds, r2 in found:
                     figures = {"seconds": f"{seconds:.4f}", "r2": f"{r2:.5f}"}
-                    writer.writerow(facts | {"method": method} | figures | {"versions": versions()})
-                print(f"{data:18} {method:15} R² {found[-1][1]:.4f} after {found[-1][0]:6.2f} s", flush=True)
+                    writer.writerow(
+                        facts | {"method": method} | figures | {"versions": versions()}
+                    )
+                print(
+                    f"{data:18} {method:15} R² {found[-1][1]:.4f} after "
+                    f"{found[-1][0]:6.2f} s",
+                    flush=True,
+                )
     draw(read(args.csv), args.png)
     print(f"{args.csv} and {args.png} written")
 

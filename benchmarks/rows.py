@@ -1,15 +1,20 @@
 """Rows per second, peak memory and bytes read of one pass over a large Parquet folder.
 
-Generated rows: 10 columns of float32 and 4 classes, written in pieces of a million rows, row groups of 100,000. SEP reads them
-twice: the survey, which finds classes, scales and starting points, and one shuffled pass of mini-batches. The sweeps that
-settle the sites after the last pass are left out. Each measurement runs in new processes; before it the files are dropped from
-the page cache, so that the bytes read come from the disk.
+Generated rows: 10 columns of float32 and 4 classes, written in pieces of a million
+rows, row groups of 100,000. SEP reads them twice: the survey, which finds classes,
+scales and starting points, and one shuffled pass of mini-batches. The sweeps that
+settle the sites after the last pass are left out. Each measurement runs in new
+processes; before it the files are dropped from the page cache, so that the bytes read
+come from the disk.
 
-    python benchmarks/rows.py [--rows 1000000 10000000] [--ranks 2] [--threads 1] [--inducing 50] [--batch 10000]
-                              [--dtype float64] [--device cuda] [--folder FOLDER] [--csv FILE]
+    python benchmarks/rows.py [--rows 1000000 10000000] [--ranks 2] [--threads 1]
+    [--inducing 50] [--batch 10000]
+                              [--dtype float64] [--device cuda] [--folder FOLDER] [--csv
+                              FILE]
 
-Rows of the table are appended to benchmarks/results/rows.csv. The files need 42 bytes per row. Files in FOLDER stay, and those
-already there are not written again; without it they are deleted at the end.
+Rows of the table are appended to benchmarks/results/rows.csv. The files need 42 bytes
+per row. Files in FOLDER stay, and those already there are not written again; without it
+they are deleted at the end.
 """
 
 from __future__ import annotations
@@ -40,26 +45,35 @@ PIECE, GROUP = 1_000_000, 100_000  # rows of a file and of a row group
 TEST = 20_000
 RESULTS = Path(__file__).parent / "results" / "rows.csv"
 FIELDS = (
-    "device machine ranks threads rows M batch dtype survey_s survey_cpu_s pass_s pass_cpu_s rows_per_s rows_per_cpu_s steps "
+    "device machine ranks threads rows M batch dtype survey_s survey_cpu_s pass_s "
+    "pass_cpu_s rows_per_s rows_per_cpu_s steps "
     "step_ms peak_mb read_mb nll nll_of_truth load"
 ).split()
 
 
 def make_rows(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, labels and the true log probabilities: a softmax of four smooth functions."""
+    """Return features, labels and the true log probabilities: a softmax of four smooth
+    functions.
+    """
     rng = np.random.default_rng(seed)
     shape = np.random.default_rng(0)
-    slopes, bends = (shape.standard_normal((COLUMNS, CLASSES)).astype(np.float32) for _ in range(2))
+    slopes, bends = (
+        shape.standard_normal((COLUMNS, CLASSES)).astype(np.float32) for _ in range(2)
+    )
     X = rng.standard_normal((rows, COLUMNS), dtype=np.float32)
     f = 2 * np.sin(X @ bends / 2) + X @ slopes / 2
     f = 2 * (f - f.max(1, keepdims=True))
     log_p = f - np.log(np.exp(f).sum(1, keepdims=True))
-    noise = -np.log(np.maximum(rng.standard_exponential((rows, CLASSES), dtype=np.float32), 1e-30))
+    noise = -np.log(
+        np.maximum(rng.standard_exponential((rows, CLASSES), dtype=np.float32), 1e-30)
+    )
     return X, (f + noise).argmax(1).astype(np.int16), log_p
 
 
 def write_parquet(folder: Path, rows: int) -> None:
-    """Write the rows in pieces that are not there yet, then ask the system to forget the files, so that reads are from the disk."""
+    """Write the rows in pieces that are not there yet, then ask the system to forget
+    the files, so that reads are from the disk.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -70,7 +84,13 @@ def write_parquet(folder: Path, rows: int) -> None:
             X, y, _ = make_rows(min(PIECE, rows - start), i + 1)
             table = pa.table({**{f"x{j}": X[:, j] for j in range(COLUMNS)}, "label": y})
             fresh = path.with_name(f".{path.name}")  # a file with its own name is whole
-            pq.write_table(table, fresh, row_group_size=GROUP, compression="none", use_dictionary=False)
+            pq.write_table(
+                table,
+                fresh,
+                row_group_size=GROUP,
+                compression="none",
+                use_dictionary=False,
+            )
             fresh.rename(path)
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -78,16 +98,22 @@ def write_parquet(folder: Path, rows: int) -> None:
 
 
 def bytes_from_disk() -> int:
-    """Return the bytes that this process made the system read from a disk; 0 where it does not say."""
+    """Return the bytes that this process made the system read from a disk; 0 where it
+    does not say.
+    """
     try:
-        fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        fields = dict(
+            line.split(": ") for line in Path("/proc/self/io").read_text().splitlines()
+        )
     except OSError:
         return 0
     return int(fields["read_bytes"])
 
 
 def measure(job: dict[str, Any]) -> None:
-    """Fit in this process, one of several ranks or the only one; rank 0 prints what it found."""
+    """Fit in this process, one of several ranks or the only one; rank 0 prints what it
+    found.
+    """
     import torch
 
     from cavity import GPClassifier, distributed
@@ -101,7 +127,9 @@ def measure(job: dict[str, Any]) -> None:
             self.began = np.array([time.perf_counter(), time.process_time()])
 
         def epoch(self, run: Any, row: dict[str, Any]) -> bool:
-            self.spent = np.array([time.perf_counter(), time.process_time()]) - self.began
+            self.spent = (
+                np.array([time.perf_counter(), time.process_time()]) - self.began
+            )
             run.plan, run.pace = replace(run.plan, max_seconds=1e-9), math.inf
             return True
 
@@ -114,11 +142,18 @@ def measure(job: dict[str, Any]) -> None:
         "device": job["device"],
         "dtype": job["dtype"],
     }
-    model = GPClassifier("sep", **nest(max_epochs=1, random_state=0, callbacks=[clock], **options))
+    model = GPClassifier(
+        "sep", **nest(max_epochs=1, random_state=0, callbacks=[clock], **options)
+    )
     begun = np.array([time.perf_counter(), time.process_time()])
     model.fit(job["folder"], target="label")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    mine = (peak, (bytes_from_disk() + read) / 2**20, (clock.began - begun)[1], clock.spent[1])
+    mine = (
+        peak,
+        (bytes_from_disk() + read) / 2**20,
+        (clock.began - begun)[1],
+        clock.spent[1],
+    )
     peak, read_mb, survey_cpu, pass_cpu = np.sum(group.gather(mine), axis=0).tolist()
     if group.rank == 0:
         X, y, truth = make_rows(TEST, 10**6)
@@ -147,12 +182,25 @@ def measure_in_processes(**job: Any) -> dict[str, Any]:
     """Measure one fit in new processes and return a row of the table."""
     command = [sys.executable]
     if job["ranks"] > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job['ranks']}"]
+        command += [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={job['ranks']}",
+        ]
     command += [__file__, "--job", json.dumps(job)]
-    environment = {"GLOO_SOCKET_IFNAME": "lo"} | os.environ | {"OMP_NUM_THREADS": str(job["threads"])}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    environment = (
+        {"GLOO_SOCKET_IFNAME": "lo"}
+        | os.environ
+        | {"OMP_NUM_THREADS": str(job["threads"])}
+    )
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
     row = {name: value for name, value in job.items() if name in FIELDS}
-    return row | {"machine": platform.machine()} | json.loads(done.stdout.splitlines()[-1])
+    return (
+        row | {"machine": platform.machine()} | json.loads(done.stdout.splitlines()[-1])
+    )
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
@@ -162,7 +210,12 @@ def append(path: Path, row: dict[str, Any]) -> None:
         writer = csv.DictWriter(file, FIELDS)
         if new:
             writer.writeheader()
-        writer.writerow({k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow(
+            {
+                k: float(f"{v:.6g}") if isinstance(v, float) else v
+                for k, v in row.items()
+            }
+        )
 
 
 def main() -> None:
@@ -176,18 +229,26 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[10_000])
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--folder", type=Path, help="where to write the rows (default: a temporary folder)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where to write the rows (default: a temporary folder)",
+    )
     parser.add_argument("--csv", type=Path, default=RESULTS)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
         return measure(json.loads(args.job))
-    common = {name: getattr(args, name) for name in ("device", "ranks", "threads", "dtype")}
+    common = {
+        name: getattr(args, name) for name in ("device", "ranks", "threads", "dtype")
+    }
     for rows, M, batch in itertools.product(args.rows, args.inducing, args.batch):
         with tempfile.TemporaryDirectory() as temporary:
             folder = (args.folder or Path(temporary)) / f"rows-{rows}"
             write_parquet(folder, rows)
-            row = measure_in_processes(**common, rows=rows, M=M, batch=batch, folder=str(folder))
+            row = measure_in_processes(
+                **common, rows=rows, M=M, batch=batch, folder=str(folder)
+            )
         append(args.csv, row)
         print(row, flush=True)
 

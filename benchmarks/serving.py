@@ -1,15 +1,20 @@
-"""Requests per second and latency of `cavity serve`, measured by clients on the same machine.
+"""Requests per second and latency of `cavity serve`, measured by clients on the same
+machine.
 
-`cavity serve` runs in its own process, with a model of scikit-learn's digits (64 features, 10 classes). Clients are threads, each
-with an open connection; they send rows for some seconds. Every answer must equal the prediction in Python to 1e-9,
-whatever requests shared a block with it. Resident memory comes from the operating system.
+`cavity serve` runs in its own process, with a model of scikit-learn's digits (64
+features, 10 classes). Clients are threads, each with an open connection; they send rows
+for some seconds. Every answer must equal the prediction in Python to 1e-9, whatever
+requests shared a block with it. Resident memory comes from the operating system.
 
-Two cases have other clients among those that are timed: `slow`, 100 connections that send a byte now and then and never finish
-their requests, and `large`, two clients that send one request of 10,000 rows after another.
+Two cases have other clients among those that are timed: `slow`, 100 connections that
+send a byte now and then and never finish their requests, and `large`, two clients that
+send one request of 10,000 rows after another.
 
-    python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--others slow] [--csv FILE]
+    python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--others
+    slow] [--csv FILE]
 
-Rows go to benchmarks/results/serving.csv, except with --quick (half a second each) or --others.
+Rows go to benchmarks/results/serving.csv, except with --quick (half a second each) or
+--others.
 """
 
 from __future__ import annotations
@@ -43,9 +48,7 @@ CASES = [("none", rows, clients) for rows in ROWS for clients in CLIENTS] + [
     ("large", 1, 16),
 ]
 SLOW, LARGE = 100, 10_000  # connections that never finish; rows of a large request
-FIELDS = (
-    "others rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
-)
+FIELDS = "others rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
 
 
 def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
@@ -57,7 +60,9 @@ def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
     X, y = load_digits(return_X_y=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = GPClassifier(n_inducing=inducing, max_epochs=5, random_state=0).fit(X[:1000], y[:1000])
+        clf = GPClassifier(n_inducing=inducing, max_epochs=5, random_state=0).fit(
+            X[:1000], y[:1000]
+        )
     clf.save(path)
     return clf, X[1000:]
 
@@ -66,8 +71,19 @@ def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
 def start_server(path: Path, *more: str) -> Iterator[tuple[int, int]]:
     """Run the command; yield its process id and port once it answers."""
     port = find_port()
-    command = [sys.executable, "-m", "cavity", "serve", str(path), "--port", str(port), *more]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "cavity",
+        "serve",
+        str(path),
+        "--port",
+        str(port),
+        *more,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             wait_for(port, process)
             yield process.pid, port
@@ -105,7 +121,9 @@ def send(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, byte
 
 
 class Load:
-    """Results of the clients: seconds per request, errors, different answers to each request."""
+    """Results of the clients: seconds per request, errors, different answers to each
+    request.
+    """
 
     def __init__(self, port: int, bodies: list[bytes]) -> None:
         self.port, self.bodies = port, bodies
@@ -139,12 +157,18 @@ class Load:
             for answers, P in zip(self.answers, expected, strict=True)
             for answer in answers
         )
-        return sum(not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12) for found, P in pairs)
+        return sum(
+            not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12)
+            for found, P in pairs
+        )
 
     def run(self, clients: int, seconds: float) -> float:
         """Run all clients at once; return the seconds that they took."""
         begun = time.perf_counter()
-        threads = [threading.Thread(target=self.client, args=(i, begun + seconds)) for i in range(clients)]
+        threads = [
+            threading.Thread(target=self.client, args=(i, begun + seconds))
+            for i in range(clients)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -153,7 +177,9 @@ class Load:
 
 
 def send_slowly(port: int, stop: threading.Event) -> None:
-    """Hold connections that send a byte now and then; open new ones for those that the server closes."""
+    """Hold connections that send a byte now and then; open new ones for those that the
+    server closes.
+    """
     head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n"
     lines: list[socket.socket] = []
     while not stop.wait(0.2):
@@ -185,9 +211,13 @@ def other_clients(kind: str, port: int, X: np.ndarray) -> Iterator[None]:
     work: dict[str, Any] = {
         "none": lambda: None,
         "slow": lambda: send_slowly(port, stop),
-        "large": lambda: send_large(port, make_body(X[np.arange(LARGE) % len(X)]), stop),
+        "large": lambda: send_large(
+            port, make_body(X[np.arange(LARGE) % len(X)]), stop
+        ),
     }
-    threads = [threading.Thread(target=work[kind]) for _ in range(2 if kind == "large" else 1)]
+    threads = [
+        threading.Thread(target=work[kind]) for _ in range(2 if kind == "large" else 1)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -202,7 +232,9 @@ def make_body(rows: np.ndarray) -> bytes:
     return json.dumps({"rows": rows.tolist()}).encode()
 
 
-def measure(clf: Any, X: np.ndarray, path: Path, seconds: float, cases: list[Any]) -> list[dict[str, Any]]:
+def measure(
+    clf: Any, X: np.ndarray, path: Path, seconds: float, cases: list[Any]
+) -> list[dict[str, Any]]:
     """One row per case."""
     table = []
     with start_server(path) as (pid, port):
@@ -216,8 +248,25 @@ def measure(clf: Any, X: np.ndarray, path: Path, seconds: float, cases: list[Any
             wrong = load.count_wrong([clf.predict_proba(part) for part in parts])
             median, p95, p99 = 1e3 * np.percentile(load.seconds, [50, 95, 99])
             count = len(load.seconds)
-            found = (kind, rows, clients, count, load.errors, wrong, count / took, rows * count / took)
-            table.append(dict(zip(FIELDS, (*found, median, p95, p99, resident_mb(pid)), strict=True)))
+            found = (
+                kind,
+                rows,
+                clients,
+                count,
+                load.errors,
+                wrong,
+                count / took,
+                rows * count / took,
+            )
+            table.append(
+                dict(
+                    zip(
+                        FIELDS,
+                        (*found, median, p95, p99, resident_mb(pid)),
+                        strict=True,
+                    )
+                )
+            )
             print(line(table[-1]), flush=True)
     return table
 
@@ -226,7 +275,11 @@ def line(row: dict[str, Any]) -> str:
     """One line of the printed table."""
     widths = dict(zip(FIELDS, (6, 4, 8, 9, 7, 6, 11, 9, 10, 8, 8, 10), strict=True))
     cells = {
-        k: f"{v:.1f}" if k.endswith("_ms") else f"{v:.0f}" if isinstance(v, float) else str(v)
+        k: f"{v:.1f}"
+        if k.endswith("_ms")
+        else f"{v:.0f}"
+        if isinstance(v, float)
+        else str(v)
         for k, v in row.items()
     }
     return " ".join(f"{cells[name]:>{width}}" for name, width in widths.items())
@@ -239,7 +292,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="half a second each")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--inducing", type=int, default=100)
-    parser.add_argument("--others", choices=["none", "slow", "large"], help="only cases with these clients")
+    parser.add_argument(
+        "--others",
+        choices=["none", "slow", "large"],
+        help="only cases with these clients",
+    )
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     cases = [case for case in CASES if args.others in (None, case[0])]
@@ -247,7 +304,8 @@ def main() -> None:
         path = Path(folder) / "digits.cavity"
         clf, X = save_model(path, args.inducing)
         print(
-            "others rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB"
+            "others rows  clients  requests  errors  wrong  requests/s    rows/s  "
+            "median ms   95% ms   99% ms  memory MB"
         )
         table = measure(clf, X, path, 0.5 if args.quick else args.seconds, cases)
     csv_file = args.csv or (None if args.quick or args.others else RESULTS)
@@ -256,7 +314,8 @@ def main() -> None:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
             writer.writerows(
-                {k: round(v, 1) if isinstance(v, float) else v for k, v in row.items()} for row in table
+                {k: round(v, 1) if isinstance(v, float) else v for k, v in row.items()}
+                for row in table
             )
         print(f"wrote {csv_file}")
     if any(row["errors"] or row["wrong"] for row in table):

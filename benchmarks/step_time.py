@@ -1,11 +1,13 @@
 """Time of one mini-batch step of EP, of SEP and of GPyTorch's SVGP, in one run.
 
-All train C latent functions with M inducing points each, ARD-RBF kernels and learnt inducing points by Adam, with the same
-batch size, precision, device and threads; our steps run as in a default fit, with one thread where they are small.
-GPyTorch: SVGP with a softmax likelihood, as in its documentation. The runs are interleaved, so that a noisy machine disturbs all
-equally. A row is the median over rounds.
+All train C latent functions with M inducing points each, ARD-RBF kernels and learnt
+inducing points by Adam, with the same batch size, precision, device and threads; our
+steps run as in a default fit, with one thread where they are small. GPyTorch: SVGP with
+a softmax likelihood, as in its documentation. The runs are interleaved, so that a noisy
+machine disturbs all equally. A row is the median over rounds.
 
-    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--csv FILE]
+    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--csv
+    FILE]
 """
 
 from __future__ import annotations
@@ -60,16 +62,24 @@ class Start(NamedTuple):
     state: State
 
 
-def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Start:
+def make_start(
+    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
+) -> Start:
     data, rng = make_table(C, D), np.random.default_rng(0)
-    estimator = GPClassifier(method, batch_size=batch, training=Training(dtype=dtype), device=device)
+    estimator = GPClassifier(
+        method, batch_size=batch, training=Training(dtype=dtype), device=device
+    )
     begin = data.start(rng)
     Z = choosing.choose("random", begin.candidates, M, data.n_latent, rng)
     config = read_classifier(estimator.get_params(deep=False))
     plan = plan_training(config, TableSize.of(data, D), M)
-    engine = build.make_engine(build.make_prior(config, plan, data, begin, Z), data, config, plan)
+    engine = build.make_engine(
+        build.make_prior(config, plan, data, begin, Z), data, config, plan
+    )
     rows = copy_rows(data, config.dtype, config.device)
-    return Start(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
+    return Start(
+        engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0)
+    )
 
 
 def repeat_batches(rows: RowsInMemory, batch: int) -> Iterator[Batch]:
@@ -81,7 +91,9 @@ def repeat_batches(rows: RowsInMemory, batch: int) -> Iterator[Batch]:
 
 @contextmanager
 def set_up(C: int, M: int, batch: int, dtype: str) -> Iterator[None]:
-    """Set torch as a fit does: one thread for small steps, no denormal numbers in float32."""
+    """Set torch as a fit does: one thread for small steps, no denormal numbers in
+    float32.
+    """
     with limit_threads(C * M * M * batch), flush_denormals(getattr(torch, dtype)):
         yield
 
@@ -103,16 +115,26 @@ def make_cavity_step(
 
 
 def make_latent_processes(Z: torch.Tensor, lengthscale: float | None = None) -> Any:
-    """Return GPyTorch's model of C independent processes with ARD-RBF kernels, each with its own inducing points [C M D]."""
+    """Return GPyTorch's model of C independent processes with ARD-RBF kernels, each
+    with its own inducing points [C M D].
+    """
     import gpytorch
 
     class LatentProcesses(gpytorch.models.ApproximateGP):
         def __init__(self, Z: torch.Tensor, lengthscale: float | None = None) -> None:
             C, M, D = Z.shape
             shape = torch.Size([C])
-            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
-            inner = gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True)
-            super().__init__(gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, num_tasks=C))
+            q = gpytorch.variational.CholeskyVariationalDistribution(
+                M, batch_shape=shape
+            )
+            inner = gpytorch.variational.VariationalStrategy(
+                self, Z, q, learn_inducing_locations=True
+            )
+            super().__init__(
+                gpytorch.variational.IndependentMultitaskVariationalStrategy(
+                    inner, num_tasks=C
+                )
+            )
             self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
             kernel = gpytorch.kernels.RBFKernel(ard_num_dims=D, batch_shape=shape)
             if lengthscale is not None:
@@ -120,12 +142,16 @@ def make_latent_processes(Z: torch.Tensor, lengthscale: float | None = None) -> 
             self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=shape)
 
         def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     return LatentProcesses(Z, lengthscale)
 
 
-def make_gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Callable[[], None]:
+def make_gpytorch_step(
+    C: int, M: int, batch: int, D: int, dtype: str, device: str
+) -> Callable[[], None]:
     import gpytorch
 
     kind = getattr(torch, dtype)
@@ -133,10 +159,14 @@ def make_gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: s
     X = torch.tensor(data.X, dtype=kind, device=device)
     y = torch.tensor(data.y, device=device)
     model = make_latent_processes(X[:M].expand(C, M, D).clone()).to(device, kind)
-    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False).to(device, kind)
+    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(
+        num_classes=C, mixing_weights=False
+    ).to(device, kind)
     model.train(), likelihood.train()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=ROWS)
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
+    optimiser = torch.optim.Adam(
+        [*model.parameters(), *likelihood.parameters()], lr=0.01
+    )
     generator = torch.Generator().manual_seed(0)
 
     def step() -> None:
@@ -171,10 +201,12 @@ def main() -> None:
     parser.add_argument("--csv")
     args = parser.parse_args()
     print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.device}; ms per step, median of {args.rounds} rounds"
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.device}; "
+        f"ms per step, median of {args.rounds} rounds"
     )
     print(
-        f"{'C':>3} {'M':>4} {'batch':>5} {'D':>3} {'dtype':>8} {'EP':>8} {'SEP':>8} {'GPyTorch':>9} {'x EP':>6} {'x SEP':>6}"
+        f"{'C':>3} {'M':>4} {'batch':>5} {'D':>3} {'dtype':>8} {'EP':>8} {'SEP':>8} "
+        f"{'GPyTorch':>9} {'x EP':>6} {'x SEP':>6}"
     )
     records = []
     for C, M, batch, D in SIZES:
@@ -194,16 +226,37 @@ def main() -> None:
                 for name, step in steps.items():
                     with settings[name]():
                         times[name].append(time_steps(step, args.steps, args.device))
-            ep, sep, peer = (statistics.median(times[name]) for name in ("ep", "sep", "gpytorch"))
+            ep, sep, peer = (
+                statistics.median(times[name]) for name in ("ep", "sep", "gpytorch")
+            )
             print(
-                f"{C:3d} {M:4d} {batch:5d} {D:3d} {dtype:>8} {ep:8.2f} {sep:8.2f} {peer:9.2f} {peer / ep:6.1f} {peer / sep:6.1f}",
+                f"{C:3d} {M:4d} {batch:5d} {D:3d} {dtype:>8} {ep:8.2f} {sep:8.2f} "
+                f"{peer:9.2f} {peer / ep:6.1f} {peer / sep:6.1f}",
                 flush=True,
             )
-            records.append([C, M, batch, D, dtype, args.device, ep, sep, peer, peer / ep, peer / sep])
+            records.append(
+                [
+                    C,
+                    M,
+                    batch,
+                    D,
+                    dtype,
+                    args.device,
+                    ep,
+                    sep,
+                    peer,
+                    peer / ep,
+                    peer / sep,
+                ]
+            )
     if args.csv:
         with open(args.csv, "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow("C,M,batch,D,dtype,device,ep_ms,sep_ms,gpytorch_ms,ratio_ep,ratio_sep".split(","))
+            writer.writerow(
+                "C,M,batch,D,dtype,device,ep_ms,sep_ms,gpytorch_ms,ratio_ep,ratio_sep".split(
+                    ","
+                )
+            )
             writer.writerows(records)
 
 

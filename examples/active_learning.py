@@ -1,8 +1,9 @@
 """Active learning: which rows are worth a label?
 
-Somebody has to read every digit that we want to learn from. We have 600 digits without labels, of five kinds,
-and ask for 60 labels: ten at random to begin with, then five at a time. `rank_for_labeling` prefers rows
-about which the model would learn the most. We compare it with rows chosen at random.
+Somebody has to read every digit that we want to learn from. We have 600 digits without
+labels, of five kinds, and ask for 60 labels: ten at random to begin with, then five at
+a time. `rank_for_labeling` prefers rows about which the model would learn the most. We
+compare it with rows chosen at random.
 """
 
 # %% 600 digits to choose from, 300 to judge
@@ -15,19 +16,23 @@ from cavity import GPClassifier, Training
 from cavity.kernels import RBF
 
 X, y = load_digits(n_class=5, return_X_y=True)
-X = PCA(10, random_state=0).fit_transform(X)  # ten numbers per digit, found without labels
+X = PCA(10, random_state=0).fit_transform(
+    X
+)  # ten numbers per digit, found without labels
 order = np.random.default_rng(0).permutation(len(X))
 pool, test = order[:600], order[600:900]
 
-# %% A few labels cannot teach a kernel: learnt from them, ranking was worse than chance up to 35 labels. So we fix it:
-# digits at half the usual distance are alike
+# %% A few labels cannot teach a kernel: learnt from them, ranking was worse than chance
+# up to 35 labels. So we fix it: digits at half the usual distance are alike
 kernel = RBF(lengthscale=np.median(pdist(X[pool])) / 2, variance=10.0)
 fixed = Training(noise=0.5, learn=())
 
 
 def train(rows):
     """Fit on the digits that have labels so far."""
-    clf = GPClassifier(kernel=kernel, inducing=X[rows], training=fixed, effort="fast", random_state=0)
+    clf = GPClassifier(
+        kernel=kernel, inducing=X[rows], training=fixed, effort="fast", random_state=0
+    )
     return clf.fit(X[rows], y[rows])
 
 
@@ -47,7 +52,11 @@ def ask(choose):
 ranked = ask(lambda clf, left: clf.rank_for_labeling(X[left], n=5))
 draws = [np.random.default_rng(seed) for seed in range(3)]
 chance = np.mean(
-    [ask(lambda clf, left, rng=rng: rng.choice(len(left), 5, replace=False)) for rng in draws], axis=0
+    [
+        ask(lambda clf, left, rng=rng: rng.choice(len(left), 5, replace=False))
+        for rng in draws
+    ],
+    axis=0,
 )
 labels = np.arange(15, 61, 5)
 for n, a, b in zip(labels, ranked, chance, strict=True):

@@ -1,8 +1,8 @@
 """Find wrong labels: rows whose label the other rows contradict.
 
-Somebody filed 1 of 20 wines under the wrong grower. `suspect_labels` ranks the rows of the fit by the
-probability of their label, as seen by a model without that row. You look at the first ones, not at all of
-them.
+Somebody filed 1 of 20 wines under the wrong grower. `suspect_labels` ranks the rows of
+the fit by the probability of their label, as seen by a model without that row. You look
+at the first ones, not at all of them.
 """
 
 # %% Wines of three growers; nine labels are wrong, and only this program knows which
@@ -24,7 +24,10 @@ rows, probability = suspects.rows, suspects.scores
 print(" row  label  probability  other grower")
 log_p = clf.loo_log_proba_
 for row, p in zip(rows, probability, strict=True):
-    print(f"{row:4}  {given[row]:5}  {p:11.4f}  {log_p[row].argmax():5}  {'wrong' if row in wrong else ''}")
+    print(
+        f"{row:4}  {given[row]:5}  {p:11.4f}  {log_p[row].argmax():5}  "
+        f"{'wrong' if row in wrong else ''}"
+    )
 
 # %% Put right the labels that are wrong by at least five to one, as the model sees it
 fixed = given.copy()
@@ -32,7 +35,8 @@ sure = rows[probability < 0.15]
 fixed[sure] = log_p[sure].argmax(1)
 print(f"\nwrong labels: {(given != y).sum()} before, {(fixed != y).sum()} after")
 
-# %% The number to check: how many of the nine wrong labels are among the first fifteen of 178 rows
+# %% The number to check: how many of the nine wrong labels are among the first fifteen
+# of 178 rows
 found = np.isin(wrong, rows).sum()
 print(f"{found} of 9 wrong labels are among the 15 most suspicious rows")
 assert found >= 8 and (fixed != y).sum() <= 3

@@ -1,8 +1,10 @@
-"""Your own torch module as a kernel: here a network whose features a Gaussian process classifies.
+"""Your own torch module as a kernel: here a network whose features a Gaussian process
+classifies.
 
-A kernel is any torch module with three calls, batched over classes: `full(Z)`, `cross(Z, X)` and `diag(X)`. Its
-parameters are learnt together with everything else, in a copy: `kernel_`. Keep the module deterministic, so
-without dropout. A model file does not hold its code: load it with `cavity.load(path, kernel=...)`.
+A kernel is any torch module with three calls, batched over classes: `full(Z)`,
+`cross(Z, X)` and `diag(X)`. Its parameters are learnt together with everything else, in
+a copy: `kernel_`. Keep the module deterministic, so without dropout. A model file does
+not hold its code: load it with `cavity.load(path, kernel=...)`.
 """
 
 # %% Three rings, which no linear function of the columns separates
@@ -24,7 +26,10 @@ class DeepKernel(torch.nn.Module):
     def __init__(self, columns, hidden, features):
         super().__init__()
         torch.manual_seed(0)
-        first, second = torch.nn.Linear(columns, hidden), torch.nn.Linear(hidden, features)
+        first, second = (
+            torch.nn.Linear(columns, hidden),
+            torch.nn.Linear(hidden, features),
+        )
         self.net = torch.nn.Sequential(first, torch.nn.Tanh(), second).double()
 
     def cross(self, Z, X):  # [C M D] and [N D] → [C M N]
@@ -39,11 +44,19 @@ class DeepKernel(torch.nn.Module):
 
 # %% With the weights learnt, and with those that the network began with
 found = {}
-for what, learn in {"learnt": ("kernel", "noise", "inducing"), "fixed": ("noise", "inducing")}.items():
+for what, learn in {
+    "learnt": ("kernel", "noise", "inducing"),
+    "fixed": ("noise", "inducing"),
+}.items():
     how = Training(learn=learn, tol=0.1)
-    clf = GPClassifier("ep", kernel=DeepKernel(2, 16, 2), n_inducing=20, training=how, random_state=0)
+    clf = GPClassifier(
+        "ep", kernel=DeepKernel(2, 16, 2), n_inducing=20, training=how, random_state=0
+    )
     found[what] = clf.fit(X, y).log_marginal_likelihood_
-    print(f"{what:7} weights: log evidence {found[what]:7.1f}, accuracy {clf.score(X_test, y_test):.3f}")
+    print(
+        f"{what:7} weights: log evidence {found[what]:7.1f}, accuracy "
+        f"{clf.score(X_test, y_test):.3f}"
+    )
 
 # %% The number to check: learning the network raises the evidence
 print(f"learning gains {found['learnt'] - found['fixed']:.1f} nats")

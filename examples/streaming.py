@@ -1,7 +1,9 @@
-"""Rows that come in pieces: learn from each once, or read files that are never held whole.
+"""Rows that come in pieces: learn from each once, or read files that are never held
+whole.
 
-`partial_fit` is for rows that pass by: each call learns from its rows and forgets them, so memory does not
-grow. If the rows can be read again, give `fit` the files instead: it reads them in pieces, several times.
+`partial_fit` is for rows that pass by: each call learns from its rows and forgets them,
+so memory does not grow. If the rows can be read again, give `fit` the files instead: it
+reads them in pieces, several times.
 """
 
 # %% 6,000 rows in twenty deliveries, and 3,000 to judge
@@ -27,7 +29,8 @@ table = pd.DataFrame(X, columns=[f"sensor{i}" for i in range(8)])
 deliveries = [(table[i : i + 300], y[i : i + 300]) for i in range(0, 6000, 300)]
 X_test, y_test = table[6000:], y[6000:]
 
-# %% One delivery after the other. The first call names all classes, since a delivery may lack one
+# %% One delivery after the other. The first call names all classes, since a delivery
+# may lack one
 stream = GPClassifier("sep", n_inducing=40, random_state=0)
 curve = {}
 for day, (rows, labels) in enumerate(deliveries, start=1):
@@ -36,19 +39,27 @@ for day, (rows, labels) in enumerate(deliveries, start=1):
         curve[day] = stream.score(X_test, y_test)
         print(f"after {300 * day:5,} rows: accuracy {curve[day]:.3f}")
 
-# %% The same rows in a folder of Parquet files: `fit` reads them in pieces, pass after pass
+# %% The same rows in a folder of Parquet files: `fit` reads them in pieces, pass after
+# pass
 folder = Path(tempfile.mkdtemp())
 for day, (rows, labels) in enumerate(deliveries):
     rows.assign(state=labels).to_parquet(folder / f"{day:02}.parquet", index=False)
 files = GPClassifier(
-    "sep", n_inducing=40, batch_size=300, effort="fast", training=Training(tol=10.0), random_state=0
+    "sep",
+    n_inducing=40,
+    batch_size=300,
+    effort="fast",
+    training=Training(tol=10.0),
+    random_state=0,
 )
 files.fit(folder, target="state")
 again = files.score(X_test, y_test)
 print(f"from files, {files.n_epochs_} passes: accuracy {again:.3f}")
 
-# %% The number to check: the stream teaches the model, and more passes teach it a little more
+# %% The number to check: the stream teaches the model, and more passes teach it a
+# little more
 print(
-    f"19 more deliveries add {curve[20] - curve[1]:.3f} to the accuracy, more passes {again - curve[20]:.3f}"
+    f"19 more deliveries add {curve[20] - curve[1]:.3f} to the accuracy, more passes "
+    f"{again - curve[20]:.3f}"
 )
 assert curve[20] > curve[1] + 0.05

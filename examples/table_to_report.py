@@ -1,8 +1,9 @@
-"""From a table to a report: a CSV file with text columns and missing cells, a model, predictions, one HTML page.
+"""From a table to a report: a CSV file with text columns and missing cells, a model,
+predictions, one HTML page.
 
-The table is made up, in the likeness of the Palmer penguins: three species, two measurements, an island and a
-sex. One bill in twenty was not measured, one sex in ten is unknown. Nothing has to be scaled, encoded or
-filled in.
+The table is made up, in the likeness of the Palmer penguins: three species, two
+measurements, an island and a sex. One bill in twenty was not measured, one sex in ten
+is unknown. Nothing has to be scaled, encoded or filled in.
 """
 
 # %% Write the table, as somebody would send it to you
@@ -24,7 +25,9 @@ table = pd.DataFrame(
     {
         "bill": (np.array([38, 48, 47])[kind] + rng.normal(0, 2.5, 300)).round(1),
         "mass": (np.array([3700, 3750, 5050])[kind] + rng.normal(0, 400, 300)).round(),
-        "island": [rng.choice(["Biscoe", "Dream", "Torgersen"], p=lives[k]) for k in kind],
+        "island": [
+            rng.choice(["Biscoe", "Dream", "Torgersen"], p=lives[k]) for k in kind
+        ],
         "sex": rng.choice(["female", "male", None], 300, p=[0.45, 0.45, 0.1]),
         "species": np.array(["Adelie", "Chinstrap", "Gentoo"])[kind],
     }
@@ -37,9 +40,12 @@ table.to_csv(folder / "penguins.csv", index=False)
 table = pd.read_csv(folder / "penguins.csv")
 print(table.head(), "\n")
 X, y = table.drop(columns="species"), table["species"]
-X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=1 / 3, stratify=y, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, test_size=1 / 3, stratify=y, random_state=0
+)
 
-# %% Fit. The frame goes in as it is; `estimate_` says how good the model will be on new rows
+# %% Fit. The frame goes in as it is; `estimate_` says how good the model will be on new
+# rows
 clf = GPClassifier(random_state=0).fit(X_train, y_train)
 print(clf.estimate_, "\n")
 
@@ -47,12 +53,19 @@ print(clf.estimate_, "\n")
 print(pd.DataFrame(clf.predict_proba(X_test[:5]), columns=clf.classes_).round(3), "\n")
 print(clf.explain_rows(X_test[:1], X_train), "\n")
 
-# %% One HTML page for others: scores, calibration, which columns matter. It needs no network
+# %% One HTML page for others: scores, calibration, which columns matter. It needs no
+# network
 report.write_report(clf, folder / "report.html", X_test, y_test)
 print("open", folder / "report.html")
-clf.save(folder / "penguins.cavity")  # `cavity predict`, `cavity serve` and `cavity export` take this file
+clf.save(
+    folder / "penguins.cavity"
+)  # `cavity predict`, `cavity serve` and `cavity export` take this file
 
-# %% The number to check: the model names about 19 of 20 new birds, as many as it said before
+# %% The number to check: the model names about 19 of 20 new birds, as many as it said
+# before
 accuracy = clf.score(X_test, y_test)
-print(f"accuracy on 100 new rows: {accuracy:.2f} (estimated before: {clf.estimate_.accuracy:.2f})")
+print(
+    f"accuracy on 100 new rows: {accuracy:.2f} (estimated before: "
+    f"{clf.estimate_.accuracy:.2f})"
+)
 assert accuracy > 0.9 and abs(accuracy - clf.estimate_.accuracy) < 0.08

@@ -6,8 +6,9 @@
     python -m experiments --check                        refit three random rows and compare
     python -m experiments page                           write docs/results and the marked tables
 
-A job is one fit. Its result is a row of a CSV file in benchmarks/results, written when the fit ends. Finished jobs are skipped.
-`tables` and `curve` write records as JSON lines instead, and run each fit in a process of its own.
-Imports go downwards: __main__; page; figures, row_curve, tables; runner; workers; fits; table_text; table_summary, table_runs;
-table_fits, table_data; targets; jobs, methods, sets.
+A job is one fit. Its result is a row of a CSV file in benchmarks/results, written when
+the fit ends. Finished jobs are skipped. `tables` and `curve` write records as JSON
+lines instead, and run each fit in a process of its own. Imports go downwards: __main__;
+page; figures, row_curve, tables; runner; workers; fits; table_text; table_summary,
+table_runs; table_fits, table_data; targets; jobs, methods, sets.
 """

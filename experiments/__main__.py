@@ -1,4 +1,7 @@
-"""The command line: `python -m experiments TARGET`. It needs neither typer nor matplotlib."""
+"""The command line: `python -m experiments TARGET`.
+
+It needs neither typer nor matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,31 @@ from importlib import import_module
 from pathlib import Path
 
 from cavity.errors import BadOption, CavityError
-from experiments.runner import RESULTS, Echo, RunOptions, check_rows, format_duration, plan, run_target
+from experiments.runner import (
+    RESULTS,
+    Echo,
+    RunOptions,
+    check_rows,
+    format_duration,
+    plan,
+    run_target,
+)
 from experiments.targets import PAPER, TARGETS, Selection, find_target
 
 COMMANDS = {"tables": "table_runs", "curve": "row_curve"}  # with options of their own
 
 
 def run(
-    name: str, selection: Selection, options: RunOptions, plan_only: bool = False, echo: Echo = print
+    name: str,
+    selection: Selection,
+    options: RunOptions,
+    plan_only: bool = False,
+    echo: Echo = print,
 ) -> int:
-    """Run a target and show it. Return 1 if a fit failed. "all" is every table and figure of the papers."""
+    """Run a target and show it.
+
+    Return 1 if a fit failed. "all" is every table and figure of the papers.
+    """
     failed, seen = 0, set()
     for target in map(find_target, PAPER if name == "all" else [name]):
         if plan_only:
@@ -49,11 +67,14 @@ def show(name: str, results: Path, echo: Echo = print) -> None:
         if missing.name != "matplotlib":
             raise
         echo(
-            f"No figure: matplotlib is not installed (pip install 'cavity[plot]'). The rows are in {results}."
+            f"No figure: matplotlib is not installed (pip install 'cavity[plot]'). The "
+            f"rows are in {results}."
         )
     else:
         echo(
-            f"{path} drawn" if drawn else "No figure: there are no rows at the full settings of this target."
+            f"{path} drawn"
+            if drawn
+            else "No figure: there are no rows at the full settings of this target."
         )
 
 
@@ -68,25 +89,52 @@ def make_parser() -> argparse.ArgumentParser:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
-        description="Reproduce the papers' tables and figures, and compare cavity with other libraries.",
+        description="Reproduce the papers' tables and figures, and compare cavity with "
+        "other libraries.",
     )
     add = parser.add_argument
-    add("target", nargs="?", help=f"all, {', '.join(TARGETS)}; or {', '.join(COMMANDS)}, page, check")
+    add(
+        "target",
+        nargs="?",
+        help=f"all, {', '.join(TARGETS)}; or {', '.join(COMMANDS)}, page, check",
+    )
     add("--splits", type=_positive, help="number of splits (default: all)")
     add("--sets", nargs="+", default=[], help="only these data sets")
     add("--methods", nargs="+", default=[], help="only these methods")
     add("--inducing", nargs="+", default=[], help="only these M, such as 5%% or 200")
-    add("--epochs", type=_positive, help="at most this many epochs per fit; the pages do not use such rows")
+    add(
+        "--epochs",
+        type=_positive,
+        help="at most this many epochs per fit; the pages do not use such rows",
+    )
     add("--jobs", type=_positive, default=1, help="number of processes")
     add("--threads", type=_positive, default=1, help="threads per process")
-    add("--budget", type=float, help="total seconds; fits that would not end in time are skipped")
+    add(
+        "--budget",
+        type=float,
+        help="total seconds; fits that would not end in time are skipped",
+    )
     add("--data", help="folder with the data sets (default: $CAVITY_DATA, then OpenML)")
     add("--device", default="cpu", help="cpu, cuda or auto")
-    add("--results", type=Path, default=RESULTS, help="folder of the rows (default: benchmarks/results)")
-    add("--plan", action="store_true", help="only print what is to do and how long it may take")
+    add(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        help="folder of the rows (default: benchmarks/results)",
+    )
+    add(
+        "--plan",
+        action="store_true",
+        help="only print what is to do and how long it may take",
+    )
     add("--check", action="store_true", help="recompute three random rows and compare")
     add("--seed", type=int, help="random seed of --check (default: a new one)")
-    add("--seconds", type=float, default=120.0, help="--check: longest fit to recompute (default 120)")
+    add(
+        "--seconds",
+        type=float,
+        default=120.0,
+        help="--check: longest fit to recompute (default 120)",
+    )
     return parser
 
 
@@ -94,10 +142,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. An error of the user is printed as one sentence."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in COMMANDS:
-        return int(import_module(f"experiments.{COMMANDS[arguments[0]]}").main(arguments[1:]))
+        return int(
+            import_module(f"experiments.{COMMANDS[arguments[0]]}").main(arguments[1:])
+        )
     parser = make_parser()
     args = parser.parse_args(arguments)
-    options = RunOptions(args.results, args.jobs, args.budget, args.data, args.device, args.threads)
+    options = RunOptions(
+        args.results, args.jobs, args.budget, args.data, args.device, args.threads
+    )
     try:
         return _dispatch(args, options, parser)
     except CavityError as error:
@@ -108,7 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _dispatch(args: argparse.Namespace, options: RunOptions, parser: argparse.ArgumentParser) -> int:
+def _dispatch(
+    args: argparse.Namespace, options: RunOptions, parser: argparse.ArgumentParser
+) -> int:
     if args.check or args.target == "check":
         return check_rows(options, args.seed, args.seconds)
     if args.target is None:
@@ -118,7 +172,11 @@ def _dispatch(args: argparse.Namespace, options: RunOptions, parser: argparse.Ar
 
         return page.write_all(options.results)
     selection = Selection(
-        tuple(args.sets), tuple(args.methods), tuple(args.inducing), args.splits, args.epochs
+        tuple(args.sets),
+        tuple(args.methods),
+        tuple(args.inducing),
+        args.splits,
+        args.epochs,
     )
     return run(args.target, selection, options, args.plan)
 

@@ -37,7 +37,9 @@ def _classifier(job: Job, context: Context, **further: Any) -> Any:
 def _outcome(clf: Any, seconds: float, data: sets.Split) -> Row:
     """Scores of a fitted classifier, and facts about the fit."""
     return {
-        **score_predictions(clf.predict_log_proba(data.X_test), clf.classes_, data.y_test),
+        **score_predictions(
+            clf.predict_log_proba(data.X_test), clf.classes_, data.y_test
+        ),
         "M": clf.inducing_points_.shape[1],
         "seconds": seconds,
         "epochs": clf.n_epochs_,
@@ -72,7 +74,12 @@ def history(job: Job, context: Context) -> list[Row]:
     data, clf = _load(job, context), _classifier(job, context)
     seconds = _timed_fit(clf, data)
     rows = [
-        {"moment": row["epoch"], "seconds": row["seconds"], "log_evidence": row["log_evidence"], "last": 0}
+        {
+            "moment": row["epoch"],
+            "seconds": row["seconds"],
+            "log_evidence": row["log_evidence"],
+            "last": 0,
+        }
         for row in clf.history_
     ]
     last = stamp(job, context) | _outcome(clf, seconds, data) | rows[-1] | {"last": 1}
@@ -80,7 +87,10 @@ def history(job: Job, context: Context) -> list[Row]:
 
 
 def curve(job: Job, context: Context) -> list[Row]:
-    """Scores during the run; the time of scoring does not count. The last row is the model that `fit` returns."""
+    """Scores during the run; the time of scoring does not count.
+
+    The last row is the model that `fit` returns.
+    """
     if job.method == "logistic":
         return _logistic(job, context)
     data = _load(job, context)
@@ -101,21 +111,37 @@ def _logistic(job: Job, context: Context) -> list[Row]:
     """Logistic regression on standardized features, for comparison."""
     from sklearn.linear_model import LogisticRegression
 
-    data, model = sets.standardize(job.dataset, _load(job, context)), LogisticRegression(max_iter=500)
+    data, model = (
+        sets.standardize(job.dataset, _load(job, context)),
+        LogisticRegression(max_iter=500),
+    )
     seconds = _timed_fit(model, data)
-    found = score_predictions(model.predict_log_proba(data.X_test), model.classes_, data.y_test)
-    return [stamp(job, context) | found | {"seconds": seconds, "moment": 1, "passes": 0.0, "last": 1}]
+    found = score_predictions(
+        model.predict_log_proba(data.X_test), model.classes_, data.y_test
+    )
+    return [
+        stamp(job, context)
+        | found
+        | {"seconds": seconds, "moment": 1, "passes": 0.0, "last": 1}
+    ]
 
 
 def points(job: Job, context: Context) -> list[Row]:
-    """The toy problem: learn only the inducing points; keep them and the predicted classes on a grid."""
+    """The toy problem: learn only the inducing points; keep them and the predicted
+    classes on a grid.
+    """
     data = _load(job, context)
-    first = np.random.default_rng(job.split).choice(len(data.y), int(job.inducing), replace=False)
+    first = np.random.default_rng(job.split).choice(
+        len(data.y), int(job.inducing), replace=False
+    )
     known = {"kernel": RBF(lengthscale=1.0, variance=1.0), "inducing": data.X[first]}
     clf = _classifier(job, context, **known)
     seconds = _timed_fit(clf, data)
     labels = np.searchsorted(clf.classes_, clf.predict(make_grid())).astype(np.uint8)
-    found = {"points": pack(clf.inducing_points_.astype(np.float32)), "regions": pack(labels)}
+    found = {
+        "points": pack(clf.inducing_points_.astype(np.float32)),
+        "regions": pack(labels),
+    }
     return [stamp(job, context) | _outcome(clf, seconds, data) | found]
 
 

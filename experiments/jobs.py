@@ -1,4 +1,5 @@
-"""Jobs and the rows that they write: one job is one fit, one row of a CSV file is its result.
+"""Jobs and the rows that they write: one job is one fit, one row of a CSV file is its
+result.
 
 A fit that is recorded as a curve writes one row per recorded moment.
 """
@@ -29,7 +30,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(cavity.__file__).parent
 NOT_FITTING = ("cli", "report")  # folders of the package on which no fit depends
 
-TEXT_COLUMNS = frozenset("dataset method inducing settings commit versions points regions device".split())
+TEXT_COLUMNS = frozenset(
+    "dataset method inducing settings commit versions points regions device".split()
+)
 COLUMNS = (
     "dataset", "split", "method", "inducing", "M", "flip",
     "nll", "error", "ece", "brier", "seconds", "epochs", "repairs", "unseen", "epsilon", "log_evidence",
@@ -42,7 +45,10 @@ POINTS_COLUMNS = (*COLUMNS, "points", "regions")
 
 @dataclass(frozen=True)
 class Job:
-    """One fit, fully specified. `options` are arguments of GPClassifier in addition to those of the method."""
+    """One fit, fully specified.
+
+    `options` are arguments of GPClassifier in addition to those of the method.
+    """
 
     kind: str  # a key of `fits.KINDS`
     dataset: str
@@ -57,18 +63,39 @@ class Job:
         """The argument `n_inducing`; None for the default."""
         if not self.inducing:
             return None
-        return float(self.inducing[:-1]) / 100 if self.inducing.endswith("%") else int(self.inducing)
+        return (
+            float(self.inducing[:-1]) / 100
+            if self.inducing.endswith("%")
+            else int(self.inducing)
+        )
 
     @property
     def settings(self) -> str:
-        """Fingerprint of everything except the split. A row with another fingerprint is not a result of this job."""
-        parts = [self.kind, self.dataset, self.method, self.inducing, self.flip, sorted(self.options.items())]
+        """Fingerprint of everything except the split.
+
+        A row with another fingerprint is not a result of this job.
+        """
+        parts = [
+            self.kind,
+            self.dataset,
+            self.method,
+            self.inducing,
+            self.flip,
+            sorted(self.options.items()),
+        ]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:10]
 
     @property
     def key(self) -> Key:
         """What identifies the rows of this job."""
-        return (self.dataset, self.split, self.method, self.inducing, float(self.flip), self.settings)
+        return (
+            self.dataset,
+            self.split,
+            self.method,
+            self.inducing,
+            float(self.flip),
+            self.settings,
+        )
 
     def __str__(self) -> str:
         size = f" M={self.inducing}" if self.inducing else ""
@@ -110,25 +137,47 @@ def identify(job: Job) -> Row:
 
 
 def stamp(job: Job, context: Context) -> Row:
-    """The columns that identify a job and its origin. In a curve only the last row has the origin."""
-    origin = {"seed": job.split, "commit": context.commit, "versions": versions(), "device": context.device}
+    """The columns that identify a job and its origin.
+
+    In a curve only the last row has the origin.
+    """
+    origin = {
+        "seed": job.split,
+        "commit": context.commit,
+        "versions": versions(),
+        "device": context.device,
+    }
     return identify(job) | origin
 
 
 @cache
 def current_commit() -> str:
-    """Commit of the code, with `+` if files have changed since; a digest of the sources outside a git clone."""
+    """Commit of the code, with `+` if files have changed since; a digest of the sources
+    outside a git clone.
+    """
     if "CAVITY_COMMIT" in os.environ:
         return os.environ["CAVITY_COMMIT"]
     return find_commit(ROOT, str(PACKAGE), "experiments") or "code-" + code_digest()
 
 
 def find_commit(folder: Path, *paths: str) -> str:
-    """Commit of a clone, with `+` if the files of the paths have changed since; an empty string outside a clone."""
-    git: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 30, "cwd": folder}
+    """Commit of a clone, with `+` if the files of the paths have changed since; an
+    empty string outside a clone.
+    """
+    git: dict[str, Any] = {
+        "capture_output": True,
+        "text": True,
+        "check": True,
+        "timeout": 30,
+        "cwd": folder,
+    }
     try:
-        described = subprocess.run(["git", "rev-parse", "--short=9", "HEAD"], **git).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", *paths], **git).stdout.strip()
+        described = subprocess.run(
+            ["git", "rev-parse", "--short=9", "HEAD"], **git
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--", *paths], **git
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
     return described + ("+" if changed else "")
@@ -152,14 +201,19 @@ def versions() -> str:
     import torch
 
     return (
-        f"cavity {cavity.__version__} code {code_digest()}; Python {platform.python_version()}; "
-        f"torch {torch.__version__}; numpy {numpy.__version__}; scipy {scipy.__version__}"
+        f"cavity {cavity.__version__} code {code_digest()}; Python "
+        f"{platform.python_version()}; "
+        f"torch {torch.__version__}; numpy {numpy.__version__}; scipy "
+        f"{scipy.__version__}"
     )
 
 
 # ---------------------------------------------------------------- result files
 class ResultFile:
-    """Rows on disk. One process writes; a line that a crash cut off is dropped at the next start."""
+    """Rows on disk.
+
+    One process writes; a line that a crash cut off is dropped at the next start.
+    """
 
     def __init__(self, path: Path, columns: tuple[str, ...] = COLUMNS) -> None:
         self.path, self.columns = path, columns
@@ -174,19 +228,27 @@ class ResultFile:
         unknown = ", ".join(sorted(set(head) - set(self.columns)))
         if unknown:
             raise BadFile(
-                f"{self.path} has unknown columns ({unknown}): move the file away, or pass another --results."
+                f"{self.path} has unknown columns ({unknown}): move the file away, or "
+                f"pass another --results."
             )
         blank = dict.fromkeys(self.columns, "")
         return [
-            _parse(blank | dict(zip(head, line, strict=True))) for line in lines if len(line) == len(head)
+            _parse(blank | dict(zip(head, line, strict=True)))
+            for line in lines
+            if len(line) == len(head)
         ]
 
     def finished(self) -> set[Key]:
-        """Keys of the jobs that have a result. A curve is finished when its last row is there."""
+        """Keys of the jobs that have a result.
+
+        A curve is finished when its last row is there.
+        """
         return {key_of(row) for row in self.read() if row.get("last", 1) == 1}
 
     def repair(self) -> None:
-        """Drop what a crash left behind: a line that is cut off, a curve without its end."""
+        """Drop what a crash left behind: a line that is cut off, a curve without its
+        end.
+        """
         rows, done = self.read(), self.finished()
         if self.path.exists():
             self._replace([row for row in rows if key_of(row) in done])
@@ -207,23 +269,36 @@ class ResultFile:
             self._replace(sorted(rows, key=_order))
 
     def _replace(self, rows: list[Row]) -> None:
-        """Write a temporary file and rename it, so that there is always a complete file."""
+        """Write a temporary file and rename it, so that there is always a complete
+        file.
+        """
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(self._text(rows, head=True), encoding="utf-8", newline="")
         os.replace(temporary, self.path)
 
     def _text(self, rows: Iterable[Row], head: bool) -> str:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(
+            text, self.columns, restval="", extrasaction="ignore", lineterminator="\n"
+        )
         if head:
             writer.writeheader()
-        writer.writerows({name: _format(value) for name, value in row.items()} for row in rows)
+        writer.writerows(
+            {name: _format(value) for name, value in row.items()} for row in rows
+        )
         return text.getvalue()
 
 
 def _order(row: Row) -> tuple[Any, ...]:
     size = float(row["inducing"].rstrip("%") or 0)
-    return (row["dataset"], row["flip"], row["method"], size, row["split"], row.get("moment") or 0)
+    return (
+        row["dataset"],
+        row["flip"],
+        row["method"],
+        size,
+        row["split"],
+        row.get("moment") or 0,
+    )
 
 
 def _format(value: Any) -> Any:

@@ -16,9 +16,12 @@ class Method(NamedTuple):
 TEMPERATURE = {"calibration": "temperature"}
 POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
-# The stored rows of "vi" stepped q by its gradient with L-BFGS, as in the papers; today every VI takes natural-gradient steps.
+# The stored rows of "vi" stepped q by its gradient with L-BFGS, as in the papers; today
+# every VI takes natural-gradient steps.
 METHODS: dict[str, Method] = {
-    "auto": Method("auto", {}, {"effort": "fast", "calibration": None}),  # rows older than the calibration
+    "auto": Method(
+        "auto", {}, {"effort": "fast", "calibration": None}
+    ),  # rows older than the calibration
     "fast": Method("auto", {}, {"effort": "fast"}),
     "balanced": Method("auto"),
     "ep": Method("ep"),
@@ -39,9 +42,13 @@ METHODS: dict[str, Method] = {
     "sep_rate": Method("sep", {}, SLOW),
     "rep": Method("rep"),
     "rep_tied": Method("rep", {"sites": "tied"}),
-    "rep_learnt": Method("rep", {}, {"learn": ("kernel", "noise", "inducing", "epsilon")}),
+    "rep_learnt": Method(
+        "rep", {}, {"learn": ("kernel", "noise", "inducing", "epsilon")}
+    ),
     "pep": Method("pep"),
-    "gfitc": Method("gfitc", {}, {"tol": 1e-4}),  # its epochs are long, and L-BFGS has converged by then
+    "gfitc": Method(
+        "gfitc", {}, {"tol": 1e-4}
+    ),  # its epochs are long, and L-BFGS has converged by then
     "vi": Method("vi"),
     "vi_rate": Method("vi", {}, SLOW),
     "vi_softmax": Method("vi", {"likelihood": "softmax"}),
@@ -75,7 +82,8 @@ TITLES = {
     "sep_prior_small": 'SEP, share="prior", 100 passes in batches of 200',
     "sep_small": "SEP, 150 passes in batches of 200",
     "vi_prior": 'VI, natural gradient, share="prior", 300 passes in batches of 1,000',
-    "vi_prior_long": 'VI, natural gradient, share="prior", 700 passes in batches of 1,000',
+    "vi_prior_long": 'VI, natural gradient, share="prior", 700 passes in batches of '
+    "1,000",
     "vi_large": 'VI, natural gradient, share="prior"',
     "vi_longer": "VI, natural gradient, 500 passes in batches of 1,000",
     "vi_rate": "VI, Adam at 0.001",
@@ -86,7 +94,10 @@ TITLES = {
 
 
 def make_classifier(method: str, **arguments: Any) -> Any:
-    """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
+    """An unfitted GPClassifier for a method's name.
+
+    The only place where names become arguments of the estimator.
+    """
     from cavity import GPClassifier
     from cavity.fitting.options import nest
     from cavity.fitting.options.library import method_names

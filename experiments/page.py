@@ -1,6 +1,8 @@
-"""Documents made from rows: docs/results/reproduction.md, docs/results/comparison.md, and marked tables in other documents.
+"""Documents made from rows: docs/results/reproduction.md, docs/results/comparison.md,
+and marked tables in other documents.
 
-A marked table stands between `<!-- rows: NAME -->` and `<!-- end of rows -->`; NAME is a key of BLOCKS.
+A marked table stands between `<!-- rows: NAME -->` and `<!-- end of rows -->`; NAME is
+a key of BLOCKS.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from experiments.methods import title
 from experiments.scores import mean_cells
 from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
 
-REPRODUCTION, COMPARISON = (Path(f"docs/results/{name}.md") for name in ("reproduction", "comparison"))
+REPRODUCTION, COMPARISON = (
+    Path(f"docs/results/{name}.md") for name in ("reproduction", "comparison")
+)
 FIGURES = Path("docs/figures")
 BLOCK = re.compile(r"(<!-- rows: ([\w-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 
@@ -48,21 +52,35 @@ def read_texts() -> dict[str, str]:
     """The hand-written text of the pages, by section."""
     text = Path(__file__).with_name("texts.md").read_text(encoding="utf-8")
     parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)
-    return {name: part.strip() for name, part in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        name: part.strip() for name, part in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 # ---------------------------------------------------------------- docs/results/reproduction.md
 def write_reproduction(rows: Rows) -> str:
     """The whole page."""
-    names = [*(name for name in PAPER if name not in JOINED), "mnist-variants", "mnist-best"]
+    names = [
+        *(name for name in PAPER if name not in JOINED),
+        "mnist-variants",
+        "mnist-best",
+    ]
     sections = [write_section(TARGETS[name], rows) for name in names]
-    return "\n\n".join(["# Reproduction of the papers", read_texts()["reproduction"], *sections]) + "\n"
+    return (
+        "\n\n".join(
+            ["# Reproduction of the papers", read_texts()["reproduction"], *sections]
+        )
+        + "\n"
+    )
 
 
 def write_section(target: Target, rows: Rows) -> str:
     """One target: its state, its table, its figure, and why it differs from the papers."""
     found = rows.select(target.name)
-    both = [target, *(TARGETS[name] for name, first in JOINED.items() if first == target.name)]
+    both = [
+        target,
+        *(TARGETS[name] for name, first in JOINED.items() if first == target.name),
+    ]
     parts = ["## " + "; ".join(t.title for t in both), _state(target, found)]
     if found:
         parts += BODIES[target.name](found)
@@ -105,7 +123,10 @@ def _new_thyroid(rows: list[Row]) -> str:
     """How much the choice of 20 splits matters."""
     if not rows:
         return ""
-    few, many = mean_cells([r for r in rows if r["split"] < 20], "nll"), mean_cells(rows, "nll")
+    few, many = (
+        mean_cells([r for r in rows if r["split"] < 20], "nll"),
+        mean_cells(rows, "nll"),
+    )
     lines = [[title(p[2]), few[p].text(), many[p].text()] for p in sorted(many)]
     n = max(cell.n for cell in many.values())
     head = ["new_thyroid, M = 10%", "20 splits", f"{n} splits"]
@@ -115,42 +136,88 @@ def _new_thyroid(rows: list[Row]) -> str:
 def _fig1(rows: list[Row]) -> list[str]:
     ends = [r for r in rows if r["last"] == 1]
     value, time = mean_cells(ends, "log_evidence"), mean_cells(ends, "seconds")
-    lines = [[p[2], value[p].text(1), f"{time[p].mean:.1f}", str(value[p].n)] for p in value]
-    return [tables.markdown(["schedule", "log Z_q after 250 updates", "seconds", "splits"], lines)]
+    lines = [
+        [p[2], value[p].text(1), f"{time[p].mean:.1f}", str(value[p].n)] for p in value
+    ]
+    return [
+        tables.markdown(
+            ["schedule", "log Z_q after 250 updates", "seconds", "splits"], lines
+        )
+    ]
 
 
 def _fig3(rows: list[Row]) -> list[str]:
     lines = []
     for size in toy.TABLE_SIZES:
         overlap, distance = toy.measure_start(size)
-        lines.append([f"M = {size}, start", f"{100 * overlap:.0f} %", f"{distance:.2f}", "0 %", ""])
+        lines.append(
+            [
+                f"M = {size}, start",
+                f"{100 * overlap:.0f} %",
+                f"{distance:.2f}",
+                "0 %",
+                "",
+            ]
+        )
         for method in TOY_METHODS:
-            for row in [r for r in rows if r["method"] == method and r["inducing"] == str(size)]:
+            for row in [
+                r for r in rows if r["method"] == method and r["inducing"] == str(size)
+            ]:
                 overlap, distance, outside = toy.measure_points(row)
                 score = f"{row['nll']:.3f}, {row['error']:.3f}"
-                shares = f"{100 * overlap:.0f} %", f"{distance:.2f}", f"{100 * outside:.0f} %"
+                shares = (
+                    f"{100 * overlap:.0f} %",
+                    f"{distance:.2f}",
+                    f"{100 * outside:.0f} %",
+                )
                 lines.append([title(method), *shares, score])
-    head = ["", "points within 0.1 of another", "median distance to the boundary", "outside the box"]
+    head = [
+        "",
+        "points within 0.1 of another",
+        "median distance to the boundary",
+        "outside the box",
+    ]
     return [tables.markdown([*head, "test NLL, error"], lines)]
 
 
 def _satellite(rows: list[Row]) -> list[str]:
     ends = [r for r in rows if r["last"] == 1]
-    nll, error, time = (mean_cells(ends, score) for score in ("nll", "error", "seconds"))
+    nll, error, time = (
+        mean_cells(ends, score) for score in ("nll", "error", "seconds")
+    )
     order = sorted(nll, key=lambda p: (p[1], int(p[0]), p[2]))
     lines = [
-        [p[1], p[0], title(p[2]), nll[p].text(4), error[p].text(4), f"{time[p].mean:.1f}"] for p in order
+        [
+            p[1],
+            p[0],
+            title(p[2]),
+            nll[p].text(4),
+            error[p].text(4),
+            f"{time[p].mean:.1f}",
+        ]
+        for p in order
     ]
-    return [tables.markdown(["rows", "M", "method", "test NLL", "test error", "seconds"], lines)]
+    return [
+        tables.markdown(
+            ["rows", "M", "method", "test NLL", "test error", "seconds"], lines
+        )
+    ]
 
 
 def _fig7(rows: list[Row]) -> list[str]:
     lines = []
     for dataset in dict.fromkeys(r["dataset"] for r in rows):
-        curve = [r for r in rows if r["dataset"] == dataset and r["expected_log_p"] == r["expected_log_p"]]
+        curve = [
+            r
+            for r in rows
+            if r["dataset"] == dataset and r["expected_log_p"] == r["expected_log_p"]
+        ]
         if curve:
             shown = (curve[0], min(curve, key=lambda r: r["nll"]), curve[-1])
-            cells = [f"{-r['nll']:.3f}, {r['expected_log_p']:.3f} ({r['passes']:.3f})" for r in shown]
+            cells = [
+                f"{-r['nll']:.3f}, {r['expected_log_p']:.3f} ({r['passes']:.3f})"
+                for r in shown
+            ]
             lines.append([dataset, *cells])
     head = ["flights", "first: log E p, E log p (passes)", "highest log E p", "last"]
     return [tables.markdown(head, lines)] if lines else []
@@ -178,7 +245,9 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "tables-report": lambda rows: table_text.short_table(rows.folder),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
-    "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
+    "accuracy-sparse": lambda rows: accuracy.table(
+        accuracy.read(rows.folder), sparse=True
+    ),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
     "row-curve": lambda rows: row_curve.write_block(rows.folder),
     "predictions": lambda rows: performance.predictions(rows.folder),
@@ -209,17 +278,23 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     parts = (
         f"# Comparison with other libraries\n\n{texts['comparison']}",
         table_text.write_section(results, texts["comparison-tables"]),
-        references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
+        references.write_section(
+            rows.select("vehicle-folds"), texts["comparison-references"]
+        ),
     )
     compared = "\n\n".join(part for part in parts if part) + "\n"
     pages = {root / REPRODUCTION: write_reproduction(rows), root / COMPARISON: compared}
-    return pages | {path: fill_blocks(text, rows) for path, text in marked_documents(root).items()}
+    return pages | {
+        path: fill_blocks(text, rows) for path, text in marked_documents(root).items()
+    }
 
 
 def figure_digests(results: Path) -> dict[str, str]:
     """Name of each figure → digest of the rows that it must show."""
     rows = Rows(results)
-    shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
+    shown = {
+        name: rows.select(name) for name, target in TARGETS.items() if target.figure
+    }
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
     digests["accuracy"] = accuracy.digest(accuracy.read(results))
     if (results / row_curve.FILE).exists():
@@ -230,7 +305,9 @@ def figure_digests(results: Path) -> dict[str, str]:
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
     """Documents and figures that do not show the rows."""
     texts = make_documents(results, root)
-    stale = [p for p, text in texts.items() if not p.exists() or p.read_text("utf-8") != text]
+    stale = [
+        p for p, text in texts.items() if not p.exists() or p.read_text("utf-8") != text
+    ]
     for name, digest in figure_digests(results).items():
         path = root / FIGURES / f"{name}.png"
         if not path.exists() or digest.encode() not in path.read_bytes():
@@ -251,5 +328,8 @@ def write_all(results: Path, root: Path = ROOT) -> int:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():
         path.write_text(text, encoding="utf-8")
-    print("\n".join(f"{path.relative_to(root)} written" for path in stale) or "All documents are up to date.")
+    print(
+        "\n".join(f"{path.relative_to(root)} written" for path in stale)
+        or "All documents are up to date."
+    )
     return 0

@@ -34,7 +34,8 @@ class PaperTable(NamedTuple):
 
 
 def load(name: str, data_home: str | os.PathLike[str] | None = None) -> PaperTable:
-    """Load a table by name: NAME.csv or NAME.csv.gz in `data_home` or in the folder $CAVITY_DATA, else from OpenML.
+    """Load a table by name: NAME.csv or NAME.csv.gz in `data_home` or in the folder
+    $CAVITY_DATA, else from OpenML.
 
     The files have a header row, numeric columns, and the label in the last column.
     """
@@ -51,14 +52,16 @@ def read_csv(path: Path) -> PaperTable:
     with opener(path, "rt", newline="") as file:
         _, *rows = csv.reader(file)
     return PaperTable(
-        np.array([row[:-1] for row in rows], dtype=np.float64), np.array([row[-1] for row in rows])
+        np.array([row[:-1] for row in rows], dtype=np.float64),
+        np.array([row[-1] for row in rows]),
     )
 
 
 def _load_openml(name: str) -> PaperTable:
     if name not in OPENML:
         raise BadInput(
-            f"table {name!r} is unknown: put {name}.csv into data_home= or the folder $CAVITY_DATA. Known: {', '.join(OPENML)}."
+            f"table {name!r} is unknown: put {name}.csv into data_home= or the folder "
+            f"$CAVITY_DATA. Known: {', '.join(OPENML)}."
         )
     from sklearn.datasets import fetch_openml
 
@@ -67,6 +70,9 @@ def _load_openml(name: str) -> PaperTable:
         found = fetch_openml(title, version=version, as_frame=False, parser="liac-arff")
     except OSError as error:
         raise BadInput(
-            f"table {name!r} is neither in data_home= nor in $CAVITY_DATA, and OpenML cannot be reached: put {name}.csv there."
+            f"table {name!r} is neither in data_home= nor in $CAVITY_DATA, and OpenML "
+            f"cannot be reached: put {name}.csv there."
         ) from error
-    return PaperTable(np.asarray(found.data, dtype=np.float64), np.asarray(found.target))
+    return PaperTable(
+        np.asarray(found.data, dtype=np.float64), np.asarray(found.target)
+    )

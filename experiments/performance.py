@@ -17,13 +17,17 @@ def predictions(results: Path) -> str:
     """Predictions, commands, sampling."""
     rows = read_csv(results / "predict.csv")
     head = ["", "unit", "now", "goal", "threads", "machine"]
-    return markdown(head, [list(row.values()) for row in rows]) if rows else NOT_MEASURED
+    return (
+        markdown(head, [list(row.values()) for row in rows]) if rows else NOT_MEASURED
+    )
 
 
 def steps(results: Path) -> str:
     """Milliseconds of a mini-batch step."""
     rows = read_csv(results / "step_time.csv")
-    head = "C; M; batch; features; precision; EP, ms; SEP, ms; GPyTorch, ms; EP is faster by".split("; ")
+    head = "C; M; batch; features; precision; EP, ms; SEP, ms; GPyTorch, ms; EP is faster by".split(
+        "; "
+    )
     lines = [
         [
             *(row[name] for name in ("C", "M", "batch", "D", "dtype")),
@@ -36,14 +40,25 @@ def steps(results: Path) -> str:
 
 
 def serving(results: Path) -> str:
-    """Requests that `cavity serve` answers; rows with errors or wrong answers raise ValueError."""
+    """Requests that `cavity serve` answers; rows with errors or wrong answers raise
+    ValueError.
+    """
     rows = read_csv(results / "serving.csv")
     if any(row["errors"] != "0" or row["wrong"] != "0" for row in rows):
-        raise ValueError("serving.csv has requests that failed or were answered wrongly.")
-    head = "other clients, rows per request, clients, requests/s, rows/s, median ms, 95 %, 99 %".split(", ")
+        raise ValueError(
+            "serving.csv has requests that failed or were answered wrongly."
+        )
+    head = "other clients, rows per request, clients, requests/s, rows/s, median ms, 95 %, 99 %".split(
+        ", "
+    )
     numbers = ("per_s", "rows_per_s", "median_ms", "p95_ms", "p99_ms", "memory_mb")
     lines = [
-        [CLIENTS[row["others"]], row["rows"], row["clients"], *(f"{float(row[n]):.0f}" for n in numbers)]
+        [
+            CLIENTS[row["others"]],
+            row["rows"],
+            row["clients"],
+            *(f"{float(row[n]):.0f}" for n in numbers),
+        ]
         for row in rows
     ]
     return markdown([*head, "server's memory, MB"], lines) if rows else NOT_MEASURED

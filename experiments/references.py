@@ -22,16 +22,31 @@ VEHICLE = {
 
 def write_section(rows: list[Row], text: str) -> str:
     """Return the section on vehicle in ten folds; an empty string without rows."""
-    lines = [line for m in EFFORTS if (line := _ours(m, [r for r in rows if r["method"] == m]))]
+    lines = [
+        line
+        for m in EFFORTS
+        if (line := _ours(m, [r for r in rows if r["method"] == m]))
+    ]
     if not lines:
         return ""
-    lines += [[library, f"{nll:.3f}", "", "", "3,600 on 8 cores"] for library, nll in VEHICLE.items()]
-    head = ["vehicle, ten folds", "log loss", "of each shuffle", "error", "seconds per fit"]
+    lines += [
+        [library, f"{nll:.3f}", "", "", "3,600 on 8 cores"]
+        for library, nll in VEHICLE.items()
+    ]
+    head = [
+        "vehicle, ten folds",
+        "log loss",
+        "of each shuffle",
+        "error",
+        "seconds per fit",
+    ]
     return f"## Published references\n\n{text}\n\n{markdown(head, lines)}"
 
 
 def _ours(method: str, rows: list[Row]) -> list[str]:
-    """Return one line: the mean over complete shuffles, and the mean of each; an empty list without one."""
+    """Return one line: the mean over complete shuffles, and the mean of each; an empty
+    list without one.
+    """
     shuffles: dict[int, list[Row]] = {}
     for row in rows:
         shuffles.setdefault(int(row["split"]) // FOLDS, []).append(row)

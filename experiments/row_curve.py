@@ -1,9 +1,12 @@
-"""`python -m experiments curve`: seconds and test NLL against the number of training rows, ours next to boosting.
+"""`python -m experiments curve`: seconds and test NLL against the number of training
+rows, ours next to boosting.
 
-    python -m experiments curve --jobs 2 --out FILE.jsonl [--only letter,magic] [--sizes 300,1000] [--methods default,fast,hgb]
-    python -m experiments curve --summary --out FILE.jsonl --csv benchmarks/results/row_curve.csv
+    python -m experiments curve --jobs 2 --out FILE.jsonl [--only letter,magic] [--sizes
+    300,1000] [--methods default,fast,hgb] python -m experiments curve --summary --out
+    FILE.jsonl --csv benchmarks/results/row_curve.csv
 
-The training rows of a size are the first of those of the next one, and the test rows are the same for all.
+The training rows of a size are the first of those of the next one, and the test rows
+are the same for all.
 """
 
 from __future__ import annotations
@@ -17,8 +20,20 @@ from typing import Any
 
 from experiments import table_summary
 from experiments.table_data import FLIGHTS, TRAIN_SHARE, list_tables
-from experiments.table_runs import Record, add_run_options, read_records, run_missing, split_methods
-from experiments.table_summary import Result, compare, fit_seconds, floored_nll, geometric_mean
+from experiments.table_runs import (
+    Record,
+    add_run_options,
+    read_records,
+    run_missing,
+    split_methods,
+)
+from experiments.table_summary import (
+    Result,
+    compare,
+    fit_seconds,
+    floored_nll,
+    geometric_mean,
+)
 from experiments.table_text import NAMES
 from experiments.tables import markdown
 
@@ -34,7 +49,11 @@ FILE = "row_curve.csv"
 
 def make_jobs(args: argparse.Namespace) -> list[Record]:
     """Return the fits, the smallest first."""
-    rows = {(e.collection, e.name): e.rows for c in ("numeric", "large") for e in list_tables(c)}
+    rows = {
+        (e.collection, e.name): e.rows
+        for c in ("numeric", "large")
+        for e in list_tables(c)
+    }
     rows["numeric", FLIGHTS] = FLIGHT_ROWS
     found = [*TABLES, *(key for key in rows if key[0] == "large")]
     chosen = [key for key in found if not args.only or key[1] in args.only.split(",")]
@@ -56,31 +75,54 @@ def by_size(results: list[Result]) -> dict[int, list[Result]]:
 
 
 def size_table(results: list[Result]) -> str:
-    """Seconds and NLL relative to HistGradientBoosting for each number of rows: geometric means over tables."""
+    """Seconds and NLL relative to HistGradientBoosting for each number of rows:
+    geometric means over tables.
+    """
     methods = [m for m in METHODS if m != "hgb" and any(r.method == m for r in results)]
     lines = []
     for size, some in by_size(results).items():
         line = [f"{size:,}", str(len({r.table for r in some}))]
         for value in (fit_seconds, floored_nll):
             for m in methods:
-                logs = compare(some, m, "hgb", value, one_machine=value is fit_seconds).values()
-                line.append(geometric_mean(logs).text(2 if value is fit_seconds else 3) if logs else "–")
+                logs = compare(
+                    some, m, "hgb", value, one_machine=value is fit_seconds
+                ).values()
+                line.append(
+                    geometric_mean(logs).text(2 if value is fit_seconds else 3)
+                    if logs
+                    else "–"
+                )
         lines.append(line)
     heads = [f"{what}, {NAMES[m]}" for what in ("seconds", "NLL") for m in methods]
     return markdown(["training rows", "tables", *heads], lines)
 
 
 def goal_sentence(results: list[Result]) -> str:
-    """Say on how many points the seconds are within the goals, and the NLL not above that of boosting."""
+    """Say on how many points the seconds are within the goals, and the NLL not above
+    that of boosting.
+    """
     said = []
     for method, times in GOALS.items():
         points = [
-            (size, table, log, next(r.fit for r in some if (r.table, r.method) == (table, method)))
+            (
+                size,
+                table,
+                log,
+                next(r.fit for r in some if (r.table, r.method) == (table, method)),
+            )
             for size, some in by_size(results).items()
-            for table, log in compare(some, method, "hgb", fit_seconds, one_machine=True).items()
+            for table, log in compare(
+                some, method, "hgb", fit_seconds, one_machine=True
+            ).items()
         ]
-        slow = [(s, t, log) for s, t, log, own in points if log > math.log(times) and own > LEAST_SECONDS]
-        where = ", ".join(f"{t} with {s:,} rows ({math.exp(log):.0f})" for s, t, log in slow)
+        slow = [
+            (s, t, log)
+            for s, t, log, own in points
+            if log > math.log(times) and own > LEAST_SECONDS
+        ]
+        where = ", ".join(
+            f"{t} with {s:,} rows ({math.exp(log):.0f})" for s, t, log in slow
+        )
         lost = [
             f"{table} with {size:,} rows ({math.exp(log):.2f} of {NAMES[peer]})"
             for size, some in by_size(results).items()
@@ -90,22 +132,28 @@ def goal_sentence(results: list[Result]) -> str:
         ]
         if points:
             said.append(
-                f"{NAMES[method]} takes more than {times:.0f} times the seconds of HistGradientBoosting, and more than "
-                f"one second, at {len(slow)} of {len(points)} points{': ' + where if where else ''}. "
+                f"{NAMES[method]} takes more than {times:.0f} times the seconds of "
+                f"HistGradientBoosting, and more than "
+                f"one second, at {len(slow)} of {len(points)} "
+                f"points{': ' + where if where else ''}. "
                 f"Its NLL is higher at {', '.join(lost) or 'none'}."
             )
     return "\n\n".join(said)
 
 
 def choose_machine(results: list[Result]) -> dict[tuple[str, int, str], Result]:
-    """Return each fit on the machine of the default's; where that has none, on the one it has."""
+    """Return each fit on the machine of the default's; where that has none, on the one
+    it has.
+    """
     machine = next((r.machine for r in results if r.method == "default"), "")
     ordered = sorted(results, key=lambda r: r.machine == machine)
     return {(r.table, r.rows, r.method): r for r in ordered}
 
 
 def full_table(results: list[Result]) -> str:
-    """Seconds and NLL of every fit; a dagger marks seconds of another machine than HistGradientBoosting's."""
+    """Seconds and NLL of every fit; a dagger marks seconds of another machine than
+    HistGradientBoosting's.
+    """
     methods = [m for m in METHODS if any(r.method == m for r in results)]
     found = choose_machine(results)
     lines = []
@@ -113,7 +161,10 @@ def full_table(results: list[Result]) -> str:
         line = [found.get((table, size, m)) for m in methods]
         machine = next((r.machine for r in line if r and r.method == "hgb"), "")
         cells = (
-            f"{r.fit:.3g} s{'' if r.machine == machine else '†'}, {r.nll:.3f}" if r else "–" for r in line
+            f"{r.fit:.3g} s{'' if r.machine == machine else '†'}, {r.nll:.3f}"
+            if r
+            else "–"
+            for r in line
         )
         lines.append([table, f"{size:,}", *cells])
     return markdown(["table", "training rows", *(NAMES[m] for m in methods)], lines)
@@ -125,12 +176,17 @@ def write_block(results: Path) -> str:
     if not found:
         return "Not measured yet: `python -m experiments curve`."
     picture = "![Seconds of a fit and test NLL against training rows](../figures/row_curve.png)"
-    return "\n\n".join([size_table(found), goal_sentence(found), picture, full_table(found)])
+    return "\n\n".join(
+        [size_table(found), goal_sentence(found), picture, full_table(found)]
+    )
 
 
 def digest(results: Path) -> str:
     """Digest of what the figure shows."""
-    shown = [(r.table, r.rows, r.method, r.fit, r.nll) for r in table_summary.read_results(results / FILE)]
+    shown = [
+        (r.table, r.rows, r.method, r.fit, r.nll)
+        for r in table_summary.read_results(results / FILE)
+    ]
     return "rows-" + hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
@@ -147,9 +203,15 @@ def draw(results: Path, path: Path) -> None:
     for i, table in enumerate(tables):
         pair = panels[2 * (i // across) : 2 * (i // across) + 2, i % across]
         for j, method in enumerate(METHODS):
-            line = sorted((r.rows, r.fit, r.nll) for r in found if (r.table, r.method) == (table, method))
+            line = sorted(
+                (r.rows, r.fit, r.nll)
+                for r in found
+                if (r.table, r.method) == (table, method)
+            )
             if line:
-                for axis, values in zip(pair, zip(*[x[1:] for x in line], strict=True), strict=True):
+                for axis, values in zip(
+                    pair, zip(*[x[1:] for x in line], strict=True), strict=True
+                ):
                     axis.plot(
                         [x[0] for x in line],
                         values,
@@ -158,10 +220,25 @@ def draw(results: Path, path: Path) -> None:
                         color=f"C{j}",
                         label=NAMES[method].replace("`", ""),
                     )
-        pair[0].set(title=table, xscale="log", yscale="log", ylabel="" if i % across else "CPU seconds")
-        pair[1].set(xscale="log", xlabel="training rows", ylabel="" if i % across else "test NLL")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(METHODS))
-    figure.savefig(path, dpi=80, metadata={"Description": digest(results), "Software": None})
+        pair[0].set(
+            title=table,
+            xscale="log",
+            yscale="log",
+            ylabel="" if i % across else "CPU seconds",
+        )
+        pair[1].set(
+            xscale="log",
+            xlabel="training rows",
+            ylabel="" if i % across else "test NLL",
+        )
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(METHODS),
+    )
+    figure.savefig(
+        path, dpi=80, metadata={"Description": digest(results), "Software": None}
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -181,5 +258,7 @@ def main(arguments: Sequence[str]) -> int:
     results = table_summary.make_results(read_records([args.out, *args.join]))
     if args.csv is not None:
         table_summary.write_results(args.csv, results)
-    print("\n\n".join([size_table(results), goal_sentence(results), full_table(results)]))
+    print(
+        "\n\n".join([size_table(results), goal_sentence(results), full_table(results)])
+    )
     return 0

@@ -1,4 +1,6 @@
-"""Run the jobs of a target: skip what is finished, write each result as soon as its fit ends, report what is left."""
+"""Run the jobs of a target: skip what is finished, write each result as soon as its fit
+ends, report what is left.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from experiments.targets import TARGETS, Selection, Target
 
 Echo = Callable[[str], None]
 RESULTS = ROOT / "benchmarks" / "results"
-SPARE = 3.0  # seconds at the end of a budget in which nothing runs: time to write and exit
+SPARE = (
+    3.0  # seconds at the end of a budget in which nothing runs: time to write and exit
+)
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,17 @@ class Tally:
 
 
 # ---------------------------------------------------------------- how long a fit takes
-# Seconds of one update on one core: a constant, and a rate times C·B·M·(M + 5 D + 400). Fitted by eye to rows of EP.
+# Seconds of one update on one core: a constant, and a rate times C·B·M·(M + 5 D + 400).
+# Fitted by eye to rows of EP.
 CONSTANT, RATE = 0.015, 2.2e-10
-TIMES_EP = {"gfitc": 3.0, "pep": 1.8, "vi_softmax": 1.3, "ep_outer": 5.0, "outer": 5.0, "inner-exact": 2.0}
+TIMES_EP = {
+    "gfitc": 3.0,
+    "pep": 1.8,
+    "vi_softmax": 1.3,
+    "ep_outer": 5.0,
+    "outer": 5.0,
+    "inner-exact": 2.0,
+}
 QUADRATURE = 1.3e-4  # seconds per row of methods with numerical integrals
 WITH_QUADRATURE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural")
 DEFAULT_INDUCING, DEFAULT_UPDATES, DEFAULT_BATCH = 100, 500, 1000
@@ -64,17 +76,24 @@ def seconds_from_size(job: Job) -> float:
     N, D, C = SIZES[job.dataset]
     size = job.n_inducing or DEFAULT_INDUCING
     M = max(1, round(size * N)) if isinstance(size, float) else size
-    batch = job.options.get("batch_size", None if N <= DEFAULT_BATCH else DEFAULT_BATCH) or N
+    batch = (
+        job.options.get("batch_size", None if N <= DEFAULT_BATCH else DEFAULT_BATCH)
+        or N
+    )
     updates = job.options.get("max_epochs", 0) * math.ceil(N / batch) or DEFAULT_UPDATES
     work = C * min(batch, N) * M
     times = TIMES_EP.get(job.method, 1.0)
     integrals = QUADRATURE * min(batch, N) if job.method in WITH_QUADRATURE else 0.0
-    seconds = updates * (integrals + times * (CONSTANT + RATE * work * (M + 5 * D + 400)))
+    seconds = updates * (
+        integrals + times * (CONSTANT + RATE * work * (M + 5 * D + 400))
+    )
     return min(float(job.options.get("max_seconds", math.inf)), seconds)
 
 
 def expected_seconds(jobs: list[Job], rows: list[Row]) -> dict[Job, float]:
-    """Expected seconds of each job: the mean over other splits with the same settings, else an estimate from its size."""
+    """Expected seconds of each job: the mean over other splits with the same settings,
+    else an estimate from its size.
+    """
     same: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.get("last", 1) == 1 and row["seconds"] > 0:
@@ -91,18 +110,25 @@ def format_duration(seconds: float) -> str:
 
 
 # ---------------------------------------------------------------- running a target
-def plan(target: Target, selection: Selection, options: RunOptions) -> tuple[list[Job], dict[Job, float]]:
+def plan(
+    target: Target, selection: Selection, options: RunOptions
+) -> tuple[list[Job], dict[Job, float]]:
     """The jobs that are still to do, and their expected seconds."""
     file = target.result_file(options.results)
     done = file.finished()
     todo = [j for j in selection.apply(target) if j.key not in done]
     seconds = expected_seconds(todo, file.read())
-    # with a budget every cell gets its first split before any gets its second; without one the longest fits come first
-    todo.sort(key=lambda job: (job.split if options.budget is not None else 0, -seconds[job]))
+    # with a budget every cell gets its first split before any gets its second; without
+    # one the longest fits come first
+    todo.sort(
+        key=lambda job: (job.split if options.budget is not None else 0, -seconds[job])
+    )
     return todo, seconds
 
 
-def run_target(target: Target, selection: Selection, options: RunOptions, echo: Echo = print) -> Tally:
+def run_target(
+    target: Target, selection: Selection, options: RunOptions, echo: Echo = print
+) -> Tally:
     """Fit every selected job that has no result yet."""
     file, tally = target.result_file(options.results), Tally()
     file.repair()
@@ -133,17 +159,32 @@ def run_target(target: Target, selection: Selection, options: RunOptions, echo: 
     return tally
 
 
-def _report(target: Target, selected: list[Job], tally: Tally, options: RunOptions, echo: Echo) -> None:
+def _report(
+    target: Target, selected: list[Job], tally: Tally, options: RunOptions, echo: Echo
+) -> None:
     """Report the outcome, and everything in which it is less than the whole target."""
     full = target.jobs()
     other = {job.settings for job in selected} - {job.settings for job in full}
     if len(selected) < len(full) or other:
-        echo(f"Reduced: {len(selected)} of the {len(full)} fits of this target were selected.")
+        echo(
+            f"Reduced: {len(selected)} of the {len(full)} fits of this target were "
+            f"selected."
+        )
     if other:
-        echo(f"Reduced: fewer epochs in {len(other)} settings; the pages do not use these rows.")
+        echo(
+            f"Reduced: fewer epochs in {len(other)} settings; the pages do not use "
+            f"these rows."
+        )
     if tally.left:
-        why = f"the budget of {options.budget:g} s is spent" if options.budget is not None else "interrupted"
-        echo(f"{tally.left} fits are still to do ({why}): run the same command again to continue.")
+        why = (
+            f"the budget of {options.budget:g} s is spent"
+            if options.budget is not None
+            else "interrupted"
+        )
+        echo(
+            f"{tally.left} fits are still to do ({why}): run the same command again to "
+            f"continue."
+        )
     for failure in tally.failures:
         echo(f"failed: {failure}")
     path = options.results / f"{target.file}.csv"
@@ -153,8 +194,14 @@ def _report(target: Target, selected: list[Job], tally: Tally, options: RunOptio
 class Progress:
     """One line on stderr: fits done, time spent, time left."""
 
-    def __init__(self, todo: list[Job], seconds: dict[Job, float], jobs: int, begun: float) -> None:
-        self.seconds, self.jobs, self.begun = seconds, max(1, min(jobs, len(todo) or 1)), begun
+    def __init__(
+        self, todo: list[Job], seconds: dict[Job, float], jobs: int, begun: float
+    ) -> None:
+        self.seconds, self.jobs, self.begun = (
+            seconds,
+            max(1, min(jobs, len(todo) or 1)),
+            begun,
+        )
         self.total, self.count = len(todo), 0
         self.waiting = sum(seconds[job] for job in todo)
         self.actual = self.expected = self.printed = 0.0
@@ -163,16 +210,25 @@ class Progress:
         """Count a finished job; return the ratio of actual to expected seconds so far."""
         self.count += 1
         self.waiting -= self.seconds[done.job]
-        self.actual, self.expected = self.actual + done.seconds, self.expected + self.seconds[done.job]
+        self.actual, self.expected = (
+            self.actual + done.seconds,
+            self.expected + self.seconds[done.job],
+        )
         pace = self.actual / max(self.expected, 1e-9)
         spent, left = time.monotonic() - self.begun, pace * self.waiting / self.jobs
         line = (
-            f"{self.count}/{self.total} fits, {format_duration(spent)} spent, about {format_duration(left)} left; "
+            f"{self.count}/{self.total} fits, {format_duration(spent)} spent, about "
+            f"{format_duration(left)} left; "
             f"{done.job}: {done.seconds:.0f} s"
         )
         tty = sys.stderr.isatty()
         if tty or time.monotonic() - self.printed > 5 or self.count == self.total:
-            print(f"\r{line:100}" if tty else line, end="" if tty else "\n", file=sys.stderr, flush=True)
+            print(
+                f"\r{line:100}" if tty else line,
+                end="" if tty else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
             self.printed = time.monotonic()
         return pace
 
@@ -183,41 +239,67 @@ class Progress:
 
 
 # ---------------------------------------------------------------- checking committed rows
-CHECKED = ("table2", "flipped", "new_thyroid")  # fits whose scores do not depend on time limits
+CHECKED = (
+    "table2",
+    "flipped",
+    "new_thyroid",
+)  # fits whose scores do not depend on time limits
 CHECK_COUNT = 3
-ROUNDING = 1e-6  # same code and versions: only rounding may differ, and rows keep ten digits
+ROUNDING = (
+    1e-6  # same code and versions: only rounding may differ, and rows keep ten digits
+)
 
-# Other code or versions: sums in another order change the last bit, and 250 iterations of a sign-based rule magnify it.
-# With every entry of X changed by a factor of about 1 + 1e-10, the NLL of 16 fits moved by up to 0.14, and by up to 0.6
-# standard deviations of its cell over the splits (decision 13). So: one standard deviation, and at least this.
+# Other code or versions: sums in another order change the last bit, and 250 iterations
+# of a sign-based rule magnify it. With every entry of X changed by a factor of about 1
+# + 1e-10, the NLL of 16 fits moved by up to 0.14, and by up to 0.6 standard deviations
+# of its cell over the splits (decision 13). So: one standard deviation, and at least
+# this.
 MIN_TOLERANCE = 0.02
 
 
 class Candidate(NamedTuple):
-    """A committed row, the job that recomputes it, and the tolerance under other versions."""
+    """A committed row, the job that recomputes it, and the tolerance under other
+    versions.
+    """
 
     row: Row
     job: Job
     tolerance: float
 
 
-def check_rows(options: RunOptions, seed: int | None, seconds: float, echo: Echo = print) -> int:
+def check_rows(
+    options: RunOptions, seed: int | None, seconds: float, echo: Echo = print
+) -> int:
     """Recompute three random rows; return 1 if one disagrees or fails."""
     pool = find_candidates(options.results, seconds)
     seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
-    picked = np.random.default_rng(seed).choice(len(pool), min(CHECK_COUNT, len(pool)), replace=False)
+    picked = np.random.default_rng(seed).choice(
+        len(pool), min(CHECK_COUNT, len(pool)), replace=False
+    )
     chosen = {pool[i].job: pool[i] for i in picked}
-    echo(f"{len(chosen)} of {len(pool)} rows (fits of at most {seconds:g} s), --seed {seed}")
+    echo(
+        f"{len(chosen)} of {len(pool)} rows (fits of at most {seconds:g} s), --seed "
+        f"{seed}"
+    )
     queue = workers.JobQueue(list(chosen), dict.fromkeys(chosen, 0.0), None)
     bad = 0
     for done in workers.run_jobs(queue, options.jobs, options.context()):
         old, _, tolerance = chosen[done.job]
         wrong = done.failure or find_disagreement(old, done.rows[0], tolerance)
         same = old["versions"] == versions()
-        code = "same code and versions" if same else f"other code or versions: within {tolerance:.3f}"
-        change = "" if done.failure else f", NLL {old['nll']:.6f} → {done.rows[0]['nll']:.6f}"
+        code = (
+            "same code and versions"
+            if same
+            else f"other code or versions: within {tolerance:.3f}"
+        )
+        change = (
+            ""
+            if done.failure
+            else f", NLL {old['nll']:.6f} → {done.rows[0]['nll']:.6f}"
+        )
         echo(
-            f"{'DISAGREES' if wrong else 'agrees'}: {done.job} ({code}{change}){': ' + wrong if wrong else ''}"
+            f"{'DISAGREES' if wrong else 'agrees'}: {done.job} "
+            f"({code}{change}){': ' + wrong if wrong else ''}"
         )
         bad += bool(wrong)
     return 1 if bad else 0
@@ -228,16 +310,21 @@ def find_candidates(results: Path, seconds: float) -> list[Candidate]:
     found = []
     for target in (TARGETS[name] for name in CHECKED):
         jobs = {job.key: job for job in target.jobs()}
-        rows = [row for row in target.result_file(results).read() if key_of(row) in jobs]
+        rows = [
+            row for row in target.result_file(results).read() if key_of(row) in jobs
+        ]
         spread = _standard_deviations(rows)
         found += [
-            Candidate(row, jobs[key_of(row)], max(MIN_TOLERANCE, spread[row["settings"]]))
+            Candidate(
+                row, jobs[key_of(row)], max(MIN_TOLERANCE, spread[row["settings"]])
+            )
             for row in rows
             if row["seconds"] <= seconds
         ]
     if not found:
         raise BadInput(
-            f"no rows of fits of at most {seconds:g} s in {results}: pass another --results or --seconds."
+            f"no rows of fits of at most {seconds:g} s in {results}: pass another "
+            f"--results or --seconds."
         )
     return found
 
@@ -254,8 +341,13 @@ def find_disagreement(old: Row, new: Row, tolerance: float) -> str:
     """The scores that differ by more than allowed; an empty string if all agree."""
     same = old["versions"] == new["versions"] and old["device"] == new["device"]
     allowed = {"nll": ROUNDING, "error": ROUNDING} if same else {"nll": tolerance}
-    wrong = {name: most for name, most in allowed.items() if not abs(new[name] - old[name]) <= most}
+    wrong = {
+        name: most
+        for name, most in allowed.items()
+        if not abs(new[name] - old[name]) <= most
+    }
     return "; ".join(
-        f"{name} {new[name]:.6f}, the row has {old[name]:.6f} (allowed difference {most:g})"
+        f"{name} {new[name]:.6f}, the row has {old[name]:.6f} (allowed difference "
+        f"{most:g})"
         for name, most in wrong.items()
     )

@@ -1,4 +1,6 @@
-"""Tables of docs/results/scale.md: passes over many rows (benchmarks/rows.py), and the GPU (benchmarks/gpu.py)."""
+"""Tables of docs/results/scale.md: passes over many rows (benchmarks/rows.py), and the
+GPU (benchmarks/gpu.py).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def rows_table(results: Path) -> str:
     return markdown(head, lines)
 
 
-def _gpu_runs(results: Path, *columns: str) -> dict[tuple[str, ...], list[dict[str, str]]]:
+def _gpu_runs(
+    results: Path, *columns: str
+) -> dict[tuple[str, ...], list[dict[str, str]]]:
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in read_csv(results / "gpu.csv"):
         runs.setdefault(tuple(row[name] for name in columns), []).append(row)
@@ -58,11 +62,14 @@ def _gpu_runs(results: Path, *columns: str) -> dict[tuple[str, ...], list[dict[s
 def gpu_table(results: Path) -> str:
     """Seconds to levels of test NLL on MNIST, one line per run."""
     lines = []
-    for (method, M, batch, dtype), rows in _gpu_runs(results, "method", "M", "batch", "dtype").items():
+    for (method, M, batch, dtype), rows in _gpu_runs(
+        results, "method", "M", "batch", "dtype"
+    ).items():
         last = rows[-1]
         lines.append(
             [
-                GPU_NAMES.get(method) or method.replace("gpytorch", "GPyTorch's SVGP, rate"),
+                GPU_NAMES.get(method)
+                or method.replace("gpytorch", "GPyTorch's SVGP, rate"),
                 M,
                 batch,
                 dtype,
@@ -72,17 +79,33 @@ def gpu_table(results: Path) -> str:
             ]
         )
     levels = [f"to {level}" for level in GPU_LEVELS]
-    return markdown(["", "M", "batch", "precision", *levels, "at the end", "seconds"], lines)
+    return markdown(
+        ["", "M", "batch", "precision", *levels, "at the end", "seconds"], lines
+    )
 
 
 def gpu_step_table(results: Path) -> str:
     """Milliseconds per step."""
-    head = ["M", "batch", "precision", "EP", "SEP", "EP, not recorded", "SEP, not recorded", "GPyTorch"]
+    head = [
+        "M",
+        "batch",
+        "precision",
+        "EP",
+        "SEP",
+        "EP, not recorded",
+        "SEP, not recorded",
+        "GPyTorch",
+    ]
     columns = ("ep_ms", "sep_ms", "ep_eager_ms", "sep_eager_ms", "gpytorch_ms")
     return markdown(
         head,
         (
-            [row["M"], row["batch"], row["dtype"], *(f"{float(row[name]):.1f}" for name in columns)]
+            [
+                row["M"],
+                row["batch"],
+                row["dtype"],
+                *(f"{float(row[name]):.1f}" for name in columns),
+            ]
             for row in read_csv(results / "gpu_steps.csv")
         ),
     )
@@ -107,4 +130,7 @@ def _reached(rows: list[dict[str, str]], level: float) -> str:
 
 
 def _gpu_seconds(rows: list[dict[str, str]], level: float) -> float:
-    return min((float(row["seconds"]) for row in rows if float(row["nll"]) <= level), default=math.inf)
+    return min(
+        (float(row["seconds"]) for row in rows if float(row["nll"]) <= level),
+        default=math.inf,
+    )

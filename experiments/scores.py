@@ -1,4 +1,6 @@
-"""Scores of predictions, their means over splits, and agreement with the published values."""
+"""Scores of predictions, their means over splits, and agreement with the published
+values.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,21 @@ AGREES, CLOSE, WORSE = "✓", "≈", "✗"
 CellKey = tuple[str, str, str]  # M, data set, method
 
 
-def score_predictions(log_p: Any, classes: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
-    """NLL, error, calibration error, Brier score and mean confidence. Test rows of an unseen class count as errors only."""
+def score_predictions(
+    log_p: Any, classes: NDArray[Any], y: NDArray[Any]
+) -> dict[str, float]:
+    """NLL, error, calibration error, Brier score and mean confidence.
+
+    Test rows of an unseen class count as errors only.
+    """
     log_p, y = np.asarray(log_p, dtype=np.float64), np.asarray(y)
     known = np.isin(y, classes)
     found = score_log_proba(log_p[known], np.searchsorted(classes, y[known]))
     found["confidence"] = float(np.exp(log_p.max(1)).mean())
-    return found | {"error": float((classes[log_p.argmax(1)] != y).mean()), "unseen": int((~known).sum())}
+    return found | {
+        "error": float((classes[log_p.argmax(1)] != y).mean()),
+        "unseen": int((~known).sum()),
+    }
 
 
 class Cell(NamedTuple):
@@ -49,7 +59,11 @@ class Cell(NamedTuple):
 def mean_cell(values: Iterable[float]) -> Cell:
     """Mean and standard error of the mean."""
     x = np.array(list(values), dtype=np.float64)
-    return Cell(float(x.mean()), float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan, len(x))
+    return Cell(
+        float(x.mean()),
+        float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan,
+        len(x),
+    )
 
 
 def mean_cells(rows: Iterable[Row], score: str) -> dict[CellKey, Cell]:
@@ -63,15 +77,24 @@ def mean_cells(rows: Iterable[Row], score: str) -> dict[CellKey, Cell]:
 
 @cache
 def published(score: str) -> dict[CellKey, Cell]:
-    """Published values of "nll" or "error": the ICML paper's, else the thesis'. Standard errors of errors are the thesis'."""
+    """Published values of "nll" or "error": the ICML paper's, else the thesis'.
+
+    Standard errors of errors are the thesis'.
+    """
     table: dict[CellKey, Cell] = {}
     with PUBLISHED.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):  # lines of the ICML paper come first
-            share = row["m_percent"] if row["m_percent"].startswith("M=") else row["m_percent"] + "%"
+            share = (
+                row["m_percent"]
+                if row["m_percent"].startswith("M=")
+                else row["m_percent"] + "%"
+            )
             key = (share.removeprefix("M="), row["dataset"], row["method"])
             if not row[score] or row["dataset"] == "average":
                 continue
-            root = math.sqrt(PUBLISHED_SPLITS) if row["spread"].startswith("std") else 1.0
+            root = (
+                math.sqrt(PUBLISHED_SPLITS) if row["spread"].startswith("std") else 1.0
+            )
             spread = float(row[f"{score}_spread"] or "nan") / root
             if key not in table:
                 table[key] = Cell(float(row[score]), spread, PUBLISHED_SPLITS)
@@ -97,12 +120,16 @@ def is_close(ours: Cell, theirs: Cell) -> bool:
 
 def mark(ours: Cell, theirs: Cell) -> str:
     """The mark of a cell in a table."""
-    return AGREES if agrees(ours, theirs) else CLOSE if is_close(ours, theirs) else WORSE
+    return (
+        AGREES if agrees(ours, theirs) else CLOSE if is_close(ours, theirs) else WORSE
+    )
 
 
 def best_published(dataset: str) -> Cell:
     """The lowest NLL over all methods and all M in the tables of both papers."""
     candidates = [
-        c for (share, name, _), c in published("nll").items() if name == dataset and share.endswith("%")
+        c
+        for (share, name, _), c in published("nll").items()
+        if name == dataset and share.endswith("%")
     ]
     return min(candidates, key=lambda c: c.mean)

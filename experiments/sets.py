@@ -16,8 +16,22 @@ from experiments.paper_tables import load
 
 Array = NDArray[np.float64]
 
-UCI = ("wine", "new_thyroid", "svmguide2", "glass", "waveform", "vowel6", "vehicle", "satellite")
-FLIGHTS = ("flights_nyc2013", "flights_us2001", "flights_houston2011", "flights_pnw2014")
+UCI = (
+    "wine",
+    "new_thyroid",
+    "svmguide2",
+    "glass",
+    "waveform",
+    "vowel6",
+    "vehicle",
+    "satellite",
+)
+FLIGHTS = (
+    "flights_nyc2013",
+    "flights_us2001",
+    "flights_houston2011",
+    "flights_pnw2014",
+)
 FURTHER = (
     "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic",
     "mammographic", "tic_tac_toe", "chess", "housevotes", "heart", "bands", "vowel",
@@ -35,19 +49,26 @@ NAMES = (
     *FURTHER,
 )
 
-TRAIN_FRACTION = {"satellite": 0.2, "waveform": 0.3}  # 0.9 for the other tables, as in the papers
+TRAIN_FRACTION = {
+    "satellite": 0.2,
+    "waveform": 0.3,
+}  # 0.9 for the other tables, as in the papers
 WAVEFORM_ROWS = 1000
 FOLDS = 10
 FURTHER_FRACTION, FURTHER_ROWS = (
     0.8,
     4000,
 )  # training share of the further sets, and most training and test rows
-FIVE_ROWS, NOISY_SHARE = 200, 0.4  # training rows of five digits, and share of their redrawn labels
+FIVE_ROWS, NOISY_SHARE = (
+    200,
+    0.4,
+)  # training rows of five digits, and share of their redrawn labels
 TOY_ROWS, TOY_SEED = 1000, 7
 BOX = 2.5  # rows of the toy problem are uniform in [−BOX, BOX]²
 TEST_FLIGHTS = 10_000
 
-# training rows, features, classes: enough to estimate the time of a fit before the table is read
+# training rows, features, classes: enough to estimate the time of a fit before the
+# table is read
 SIZES = {
     "wine": (160, 13, 3),
     "new_thyroid": (194, 5, 3),
@@ -113,7 +134,9 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
     if name == "vehicle_folds":
         return _fold(*load("vehicle", data_home), seed)
     X, y = _digits() if name == "digits" else load(name.removesuffix("90"), data_home)
-    order = np.random.default_rng(seed).permutation(len(y))[: WAVEFORM_ROWS if name == "waveform" else None]
+    order = np.random.default_rng(seed).permutation(len(y))[
+        : WAVEFORM_ROWS if name == "waveform" else None
+    ]
     cut = round(TRAIN_FRACTION.get(name, 0.9) * len(order))
     train, test = order[:cut], order[cut:]
     return Split(X[train], y[train], X[test], y[test])
@@ -124,12 +147,16 @@ def _fold(X: Array, y: NDArray[Any], number: int) -> Split:
     from sklearn.model_selection import StratifiedKFold
 
     shuffle, fold = divmod(number, FOLDS)
-    train, test = list(StratifiedKFold(FOLDS, shuffle=True, random_state=shuffle).split(X, y))[fold]
+    train, test = list(
+        StratifiedKFold(FOLDS, shuffle=True, random_state=shuffle).split(X, y)
+    )[fold]
     return Split(X[train], y[train], X[test], y[test])
 
 
 def _further(name: str, seed: int, data_home: str | None) -> Split:
-    """Four fifths of the rows to train on, at most 4,000; text columns become one column per level."""
+    """Four fifths of the rows to train on, at most 4,000; text columns become one
+    column per level.
+    """
     path = _find(f"{name}.csv", data_home) or _find(f"{name}.csv.gz", data_home)
     X, y = load(name, data_home) if path is None else _read_mixed(path)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -155,19 +182,27 @@ def _encode(column: NDArray[Any]) -> Array:
 
 
 def redraw_labels(data: Split, fraction: float, seed: int) -> Split:
-    """Redraw a fraction of the training labels uniformly over all classes, including the true one: ε = fraction."""
+    """Redraw a fraction of the training labels uniformly over all classes, including
+    the true one: ε = fraction.
+    """
     rng = np.random.default_rng([seed, 1])
     redrawn = rng.random(len(data.y)) < fraction
-    return data._replace(y=np.where(redrawn, rng.choice(np.unique(data.y), len(data.y)), data.y))
+    return data._replace(
+        y=np.where(redrawn, rng.choice(np.unique(data.y), len(data.y)), data.y)
+    )
 
 
 def standardize(name: str, data: Split) -> Split:
-    """Scale features to mean 0 and standard deviation 1 over the training rows; divide the pixels of MNIST by 255."""
+    """Scale features to mean 0 and standard deviation 1 over the training rows; divide
+    the pixels of MNIST by 255.
+    """
     if name == "mnist":
         return data._replace(X=data.X / 255, X_test=data.X_test / 255)
     center, spread = data.X.mean(0), data.X.std(0)
     spread = np.where(spread > 0, spread, 1.0)
-    return data._replace(X=(data.X - center) / spread, X_test=(data.X_test - center) / spread)
+    return data._replace(
+        X=(data.X - center) / spread, X_test=(data.X_test - center) / spread
+    )
 
 
 def _digits() -> tuple[Array, NDArray[Any]]:
@@ -189,12 +224,14 @@ def _five_digits(seed: int, noisy: float) -> Split:
 
 
 def make_toy(rows: int = TOY_ROWS, seed: int = TOY_SEED) -> Split:
-    r"""The papers' synthetic problem: y = argmax_c f_c(x), with three draws f_c from a GP prior; the same for every split.
+    r"""The papers' synthetic problem: y = argmax_c f_c(x), with three draws f_c from a
+    GP prior; the same for every split.
 
         f(x) = α(x₁)ᵀ W α(x₂),   α(s) = L⁻¹ k(g, s),   W_ij ~ N(0, 1)
 
-    This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the kernel is a product over the two
-    columns, and the grid g of each is much finer than a lengthscale. Half of the rows are test rows.
+    This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the
+    kernel is a product over the two columns, and the grid g of each is much finer than
+    a lengthscale. Half of the rows are test rows.
     """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-BOX, BOX, (2 * rows, 2))
@@ -213,20 +250,34 @@ def _mnist(data_home: str | None) -> Split:
         X, y = load("mnist", data_home)
         return Split(X[:60_000], y[:60_000], X[60_000:], y[60_000:])
     with np.load(path, allow_pickle=False) as file:
-        X, X_test = (file[f"x_{part}"].reshape(-1, 784).astype(np.float64) for part in ("train", "test"))
-        return Split(X, file["y_train"].astype(np.int64), X_test, file["y_test"].astype(np.int64))
+        X, X_test = (
+            file[f"x_{part}"].reshape(-1, 784).astype(np.float64)
+            for part in ("train", "test")
+        )
+        return Split(
+            X, file["y_train"].astype(np.int64), X_test, file["y_test"].astype(np.int64)
+        )
 
 
 def _flights(name: str, seed: int, data_home: str | None) -> Split:
-    """Flights that are early, on time or late. For us2001 the coordinates of the airports are features, too."""
+    """Flights that are early, on time or late.
+
+    For us2001 the coordinates of the airports are features, too.
+    """
     path = _find(f"{name}.npz", data_home)
     if path is None:
-        raise BadInput(f"{name}.npz not found: put it into the folder of --data or $CAVITY_DATA.")
+        raise BadInput(
+            f"{name}.npz not found: put it into the folder of --data or $CAVITY_DATA."
+        )
     with np.load(path, allow_pickle=False) as file:
         X, y = file["x"].astype(np.float64), file["y"].astype(np.int64)
         if "origin" in file:
-            places = np.stack([file["airport_latitude"], file["airport_longitude"]], 1).astype(np.float64)
-            X = np.concatenate([X, places[file["origin"]], places[file["destination"]]], 1)
+            places = np.stack(
+                [file["airport_latitude"], file["airport_longitude"]], 1
+            ).astype(np.float64)
+            X = np.concatenate(
+                [X, places[file["origin"]], places[file["destination"]]], 1
+            )
     order = np.random.default_rng(seed).permutation(len(y))
     test, train = order[:TEST_FLIGHTS], order[TEST_FLIGHTS:]
     return Split(X[train], y[train], X[test], y[test])

@@ -1,6 +1,8 @@
-"""Tables as people have them, by collection: raw and large ones with an index, and the numeric ones.
+"""Tables as people have them, by collection: raw and large ones with an index, and the
+numeric ones.
 
-Four fifths of the rows train: a permutation by the seed. This file does not import cavity, so it runs with the package of any tree.
+Four fifths of the rows train: a permutation by the seed. This file does not import
+cavity, so it runs with the package of any tree.
 """
 
 from __future__ import annotations
@@ -55,9 +57,14 @@ def list_tables(collection: str, use: str = "all") -> list[Entry]:
     if collection == "numeric":
         from experiments.sets import FURTHER, UCI
 
-        found = [Entry(collection, name, len(_read_csv(name)), "choose") for name in (*UCI, *FURTHER)]
+        found = [
+            Entry(collection, name, len(_read_csv(name)), "choose")
+            for name in (*UCI, *FURTHER)
+        ]
     else:
-        index = json.loads((data_folder() / collection / "index.json").read_text(encoding="utf-8"))
+        index = json.loads(
+            (data_folder() / collection / "index.json").read_text(encoding="utf-8")
+        )
         found = [
             Entry(collection, name, about["rows"], about.get("use", "report"))
             for name, about in index.items()
@@ -78,17 +85,30 @@ def read_table(collection: str, name: str) -> tuple[Any, Labels]:
 
     if name == FLIGHTS:
         with np.load(data_folder() / f"{name}.npz", allow_pickle=False) as file:
-            return pd.DataFrame(file["x"].astype(float)).add_prefix("x"), file["y"].astype(np.int64)
+            return pd.DataFrame(file["x"].astype(float)).add_prefix("x"), file[
+                "y"
+            ].astype(np.int64)
     if collection == "numeric":
         frame, target = _read_csv(name), "class"
     else:
-        frame, target = pd.read_csv(data_folder() / collection / f"{name}.csv.gz"), "target"
+        frame, target = (
+            pd.read_csv(data_folder() / collection / f"{name}.csv.gz"),
+            "target",
+        )
     labels = frame.pop(target).astype(str).to_numpy()
     return frame, np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def split_table(X: Any, y: Labels, seed: int, train_rows: int = 0, test_rows: int = 0) -> Split:
-    """Split a table; 0 stands for all rows. Test rows of a class that no training row has are left out."""
-    order, cut = np.random.default_rng(seed).permutation(len(y)), int(TRAIN_SHARE * len(y))
+def split_table(
+    X: Any, y: Labels, seed: int, train_rows: int = 0, test_rows: int = 0
+) -> Split:
+    """Split a table; 0 stands for all rows.
+
+    Test rows of a class that no training row has are left out.
+    """
+    order, cut = (
+        np.random.default_rng(seed).permutation(len(y)),
+        int(TRAIN_SHARE * len(y)),
+    )
     train, test = order[:cut][: train_rows or None], order[cut:][: test_rows or None]
     return Split(X, y, train, test[np.isin(y[test], y[train])])

@@ -1,7 +1,8 @@
-"""One fit of one table in a process of its own: `python -m experiments.table_fits JOB`, where JOB and the answer are JSON.
+"""One fit of one table in a process of its own: `python -m experiments.table_fits JOB`,
+where JOB and the answer are JSON.
 
-The process has one thread and the package of the tree that PYTHONPATH names. Seconds are CPU seconds, without imports: each method
-first fits a table of a few rows.
+The process has one thread and the package of the tree that PYTHONPATH names. Seconds
+are CPU seconds, without imports: each method first fits a table of a few rows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Ours:
     """GPClassifier, with or without one of the members of its pool."""
 
     def __init__(self, method: str) -> None:
-        effort, _, member = method.partition("-") if "=" not in method else (method, "", "")
+        effort, _, member = (
+            method.partition("-") if "=" not in method else (method, "", "")
+        )
         self.options: dict[str, Any] = {"random_state": 0, "device": "cpu"}
         self.options |= eval(f"dict({OURS.get(effort, effort)})")
         self.without = MEMBERS[member] if member else None
@@ -53,25 +56,37 @@ class Ours:
         make = fitting.make_members
 
         def make_members(*arguments: Any, **named: Any) -> Any:
-            return [recipe for recipe in make(*arguments, **named) if recipe.name != self.without]
+            return [
+                recipe
+                for recipe in make(*arguments, **named)
+                if recipe.name != self.without
+            ]
 
         vars(fitting)["make_members"] = make_members
 
     def fit(self, data: Split) -> Any:
         from cavity import GPClassifier
 
-        return GPClassifier(**self.options).fit(data.X.iloc[data.train], data.y[data.train])
+        return GPClassifier(**self.options).fit(
+            data.X.iloc[data.train], data.y[data.train]
+        )
 
     def describe(self, model: Any) -> dict[str, Any]:
-        """Return the weights of the members, and the estimate of the log loss with its standard error."""
+        """Return the weights of the members, and the estimate of the log loss with its
+        standard error.
+        """
         named = getattr(model._fitted.pool, "named_weights", None)
         named = named or {str(i): w for i, w in enumerate(model.ensemble_weights_)}
-        found: dict[str, Any] = {"weights": {name: round(float(w), 4) for name, w in named.items()}}
+        found: dict[str, Any] = {
+            "weights": {name: round(float(w), 4) for name, w in named.items()}
+        }
         try:
             estimate = model.estimate_
         except (AttributeError, ValueError):
             return found
-        return found | {"estimate": [float(estimate.log_loss), float(estimate.standard_error)]}
+        return found | {
+            "estimate": [float(estimate.log_loss), float(estimate.standard_error)]
+        }
 
 
 # ---------------------------------------------------------------- peers
@@ -83,11 +98,17 @@ def find_texts(X: Any) -> list[str]:
     """Return the columns that are not numbers."""
     import pandas as pd
 
-    return [k for k in X.columns if not pd.api.types.is_numeric_dtype(X[k]) or X[k].dtype == bool]
+    return [
+        k
+        for k in X.columns
+        if not pd.api.types.is_numeric_dtype(X[k]) or X[k].dtype == bool
+    ]
 
 
 def with_categories(data: Split) -> Any:
-    """Return the columns with texts as categories: the most frequent levels of the training rows."""
+    """Return the columns with texts as categories: the most frequent levels of the
+    training rows.
+    """
     import pandas as pd
 
     X = data.X.copy()
@@ -123,7 +144,9 @@ def fit_lgbm(data: Split) -> Any:
     import lightgbm
 
     rest, held = hold_out(data)
-    model = lightgbm.LGBMClassifier(verbose=-1, n_jobs=1, n_estimators=2000, learning_rate=0.05)
+    model = lightgbm.LGBMClassifier(
+        verbose=-1, n_jobs=1, n_estimators=2000, learning_rate=0.05
+    )
     return model.fit(
         data.X.iloc[rest],
         data.y[rest],
@@ -144,7 +167,9 @@ def fit_cat(data: Split) -> Any:
         cat_features=find_texts(data.X),
         allow_writing_files=False,
     )
-    return model.fit(data.X.iloc[rest], data.y[rest], eval_set=(data.X.iloc[held], data.y[held]))
+    return model.fit(
+        data.X.iloc[rest], data.y[rest], eval_set=(data.X.iloc[held], data.y[held])
+    )
 
 
 def fit_lr(data: Split) -> Any:
@@ -158,7 +183,10 @@ def fit_lr(data: Split) -> Any:
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = make_column_transformer(
         (numbers, make_column_selector(dtype_include="number")),
-        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+        (
+            OneHotEncoder(handle_unknown="ignore"),
+            make_column_selector(dtype_exclude="number"),
+        ),
     )
     model = make_pipeline(columns, LogisticRegression(max_iter=500))
     return model.fit(data.X.iloc[data.train], data.y[data.train])
@@ -168,15 +196,24 @@ def fit_prior(data: Split) -> Any:
     """Class frequencies."""
     from sklearn.dummy import DummyClassifier
 
-    return DummyClassifier(strategy="prior").fit(data.X.iloc[data.train], data.y[data.train])
+    return DummyClassifier(strategy="prior").fit(
+        data.X.iloc[data.train], data.y[data.train]
+    )
 
 
 def fit_realmlp(data: Split) -> Any:
-    """RealMLP with the tuned defaults of pytabkit; a tenth of the rows chooses the epoch."""
+    """RealMLP with the tuned defaults of pytabkit; a tenth of the rows chooses the
+    epoch.
+    """
     from pytabkit import RealMLP_TD_Classifier
 
     model = RealMLP_TD_Classifier(
-        device="cpu", random_state=0, n_cv=1, val_metric_name="cross_entropy", use_ls=False, n_threads=1
+        device="cpu",
+        random_state=0,
+        n_cv=1,
+        val_metric_name="cross_entropy",
+        use_ls=False,
+        n_threads=1,
     )
     return model.fit(data.X.iloc[data.train], data.y[data.train])
 
@@ -189,16 +226,24 @@ def fit_autogluon(data: Split) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         rows = data.X.iloc[data.train].assign(target=data.y[data.train])
-        model = TabularPredictor("target", eval_metric="log_loss", path=folder, verbosity=0)
-        model.fit(rows, presets="medium_quality", time_limit=AUTOGLUON_SECONDS, num_cpus=1)
+        model = TabularPredictor(
+            "target", eval_metric="log_loss", path=folder, verbosity=0
+        )
+        model.fit(
+            rows, presets="medium_quality", time_limit=AUTOGLUON_SECONDS, num_cpus=1
+        )
         found = model.predict_proba(data.X.iloc[data.test])
 
     P = np.asarray(found, dtype=np.float64)
-    return SimpleNamespace(classes_=np.asarray(found.columns), predict_proba=lambda _: P)
+    return SimpleNamespace(
+        classes_=np.asarray(found.columns), predict_proba=lambda _: P
+    )
 
 
 def fill_numbers(data: Split) -> Any:
-    """Return the columns with categories, and the mean of the training rows for missing numbers."""
+    """Return the columns with categories, and the mean of the training rows for missing
+    numbers.
+    """
     X = with_categories(data)
     numbers = [k for k in X.columns if k not in find_texts(data.X)]
     X[numbers] = X[numbers].astype(float)
@@ -208,10 +253,14 @@ def fill_numbers(data: Split) -> Any:
 def name_missing(data: Split) -> Any:
     """Return the columns with texts, and a text for missing ones."""
     texts = find_texts(data.X)
-    return data.X.assign(**{k: data.X[k].astype(object).fillna("missing").astype(str) for k in texts})
+    return data.X.assign(
+        **{k: data.X[k].astype(object).fillna("missing").astype(str) for k in texts}
+    )
 
 
-PEERS: dict[str, tuple[Callable[[Split], Any], Callable[[Split], Any]]] = {  # columns that it takes, fit
+PEERS: dict[
+    str, tuple[Callable[[Split], Any], Callable[[Split], Any]]
+] = {  # columns that it takes, fit
     "hgb": (with_categories, fit_hgb),
     "lgbm": (with_categories, fit_lgbm),
     "cat": (name_missing, fit_cat),
@@ -227,7 +276,9 @@ WITHOUT_WARM_UP = ("realmlp", "autogluon")
 def find_losses(model: Any, data: Split) -> tuple[Array, float]:
     """Return the log loss of each test row, and the share of wrong labels."""
     P = np.full((len(data.test), data.n_classes), FLOOR)
-    P[:, np.asarray(model.classes_, int)] = np.clip(model.predict_proba(data.X.iloc[data.test]), FLOOR, 1)
+    P[:, np.asarray(model.classes_, int)] = np.clip(
+        model.predict_proba(data.X.iloc[data.test]), FLOOR, 1
+    )
     y = data.y[data.test]
     loss = np.log(P.sum(1)) - np.log(P[np.arange(len(y)), y])
     return loss, float((P.argmax(1) != y).mean())
@@ -240,7 +291,12 @@ def make_toy() -> Split:
     rng, rows = np.random.default_rng(0), 120
     number = rng.normal(size=rows)
     X = pd.DataFrame({"number": number, "text": rng.choice(list("abc"), rows)})
-    return Split(X, (number > rng.normal(size=rows)).astype(np.int64), np.arange(100), np.arange(100, rows))
+    return Split(
+        X,
+        (number > rng.normal(size=rows)).astype(np.int64),
+        np.arange(100),
+        np.arange(100, rows),
+    )
 
 
 def measure(method: str, data: Split) -> dict[str, Any]:
@@ -254,7 +310,9 @@ def measure(method: str, data: Split) -> dict[str, Any]:
         toy = toy._replace(X=columns(toy))
         find_losses(fit(toy), toy)
     if ours is None:  # LightGBM takes no name with special characters
-        data = data._replace(X=data.X.set_axis([f"x{i}" for i in range(data.X.shape[1])], axis=1))
+        data = data._replace(
+            X=data.X.set_axis([f"x{i}" for i in range(data.X.shape[1])], axis=1)
+        )
     begun = time.process_time()
     data = data._replace(X=columns(data))
     model = fit(data)
@@ -285,7 +343,9 @@ def unpack_losses(text: str) -> Array:
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Return the record of a job."""
     X, y = read_table(job["collection"], job["table"])
-    most = job.get("train_rows") or (NUMERIC_ROWS if job["collection"] == "numeric" else 0)
+    most = job.get("train_rows") or (
+        NUMERIC_ROWS if job["collection"] == "numeric" else 0
+    )
     data = split_table(X, y, job["seed"], most, job.get("test_rows") or most)
     about = {
         "rows": len(data.train),

@@ -1,12 +1,16 @@
-"""`python -m experiments tables`: every method on every table of a collection, one process and one thread per fit.
+"""`python -m experiments tables`: every method on every table of a collection, one
+process and one thread per fit.
 
-    python -m experiments tables --use report --methods default,fast,hgb,lr,prior --jobs 2 --out FILE.jsonl
-    python -m experiments tables --src before=OTHER/src --methods default,before:default --out FILE.jsonl
-    python -m experiments tables --summary --out FILE.jsonl --join PEERS.jsonl
+    python -m experiments tables --use report --methods default,fast,hgb,lr,prior --jobs
+    2 --out FILE.jsonl python -m experiments tables --src before=OTHER/src --methods
+    default,before:default --out FILE.jsonl python -m experiments tables --summary --out
+    FILE.jsonl --join PEERS.jsonl
 
-A method is default, fast; hgb, lgbm, cat, lr, prior, realmlp, autogluon; default-MEMBER, a pool without networks, forest,
-boosting, linear or frequencies; or options such as "effort='fast',n_inducing=50" (then `;` separates methods). NAME:METHOD takes
-the package of `--src NAME=PATH`. Tables below 1,600 rows take all seeds, larger ones the first. Fits in --out are not repeated.
+A method is default, fast; hgb, lgbm, cat, lr, prior, realmlp, autogluon;
+default-MEMBER, a pool without networks, forest, boosting, linear or frequencies; or
+options such as "effort='fast',n_inducing=50" (then `;` separates methods). NAME:METHOD
+takes the package of `--src NAME=PATH`. Tables below 1,600 rows take all seeds, larger
+ones the first. Fits in --out are not repeated.
 """
 
 from __future__ import annotations
@@ -37,13 +41,22 @@ def name_machine() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    found = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return f"{found[0] if found else platform.machine()}, {os.cpu_count()} cores"
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
     """Return the records of the files."""
-    lines = (line for path in paths if path.exists() for line in path.read_text("utf-8").splitlines())
+    lines = (
+        line
+        for path in paths
+        if path.exists()
+        for line in path.read_text("utf-8").splitlines()
+    )
     return [json.loads(line) for line in lines]
 
 
@@ -53,27 +66,46 @@ def key_of(record: Record) -> tuple[Any, ...]:
 
 
 def run_jobs(
-    jobs: list[Record], trees: dict[str, Path], count: int, threads: int = 1, seconds: float | None = None
+    jobs: list[Record],
+    trees: dict[str, Path],
+    count: int,
+    threads: int = 1,
+    seconds: float | None = None,
 ) -> Iterator[Record]:
-    """Run each job in a process of its own, `count` at a time, and yield its record when it ends."""
+    """Run each job in a process of its own, `count` at a time, and yield its record
+    when it ends.
+    """
     origin = {
-        name: {"machine": name_machine(), "code": find_commit(tree, ".")} for name, tree in trees.items()
+        name: {"machine": name_machine(), "code": find_commit(tree, ".")}
+        for name, tree in trees.items()
     }
 
     def run(job: Record) -> Record:
         name, _, method = job["method"].rpartition(":")
         environment = os.environ | dict.fromkeys(THREADS, str(threads))
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(trees[name]), str(ROOT), *inherited]))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(trees[name]), str(ROOT), *inherited])
+        )
         words = json.dumps(job | {"method": method})
         command = [sys.executable, "-m", "experiments.table_fits", words]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=seconds,
+            )
         except subprocess.TimeoutExpired:
             return job | origin[name] | {"fail": f"over {seconds:g} seconds"}
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            return job | origin[name] | {"fail": f"exit code {done.returncode}: {said}"[:300]}
+            return (
+                job
+                | origin[name]
+                | {"fail": f"exit code {done.returncode}: {said}"[:300]}
+            )
         return job | origin[name] | json.loads(done.stdout.strip().splitlines()[-1])
 
     with ThreadPoolExecutor(count) as pool:
@@ -87,8 +119,12 @@ def run_jobs(
 
 def run_missing(jobs: list[Record], args: argparse.Namespace) -> None:
     """Run the jobs that --out has not, and append their records to it."""
-    trees = {"": ROOT / "src"} | {name: Path(path).resolve() for name, path in map(_name_tree, args.src)}
-    done = {key_of(record) for record in read_records([args.out]) if "fail" not in record}
+    trees = {"": ROOT / "src"} | {
+        name: Path(path).resolve() for name, path in map(_name_tree, args.src)
+    }
+    done = {
+        key_of(record) for record in read_records([args.out]) if "fail" not in record
+    }
     todo = [job for job in jobs if key_of(job) not in done]
     print(f"{len(todo)} fits to do, {len(jobs) - len(todo)} done before", flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +132,19 @@ def run_missing(jobs: list[Record], args: argparse.Namespace) -> None:
         for record in run_jobs(todo, trees, args.jobs, args.threads, args.seconds):
             file.write(json.dumps(record) + "\n")
             file.flush()
-            said = record.get("fail") or "NLL {nll:.4f}, fit {fit:.2f} s, predict {predict:.2f} s".format_map(
+            said = record.get(
+                "fail"
+            ) or "NLL {nll:.4f}, fit {fit:.2f} s, predict {predict:.2f} s".format_map(
                 record
             )
-            print(record["method"], record["table"], record["seed"], record.get("rows", ""), said, flush=True)
+            print(
+                record["method"],
+                record["table"],
+                record["seed"],
+                record.get("rows", ""),
+                said,
+                flush=True,
+            )
 
 
 def _name_tree(text: str) -> tuple[str, str]:
@@ -109,17 +154,28 @@ def _name_tree(text: str) -> tuple[str, str]:
 
 def split_methods(text: str) -> list[str]:
     """Return the methods; commas belong to options where there are any."""
-    return [method.strip() for method in text.split(";" if ";" in text or "=" in text else ",")]
+    return [
+        method.strip()
+        for method in text.split(";" if ";" in text or "=" in text else ",")
+    ]
 
 
 def make_jobs(args: argparse.Namespace) -> list[Record]:
     """Return the fits of the selected tables, seeds and methods, method by method."""
-    entries = [e for name in args.collection.split(",") for e in list_tables(name, args.use)]
+    entries = [
+        e for name in args.collection.split(",") for e in list_tables(name, args.use)
+    ]
     if args.only:
         entries = [e for e in entries if e.name in args.only.split(",")]
     seeds = [int(seed) for seed in args.seeds.split(",")]
     return [
-        {"collection": e.collection, "use": e.use, "table": e.name, "seed": seed, "method": method}
+        {
+            "collection": e.collection,
+            "use": e.use,
+            "table": e.name,
+            "seed": seed,
+            "method": method,
+        }
         for method in split_methods(args.methods)
         for e in entries
         for seed in (seeds if e.rows < FEW_ROWS else seeds[:1])
@@ -133,10 +189,25 @@ def add_run_options(parser: argparse.ArgumentParser, out: Path) -> None:
     add("--threads", type=int, default=1, help="threads per process")
     add("--seconds", type=float, help="longest wall time of a fit")
     add("--out", type=Path, default=out, help=f"file of the records (default {out})")
-    add("--src", action="append", default=[], help="NAME=PATH: package for NAME:METHOD; PATH: for all others")
+    add(
+        "--src",
+        action="append",
+        default=[],
+        help="NAME=PATH: package for NAME:METHOD; PATH: for all others",
+    )
     add("--summary", action="store_true", help="only print the summary")
-    add("--join", type=Path, nargs="*", default=[], help="more files for the summary, such as those of peers")
-    add("--csv", type=Path, help="write what the pages show: records with paired errors, without losses")
+    add(
+        "--join",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="more files for the summary, such as those of peers",
+    )
+    add(
+        "--csv",
+        type=Path,
+        help="write what the pages show: records with paired errors, without losses",
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -148,8 +219,17 @@ def main(arguments: Sequence[str]) -> int:
     )
     add = parser.add_argument
     add_run_options(parser, Path("tables.jsonl"))
-    add("--use", default="all", choices=("all", *USES), help="tables that chose defaults, or the others")
-    add("--collection", default="raw", help=f"of {', '.join(COLLECTIONS)}; several with commas")
+    add(
+        "--use",
+        default="all",
+        choices=("all", *USES),
+        help="tables that chose defaults, or the others",
+    )
+    add(
+        "--collection",
+        default="raw",
+        help=f"of {', '.join(COLLECTIONS)}; several with commas",
+    )
     add("--methods", default=METHODS, help=f"default {METHODS}")
     add("--seeds", default="0,1,2")
     add("--only", help="only these tables")

@@ -1,7 +1,8 @@
-"""What the records of `tables` say, in numbers: ranks, ratios of NLL and seconds, excess over others, coverage of estimates.
+"""What the records of `tables` say, in numbers: ranks, ratios of NLL and seconds,
+excess over others, coverage of estimates.
 
-Seeds of a table are averaged first. A ratio is a geometric mean over tables; NLL below 0.01 counts as 0.01. Seconds are compared
-only on one machine.
+Seeds of a table are averaged first. A ratio is a geometric mean over tables; NLL below
+0.01 counts as 0.01. Seconds are compared only on one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from experiments.table_fits import unpack_losses
 
 FILE = "raw_tables.csv"
 FLOOR = 0.01
-LAWS = {"prior": "class frequencies", "lr": "logistic regression", "hgb": "HistGradientBoosting"}
+LAWS = {
+    "prior": "class frequencies",
+    "lr": "logistic regression",
+    "hgb": "HistGradientBoosting",
+}
 PAIRED = (*LAWS, "default")  # methods with which losses are compared row by row
 ERRORS = 2.0  # standard errors that count as noise
 Key = tuple[str, int]  # table, seed
@@ -46,7 +51,9 @@ class Result(NamedTuple):
     code: str
     estimate: float = math.nan
     estimate_se: float = math.nan
-    se_prior: float = math.nan  # standard error of the difference of the NLL to that of the method
+    se_prior: float = (
+        math.nan
+    )  # standard error of the difference of the NLL to that of the method
     se_lr: float = math.nan
     se_hgb: float = math.nan
     se_default: float = math.nan
@@ -58,23 +65,42 @@ class Result(NamedTuple):
 
 # ---------------------------------------------------------------- records and files
 def make_results(records: Iterable[dict[str, Any]]) -> list[Result]:
-    """Return the results of records, the last of each fit and machine, with paired errors."""
+    """Return the results of records, the last of each fit and machine, with paired
+    errors.
+    """
     last = {
-        (r["collection"], r["table"], r["seed"], r.get("train_rows", 0), r["method"], r["machine"]): r
+        (
+            r["collection"],
+            r["table"],
+            r["seed"],
+            r.get("train_rows", 0),
+            r["method"],
+            r["machine"],
+        ): r
         for r in records
         if "fail" not in r
     }
     losses = {key[:5]: unpack_losses(r["losses"]) for key, r in last.items()}
     found = []
     for key, record in last.items():
-        own, others = losses[key[:5]], {name: losses.get((*key[:4], name)) for name in PAIRED}
+        own, others = (
+            losses[key[:5]],
+            {name: losses.get((*key[:4], name)) for name in PAIRED},
+        )
         paired: dict[str, Any] = {
             f"se_{n}": _paired_error(own, o) for n, o in others.items() if o is not None
         }
         estimate, error = record.get("estimate", (math.nan, math.nan))
-        plain = {name: record[name] for name in Result._fields if name in record and name != "estimate"}
+        plain = {
+            name: record[name]
+            for name in Result._fields
+            if name in record and name != "estimate"
+        }
         found.append(Result(**plain, estimate=estimate, estimate_se=error, **paired))
-    return sorted(found, key=lambda r: (r.collection, r.table, r.rows, r.method, r.seed, r.machine))
+    return sorted(
+        found,
+        key=lambda r: (r.collection, r.table, r.rows, r.method, r.seed, r.machine),
+    )
 
 
 def _paired_error(a: np.ndarray, b: np.ndarray) -> float:
@@ -86,7 +112,9 @@ def write_results(path: Path, results: list[Result]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Result._fields)
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in r] for r in results)
+        writer.writerows(
+            [f"{v:.6g}" if isinstance(v, float) else v for v in r] for r in results
+        )
 
 
 def read_results(path: Path) -> list[Result]:
@@ -112,9 +140,15 @@ def has_tables(results: list[Result], method: str) -> dict[str, list[Result]]:
 
 
 def compare(
-    results: list[Result], method: str, base: str, value: Callable[[Result], float], one_machine: bool = False
+    results: list[Result],
+    method: str,
+    base: str,
+    value: Callable[[Result], float],
+    one_machine: bool = False,
 ) -> dict[str, float]:
-    """Return the mean log ratio of a value for each table, over the seeds that both have."""
+    """Return the mean log ratio of a value for each table, over the seeds that both
+    have.
+    """
     theirs: dict[tuple[Any, ...], float] = {}
     for r in results:
         if r.method == base:
@@ -123,7 +157,9 @@ def compare(
     for r in results:
         key = (*r.key, r.machine) if one_machine else r.key
         if r.method == method and key in theirs:
-            found.setdefault(r.table, {}).setdefault(r.key, math.log(value(r) / theirs[key]))
+            found.setdefault(r.table, {}).setdefault(
+                r.key, math.log(value(r) / theirs[key])
+            )
     return {table: float(np.mean(list(each.values()))) for table, each in found.items()}
 
 
@@ -138,30 +174,44 @@ def fit_seconds(result: Result) -> float:
 
 
 def geometric_mean(logs: Iterable[float]) -> Cell:
-    """Return the geometric mean of ratios from their logarithms, with its standard error."""
+    """Return the geometric mean of ratios from their logarithms, with its standard
+    error.
+    """
     mean, error, n = mean_cell(logs)
     return Cell(math.exp(mean), math.exp(mean) * error, n)
 
 
 def mean_nll(results: list[Result], method: str) -> dict[str, float]:
     """Return the NLL of each table, the mean over its seeds."""
-    return {t: float(np.mean([r.nll for r in found])) for t, found in has_tables(results, method).items()}
+    return {
+        t: float(np.mean([r.nll for r in found]))
+        for t, found in has_tables(results, method).items()
+    }
 
 
 def find_ranks(results: list[Result], methods: list[str]) -> dict[str, Cell]:
-    """Return the mean rank by NLL over the tables and seeds that all methods have. Ties share their ranks."""
+    """Return the mean rank by NLL over the tables and seeds that all methods have.
+
+    Ties share their ranks.
+    """
     from scipy.stats import rankdata
 
-    shared = set.intersection(*({r.key for r in results if r.method == m} for m in methods))
+    shared = set.intersection(
+        *({r.key for r in results if r.method == m} for m in methods)
+    )
     nll = [mean_nll([r for r in results if r.key in shared], m) for m in methods]
     if not shared:
         return {}
-    ranks = rankdata([[found[table] for found in nll] for table in sorted(nll[0])], axis=1)
+    ranks = rankdata(
+        [[found[table] for found in nll] for table in sorted(nll[0])], axis=1
+    )
     return {m: mean_cell(ranks[:, i]) for i, m in enumerate(methods)}
 
 
 class Excess(NamedTuple):
-    """By how much a method is worse than another on a table, with the paired standard error."""
+    """By how much a method is worse than another on a table, with the paired standard
+    error.
+    """
 
     table: str
     mean: float
@@ -174,25 +224,50 @@ class Excess(NamedTuple):
 
 
 def find_excess(results: list[Result], method: str, base: str) -> list[Excess]:
-    """Return the difference of the NLL to a method of `PAIRED` on each table, the mean over seeds."""
+    """Return the difference of the NLL to a method of `PAIRED` on each table, the mean
+    over seeds.
+    """
     theirs = {r.key: r.nll for r in results if r.method == base}
     found = []
     for table, mine in has_tables(results, method).items():
-        each = {r.key: (r.nll - theirs[r.key], getattr(r, f"se_{base}")) for r in mine if r.key in theirs}
+        each = {
+            r.key: (r.nll - theirs[r.key], getattr(r, f"se_{base}"))
+            for r in mine
+            if r.key in theirs
+        }
         if each:
             difference, error = np.array(list(each.values())).T
-            found.append(Excess(table, float(difference.mean()), float(np.hypot.reduce(error)) / len(error)))
+            found.append(
+                Excess(
+                    table,
+                    float(difference.mean()),
+                    float(np.hypot.reduce(error)) / len(error),
+                )
+            )
     return found
 
 
 def find_slow(results: list[Result], share: float = 0.5) -> dict[str, float]:
-    """Return the tables on which "fast" takes more than this share of the default's seconds."""
+    """Return the tables on which "fast" takes more than this share of the default's
+    seconds.
+    """
     ratio = compare(results, "fast", "default", fit_seconds, one_machine=True)
-    return {table: math.exp(log) for table, log in ratio.items() if log > math.log(share)}
+    return {
+        table: math.exp(log) for table, log in ratio.items() if log > math.log(share)
+    }
 
 
 def find_coverage(results: list[Result], method: str) -> tuple[int, int, float]:
-    """Return how many estimates cover the test NLL within two errors, of how many, and the mean z."""
+    """Return how many estimates cover the test NLL within two errors, of how many, and
+    the mean z.
+    """
     found = [r for r in results if r.method == method and not math.isnan(r.estimate)]
-    z = [(r.estimate - r.nll) / max(math.hypot(r.estimate_se, r.se), 1e-12) for r in found]
-    return sum(abs(value) <= ERRORS for value in z), len(z), float(np.mean(z)) if z else math.nan
+    z = [
+        (r.estimate - r.nll) / max(math.hypot(r.estimate_se, r.se), 1e-12)
+        for r in found
+    ]
+    return (
+        sum(abs(value) <= ERRORS for value in z),
+        len(z),
+        float(np.mean(z)) if z else math.nan,
+    )

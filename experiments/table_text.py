@@ -1,4 +1,6 @@
-"""What the records of `tables` say, in words and tables: ratios, laws, estimates, and what each member buys."""
+"""What the records of `tables` say, in words and tables: ratios, laws, estimates, and
+what each member buys.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ NAMES = {
     "realmlp": "RealMLP",
     "autogluon": "AutoGluon, 90 s",
 }
-TITLES = {"choose": "Tables that defaults were chosen on: {}", "report": "Tables that decided nothing: {}"}
+TITLES = {
+    "choose": "Tables that defaults were chosen on: {}",
+    "report": "Tables that decided nothing: {}",
+}
 
 
 def name(method: str) -> str:
@@ -67,10 +72,15 @@ def order_methods(results: list[Result]) -> list[str]:
 
 
 def ratio_table(results: list[Result]) -> str:
-    """Ranks, and ratios to the bases; best rank first. Methods without every table have no rank."""
+    """Ranks, and ratios to the bases; best rank first.
+
+    Methods without every table have no rank.
+    """
     methods = order_methods(results)
     most = max(len(has_tables(results, m)) for m in methods)
-    ranks = find_ranks(results, [m for m in methods if len(has_tables(results, m)) == most])
+    ranks = find_ranks(
+        results, [m for m in methods if len(has_tables(results, m)) == most]
+    )
     bases = [b for b in BASES if b in methods]
     lines = []
     for m in sorted(methods, key=lambda m: ranks[m].mean if m in ranks else math.inf):
@@ -82,12 +92,21 @@ def ratio_table(results: list[Result]) -> str:
             str(len(has_tables(results, m))),
             ranks[m].text(2) if m in ranks else "–",
             *("1" if b == m else geometric_mean(nll[b].values()).text() if nll[b] else "–" for b in bases),
-            "" if m == "hgb" or not won else f"{sum(log < 0 for log in won)} of {len(won)}",
+            "" if m == "hgb" or not won else f"{sum(log < 0 for log in won)} of "
+                                             f"{len(won)}",
             f"{geometric_mean(seconds).mean:.2g}" if seconds else "–",
         ])  # fmt: skip
     ratios = (f"NLL / {NAMES[b]}" for b in bases)
     return markdown(
-        ["method", "tables", "rank", *ratios, "better than boosting", "seconds / HistGradientBoosting"], lines
+        [
+            "method",
+            "tables",
+            "rank",
+            *ratios,
+            "better than boosting",
+            "seconds / HistGradientBoosting",
+        ],
+        lines,
     )
 
 
@@ -100,11 +119,15 @@ def nll_table(results: list[Result]) -> str:
         if cells:
             facts = [table, f"{some.rows:,}", str(some.columns), str(some.classes)]
             lines.append([*facts, *bold_lowest(cells, methods)])
-    return markdown(["table", "training rows", "columns", "classes", *map(name, methods)], lines)
+    return markdown(
+        ["table", "training rows", "columns", "classes", *map(name, methods)], lines
+    )
 
 
 def law_table(results: list[Result]) -> str:
-    """On which tables ours is worse than a simple method by more than two paired errors."""
+    """On which tables ours is worse than a simple method by more than two paired
+    errors.
+    """
     lines = []
     for m in (m for m in order_methods(results) if is_ours(m)):
         for base, words in LAWS.items():
@@ -122,11 +145,22 @@ def member_table(results: list[Result]) -> str:
     for m in (f"default-{member}" for member in MEMBERS):
         nll = compare(results, m, "default", floored_nll)
         if nll:
-            seconds = compare(results, m, "default", fit_seconds, one_machine=True).values()
-            cells = [geometric_mean(nll.values()).text(4), str(sum(log > 0 for log in nll.values()))]
+            seconds = compare(
+                results, m, "default", fit_seconds, one_machine=True
+            ).values()
+            cells = [
+                geometric_mean(nll.values()).text(4),
+                str(sum(log > 0 for log in nll.values())),
+            ]
             share = f"{geometric_mean(seconds).mean:.2f}" if seconds else "–"
             lines.append([m.partition("-")[2], str(len(nll)), *cells, share])
-    head = ["without", "tables", "NLL / default", "tables that it helps", "seconds / default"]
+    head = [
+        "without",
+        "tables",
+        "NLL / default",
+        "tables that it helps",
+        "seconds / default",
+    ]
     return markdown(head, lines) if lines else ""
 
 
@@ -136,43 +170,59 @@ def compare_peers(results: list[Result]) -> list[str]:
     for m in ("realmlp", "autogluon"):
         nll = compare(results, "default", m, floored_nll)
         if nll:
-            won, ratio = sum(log < 0 for log in nll.values()), geometric_mean(nll.values()).text()
+            won, ratio = (
+                sum(log < 0 for log in nll.values()),
+                geometric_mean(nll.values()).text(),
+            )
             ours, theirs = (
-                median(r.fit for r in results if r.method == k and not r.seed) for k in ("default", m)
+                median(r.fit for r in results if r.method == k and not r.seed)
+                for k in ("default", m)
             )
             said.append(
-                f"{name('default')} has {ratio} of the NLL of {name(m)} on {len(nll)} tables, and a lower one on {won}; "
-                f"the median of the seconds is {ours:.1f}, and {theirs:.0f} for {name(m)}, on another machine."
+                f"{name('default')} has {ratio} of the NLL of {name(m)} on {len(nll)} "
+                f"tables, and a lower one on {won}; "
+                f"the median of the seconds is {ours:.1f}, and {theirs:.0f} for "
+                f"{name(m)}, on another machine."
             )
     return said
 
 
 def sentences(results: list[Result]) -> str:
-    """Slow tables of "fast", gain of the efforts, peers with few tables, and coverage of the estimates."""
+    """Slow tables of "fast", gain of the efforts, peers with few tables, and coverage
+    of the estimates.
+    """
     said = []
     both = compare(results, "fast", "default", fit_seconds, one_machine=True)
     if both:
         slow = find_slow(results)
-        where = ", ".join(f"{t} {r:.2f}" for t, r in sorted(slow.items(), key=lambda item: -item[1]))
+        where = ", ".join(
+            f"{t} {r:.2f}" for t, r in sorted(slow.items(), key=lambda item: -item[1])
+        )
         said.append(
-            f'`"fast"` takes more than half of the default\'s seconds on {len(slow)} of {len(both)} tables'
-            + (f": {where}." if where else ".")
+            f'`"fast"` takes more than half of the default\'s seconds on {len(slow)} '
+            f"of {len(both)} tables" + (f": {where}." if where else ".")
         )
     older = [(m.rpartition(":")[2], m) for m in order_methods(results) if ":" in m]
     for m, base in (("fast", "default"), *older):
         nll = compare(results, m, base, floored_nll)
         if nll:
             seconds = compare(results, m, base, fit_seconds, one_machine=True).values()
-            times = f" at {geometric_mean(seconds).mean:.2f} of its seconds" if seconds else ""
+            times = (
+                f" at {geometric_mean(seconds).mean:.2f} of its seconds"
+                if seconds
+                else ""
+            )
             said.append(
-                f"{name(m)} has {geometric_mean(nll.values()).text()} of the NLL of {name(base)}{times}."
+                f"{name(m)} has {geometric_mean(nll.values()).text()} of the NLL of "
+                f"{name(base)}{times}."
             )
     said += compare_peers(results)
     for m in order_methods(results):
         covered, count, z = find_coverage(results, m)
         if count:
             said.append(
-                f"`estimate_` of {name(m)} covers the test NLL within two errors in {covered} of {count} fits (mean z {z:+.2f})."
+                f"`estimate_` of {name(m)} covers the test NLL within two errors in "
+                f"{covered} of {count} fits (mean z {z:+.2f})."
             )
     return "\n".join(said)
 
@@ -183,13 +233,20 @@ def summarize(results: list[Result]) -> str:
     for collection, use in dict.fromkeys((r.collection, r.use) for r in results):
         some = [r for r in results if (r.collection, r.use) == (collection, use)]
         tables = (ratio_table, law_table, sentences, member_table, nll_table)
-        parts += [f"### {TITLES.get(use, use).format(collection)}", *(table(some) for table in tables)]
+        parts += [
+            f"### {TITLES.get(use, use).format(collection)}",
+            *(table(some) for table in tables),
+        ]
     return "\n\n".join(part for part in parts if part) or "No results."
 
 
 def short_table(results: Path) -> str:
     """Return the ranks and ratios of the raw tables that decided nothing."""
-    found = [r for r in read_results(results / FILE) if (r.collection, r.use) == ("raw", "report")]
+    found = [
+        r
+        for r in read_results(results / FILE)
+        if (r.collection, r.use) == ("raw", "report")
+    ]
     parts = [ratio_table(found), "\n".join(compare_peers(found))]
     return (
         "\n\n".join(part for part in parts if part)
@@ -199,6 +256,12 @@ def short_table(results: Path) -> str:
 
 
 def write_section(results: Path, text: str) -> str:
-    """Return the section of docs/results/comparison.md; an empty string without results."""
+    """Return the section of docs/results/comparison.md; an empty string without
+    results.
+    """
     found = read_results(results / FILE)
-    return f"## Tables as people have them\n\n{text}\n\n{summarize(found)}" if found else ""
+    return (
+        f"## Tables as people have them\n\n{text}\n\n{summarize(found)}"
+        if found
+        else ""
+    )

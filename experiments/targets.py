@@ -36,7 +36,9 @@ TOY_METHODS = ("gfitc", "ep", "sep", "rep", "vi_rate")
 TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
 TOY_NOISE = 1e-2  # the labels are noise-free; a little noise keeps the factors smooth
 LONGEST_SECONDS = 1800  # limit of GFITC on the toy problem
-THESIS_SECONDS = 300  # limit on 90 % of satellite: GFITC and VI with many points would take hours
+THESIS_SECONDS = (
+    300  # limit on 90 % of satellite: GFITC and VI with many points would take hours
+)
 EFFORTS = ("fast", "balanced")
 
 
@@ -68,27 +70,51 @@ def _splits(dataset: str, method: str) -> range:
 
 
 def table() -> list[Job]:
-    """Tables 2 and 3 of the paper, 6.2 and 6.3 of the thesis, and `method="auto"` with default arguments."""
-    cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [(m, "10%") for m in FURTHER]
-    papers = [
-        Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)
+    """Tables 2 and 3 of the paper, 6.2 and 6.3 of the thesis, and `method="auto"` with
+    default arguments.
+    """
+    cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [
+        (m, "10%") for m in FURTHER
     ]
-    return papers + [Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")]
+    papers = [
+        Job("score", d, s, m, share, options=BATCH)
+        for d in UCI
+        for m, share in cells
+        for s in _splits(d, m)
+    ]
+    return papers + [
+        Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")
+    ]
 
 
 def efforts() -> list[Job]:
     """`GPClassifier(effort=...)` on twenty splits of the sets of Table 2."""
-    return [Job("score", d, s, m, "") for d in UCI for m in EFFORTS for s in range(ALL_SPLITS)]
+    return [
+        Job("score", d, s, m, "")
+        for d in UCI
+        for m in EFFORTS
+        for s in range(ALL_SPLITS)
+    ]
 
 
 def vehicle_folds() -> list[Job]:
-    """Ten stratified folds of vehicle in three shuffles, for a comparison with published results of AutoML libraries."""
-    return [Job("score", "vehicle_folds", s, m, "") for m in EFFORTS for s in range(3 * FOLDS)]
+    """Ten stratified folds of vehicle in three shuffles, for a comparison with
+    published results of AutoML libraries.
+    """
+    return [
+        Job("score", "vehicle_folds", s, m, "")
+        for m in EFFORTS
+        for s in range(3 * FOLDS)
+    ]
 
 
 def flipped() -> list[Job]:
     """Robust EP with 10 % of the training labels redrawn."""
-    cells = [(m, share) for share in ("20%", "30%", "40%") for m in ("ep", "sep", "rep_learnt")]
+    cells = [
+        (m, share)
+        for share in ("20%", "30%", "40%")
+        for m in ("ep", "sep", "rep_learnt")
+    ]
     cells += [(m, "10%") for m in ("ep", "sep", "rep")]
     short = BATCH | {"max_epochs": 150}
     return [
@@ -100,7 +126,9 @@ def flipped() -> list[Job]:
 
 
 def confidence() -> list[Job]:
-    """How sure named methods are on clean and on noisy labels, as they are and with a temperature."""
+    """How sure named methods are on clean and on noisy labels, as they are and with a
+    temperature.
+    """
     return [
         Job("score", d, s, m, "")
         for d in ("five_digits", "five_digits_noisy")
@@ -112,13 +140,19 @@ def confidence() -> list[Job]:
 def many_splits() -> list[Job]:
     """new_thyroid on 100 splits: how far the mean of 20 splits can be off."""
     return [
-        Job("score", "new_thyroid", s, m, "10%", options=BATCH) for m in ("ep", "sep") for s in range(100)
+        Job("score", "new_thyroid", s, m, "10%", options=BATCH)
+        for m in ("ep", "sep")
+        for s in range(100)
     ]
 
 
 def schedules() -> list[Job]:
     """Figure 1."""
-    return [Job("history", "vehicle", s, m, "20%", options=BATCH) for m in SCHEDULES for s in range(3)]
+    return [
+        Job("history", "vehicle", s, m, "20%", options=BATCH)
+        for m in SCHEDULES
+        for s in range(3)
+    ]
 
 
 def toy() -> list[Job]:
@@ -136,28 +170,57 @@ def toy() -> list[Job]:
 def satellite() -> list[Job]:
     """Figures 4 and 6, and figure 6.2 of the thesis on 90 % of the rows."""
     limit = BATCH | {"max_seconds": THESIS_SECONDS}
-    paper = [("satellite", m, M, BATCH) for m in ("gfitc", "ep", "sep", "vi") for M in (4, 20, 100)]
-    thesis = [("satellite90", m, M, limit) for m in ("gfitc", "ep", "vi") for M in (4, 50, 200)]
-    return [Job("curve", d, s, m, str(M), options=o) for d, m, M, o in paper + thesis for s in range(10)]
+    paper = [
+        ("satellite", m, M, BATCH)
+        for m in ("gfitc", "ep", "sep", "vi")
+        for M in (4, 20, 100)
+    ]
+    thesis = [
+        ("satellite90", m, M, limit)
+        for m in ("gfitc", "ep", "vi")
+        for M in (4, 50, 200)
+    ]
+    return [
+        Job("curve", d, s, m, str(M), options=o)
+        for d, m, M, o in paper + thesis
+        for s in range(10)
+    ]
 
 
 def mnist() -> list[Job]:
-    """Figure 5, top: at our default rates, at Adam's default of 0.001, which needs more passes, and in longer runs."""
+    """Figure 5, top: at our default rates, at Adam's default of 0.001, which needs more
+    passes, and in longer runs.
+    """
     ours: dict[str, Any] = {"batch_size": 200, "max_epochs": 30, "tol": 0.0}
     papers = ours | {"max_epochs": 100}
     long = (("sep_long", 500), ("ep_long", 500), ("vi_long", 150))
     return (
-        [Job("curve", "mnist", 0, m, "200", options=ours) for m in ("ep", "sep", "rep", "vi", "vi_natural")]
-        + [Job("curve", "mnist", 0, m, "200", options=papers) for m in ("ep_rate", "sep_rate", "vi_rate")]
+        [
+            Job("curve", "mnist", 0, m, "200", options=ours)
+            for m in ("ep", "sep", "rep", "vi", "vi_natural")
+        ]
         + [
-            Job("curve", "mnist", 0, m, "200", options=ours | {"batch_size": 1000, "max_epochs": epochs})
+            Job("curve", "mnist", 0, m, "200", options=papers)
+            for m in ("ep_rate", "sep_rate", "vi_rate")
+        ]
+        + [
+            Job(
+                "curve",
+                "mnist",
+                0,
+                m,
+                "200",
+                options=ours | {"batch_size": 1000, "max_epochs": epochs},
+            )
             for m, epochs in long
         ]
     )
 
 
 def mnist_variants() -> list[Job]:
-    """MNIST with M = 200 in other ways: the hyper-prior of "auto", longer runs, smaller batches."""
+    """MNIST with M = 200 in other ways: the hyper-prior of "auto", longer runs, smaller
+    batches.
+    """
     runs = (
         ("sep_prior", 1000, 500),
         ("sep_prior_long", 1000, 1500),
@@ -168,7 +231,14 @@ def mnist_variants() -> list[Job]:
         ("vi_longer", 1000, 500),
     )
     return [
-        Job("curve", "mnist", 0, m, "200", options={"batch_size": b, "max_epochs": e, "tol": 0.0})
+        Job(
+            "curve",
+            "mnist",
+            0,
+            m,
+            "200",
+            options={"batch_size": b, "max_epochs": e, "tol": 0.0},
+        )
         for m, b, e in runs
     ]
 
@@ -183,7 +253,14 @@ def mnist_best() -> list[Job]:
     )
     limits = {"tol": 0.0, "max_seconds": 600}
     return [
-        Job("curve", "mnist", 0, m, M, options={"batch_size": b, "max_epochs": e} | limits)
+        Job(
+            "curve",
+            "mnist",
+            0,
+            m,
+            M,
+            options={"batch_size": b, "max_epochs": e} | limits,
+        )
         for m, M, b, e in runs
     ]
 
@@ -194,17 +271,24 @@ def airline() -> list[Job]:
     for dataset, passes in (("flights_nyc2013", 5), ("flights_us2001", 1)):
         options: dict[str, Any] = {"batch_size": 200, "max_epochs": passes, "tol": 0.0}
         jobs += [
-            Job("curve", dataset, 0, m, "200", options=options) for m in ("ep_rate", "sep_rate", "vi_rate")
+            Job("curve", dataset, 0, m, "200", options=options)
+            for m in ("ep_rate", "sep_rate", "vi_rate")
         ]
         jobs.append(Job("curve", dataset, 0, "logistic", ""))
     return jobs
 
 
 def flights() -> list[Job]:
-    """The same flights at our default rates, with M = 100 and batches of 1,000, for the page on scale."""
+    """The same flights at our default rates, with M = 100 and batches of 1,000, for the
+    page on scale.
+    """
     options: dict[str, Any] = {"batch_size": 1000, "max_epochs": 2, "tol": 0.0}
     sets = ("flights_nyc2013", "flights_us2001")
-    jobs = [Job("curve", d, 0, m, "100", options=options) for d in sets for m in ("ep", "sep", "vi_natural")]
+    jobs = [
+        Job("curve", d, 0, m, "100", options=options)
+        for d in sets
+        for m in ("ep", "sep", "vi_natural")
+    ]
     return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 
 
@@ -212,29 +296,79 @@ def _list_targets() -> Iterable[Target]:
     curves = CURVE_COLUMNS
     yield Target("table2", "Table 2: test NLL on eight UCI sets", "table2", table)
     yield Target("table3", "Table 3: test error on the same fits", "table2", table)
-    yield Target("table2-efforts", "Table 2: the efforts of GPClassifier", "table2_efforts", efforts)
+    yield Target(
+        "table2-efforts",
+        "Table 2: the efforts of GPClassifier",
+        "table2_efforts",
+        efforts,
+    )
     fig1 = "Figure 1: log Z_q against seconds for three schedules"
     yield Target("fig1", fig1, "fig1", schedules, curves, "schedules")
-    yield Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS_COLUMNS, "toy")
-    fig4, fig6 = (f"Figure {i}: satellite, {what} against seconds" for i, what in ((4, "NLL"), (6, "error")))
+    yield Target(
+        "fig3",
+        "Figure 3: inducing points on a plane",
+        "fig3",
+        toy,
+        POINTS_COLUMNS,
+        "toy",
+    )
+    fig4, fig6 = (
+        f"Figure {i}: satellite, {what} against seconds"
+        for i, what in ((4, "NLL"), (6, "error"))
+    )
     yield Target("fig4", fig4, "satellite", satellite, curves, "satellite_nll")
     yield Target("fig6", fig6, "satellite", satellite, curves, "satellite_error")
     yield Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, curves, "mnist")
-    yield Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, curves, "airline")
-    yield Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, curves, "expected")
+    yield Target(
+        "fig5-airline",
+        "Figure 5, bottom: flights",
+        "airline",
+        airline,
+        curves,
+        "airline",
+    )
+    yield Target(
+        "fig7",
+        "Figure 7: E log p and log E p of VI",
+        "airline",
+        airline,
+        curves,
+        "expected",
+    )
     variants = "MNIST with 200 points, other settings"
     yield Target("mnist-variants", variants, "mnist_variants", mnist_variants, curves)
-    yield Target("mnist-best", "MNIST in ten minutes on a GPU", "mnist_best", mnist_best, curves)
-    yield Target("flights", "Flights with default settings", "flights", flights, curves, "flights")
+    yield Target(
+        "mnist-best", "MNIST in ten minutes on a GPU", "mnist_best", mnist_best, curves
+    )
+    yield Target(
+        "flights",
+        "Flights with default settings",
+        "flights",
+        flights,
+        curves,
+        "flights",
+    )
     yield Target("flipped", "Wrong labels", "flipped", flipped)
     sure = "How sure named methods are"
     yield Target("confidence", sure, "confidence", confidence, CONFIDENCE_COLUMNS)
     yield Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits)
-    yield Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds)
+    yield Target(
+        "vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds
+    )
 
 
 TARGETS = {target.name: target for target in _list_targets()}
-PAPER = ("table2", "table3", "fig1", "fig3", "fig4", "fig6", "fig5-mnist", "fig5-airline", "fig7")
+PAPER = (
+    "table2",
+    "table3",
+    "fig1",
+    "fig3",
+    "fig4",
+    "fig6",
+    "fig5-mnist",
+    "fig5-airline",
+    "fig7",
+)
 
 
 def find_target(name: str) -> Target:
@@ -268,18 +402,29 @@ class Selection:
             and (not self.inducing or job.inducing in self.inducing)
             and (self.splits is None or job.split < self.splits)
         ]
-        return kept if self.epochs is None else [_shorten(job, self.epochs) for job in kept]
+        return (
+            kept
+            if self.epochs is None
+            else [_shorten(job, self.epochs) for job in kept]
+        )
 
     @staticmethod
     def _check(option: str, selected: tuple[str, ...], known: Iterable[str]) -> None:
         known = list(dict.fromkeys(known))
         for name in selected:
             if name not in known:
-                raise BadOption(f"{option} {name}: this target has {', '.join(k for k in known if k)}.")
+                raise BadOption(
+                    f"{option} {name}: this target has "
+                    f"{', '.join(k for k in known if k)}."
+                )
 
 
 def _shorten(job: Job, epochs: int) -> Job:
-    """Fewer epochs are other settings, so these rows never count as results of the full job."""
+    """Fewer epochs are other settings, so these rows never count as results of the full
+    job.
+    """
     return replace(
-        job, options=job.options | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))}
+        job,
+        options=job.options
+        | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))},
     )

@@ -1,4 +1,5 @@
-"""Figure 3 in numbers: do inducing points of one class overlap, and are they close to the class boundaries?
+"""Figure 3 in numbers: do inducing points of one class overlap, and are they close to
+the class boundaries?
 
 Rows keep the inducing points and the predicted classes on a grid as packed arrays.
 """
@@ -34,11 +35,15 @@ def pack(values: NDArray[Any]) -> str:
 
 def unpack(text: str, dtype: Any, *shape: int) -> NDArray[Any]:
     """The array that was packed."""
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype).reshape(*shape)
+    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype).reshape(
+        *shape
+    )
 
 
 def overlap(Z: NDArray[np.float32]) -> float:
-    """Fraction of the points, [C M 2], with another point of their class within a tenth of a lengthscale."""
+    """Fraction of the points, [C M 2], with another point of their class within a tenth
+    of a lengthscale.
+    """
     near = []
     for points in Z:
         gap = np.linalg.norm(points[:, None] - points[None], axis=-1)
@@ -63,7 +68,9 @@ def boundary_distance(Z: NDArray[np.float32], boundary: NDArray[np.float64]) -> 
     points = points[(np.abs(points) <= BOX).all(1)]
     if not len(points) or not len(boundary):
         return float("nan")
-    return float(np.median(np.linalg.norm(points[:, None] - boundary[None], axis=-1).min(1)))
+    return float(
+        np.median(np.linalg.norm(points[:, None] - boundary[None], axis=-1).min(1))
+    )
 
 
 def fraction_outside(Z: NDArray[np.float32]) -> float:
@@ -72,14 +79,18 @@ def fraction_outside(Z: NDArray[np.float32]) -> float:
 
 
 def measure_points(row: Row) -> tuple[float, float, float]:
-    """Overlap, median distance to the boundary, and fraction outside the box, for one fit."""
+    """Overlap, median distance to the boundary, and fraction outside the box, for one
+    fit.
+    """
     Z = unpack(row["points"], np.float32, 3, int(row["inducing"]), 2)
     regions = unpack(row["regions"], np.uint8, GRID, GRID)
     return overlap(Z), boundary_distance(Z, find_boundary(regions)), fraction_outside(Z)
 
 
 def measure_start(size: int) -> tuple[float, float]:
-    """Overlap and distance to the true boundaries, for the rows at which the points start."""
+    """Overlap and distance to the true boundaries, for the rows at which the points
+    start.
+    """
     data = split("toy", 0)
     first = np.random.default_rng(0).choice(len(data.y), size, replace=False)
     nearest = np.linalg.norm(make_grid()[:, None] - data.X[None], axis=-1).argmin(1)

@@ -28,7 +28,9 @@ class Worker:
     """A process and the pipe to it."""
 
     def __init__(self, context: Context) -> None:
-        spawn = multiprocessing.get_context("spawn")  # a fork of a process that has used torch can hang
+        spawn = multiprocessing.get_context(
+            "spawn"
+        )  # a fork of a process that has used torch can hang
         self.pipe, theirs = spawn.Pipe()
         self.process = spawn.Process(target=_work, args=(theirs, context), daemon=True)
         self.process.start()
@@ -50,7 +52,10 @@ class Worker:
             rows, failure = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join(5)
-            rows, failure = [], f"the process ended with code {self.process.exitcode} (out of memory?)"
+            rows, failure = (
+                [],
+                f"the process ended with code {self.process.exitcode} (out of memory?)",
+            )
         return Finished(job, rows, failure, seconds)
 
     def stop(self) -> None:
@@ -87,23 +92,34 @@ def _work(pipe: Connection, context: Context) -> None:
 
 
 class JobQueue:
-    """Waiting jobs in order; `pop` skips those that would not finish before the deadline."""
+    """Waiting jobs in order; `pop` skips those that would not finish before the
+    deadline.
+    """
 
-    def __init__(self, jobs: list[Job], expected: dict[Job, float], deadline: float | None) -> None:
+    def __init__(
+        self, jobs: list[Job], expected: dict[Job, float], deadline: float | None
+    ) -> None:
         self.jobs, self.expected, self.deadline = list(jobs), expected, deadline
         self.pace = 1.0  # seconds that jobs take per expected second
 
     def pop(self) -> Job | None:
-        """The next job that can finish in time; None if every waiting job would take too long."""
+        """The next job that can finish in time; None if every waiting job would take
+        too long.
+        """
         for job in self.jobs:
-            if self.deadline is None or time.monotonic() + self.pace * self.expected[job] < self.deadline:
+            if (
+                self.deadline is None
+                or time.monotonic() + self.pace * self.expected[job] < self.deadline
+            ):
                 self.jobs.remove(job)
                 return job
         return None
 
 
 def run_jobs(queue: JobQueue, count: int, context: Context) -> Iterator[Finished]:
-    """Run the jobs of a queue in `count` processes and yield each as it finishes; at the deadline, stop those that run."""
+    """Run the jobs of a queue in `count` processes and yield each as it finishes; at
+    the deadline, stop those that run.
+    """
     workers: list[Worker] = []
     with _ThreadVariables(context.threads):
         try:
@@ -113,7 +129,11 @@ def run_jobs(queue: JobQueue, count: int, context: Context) -> Iterator[Finished
                     workers[-1].assign(job)
                 if not workers:
                     return
-                left = None if queue.deadline is None else queue.deadline - time.monotonic()
+                left = (
+                    None
+                    if queue.deadline is None
+                    else queue.deadline - time.monotonic()
+                )
                 if left is not None and left <= 0:
                     return
                 ready = wait([w.pipe for w in workers], left)
@@ -132,7 +152,9 @@ def run_jobs(queue: JobQueue, count: int, context: Context) -> Iterator[Finished
 
 
 class _ThreadVariables:
-    """Set the number of threads in the environment that the workers inherit; restore it afterwards."""
+    """Set the number of threads in the environment that the workers inherit; restore it
+    afterwards.
+    """
 
     def __init__(self, threads: int) -> None:
         self.wanted = dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -143,4 +165,6 @@ class _ThreadVariables:
 
     def __exit__(self, *error: Any) -> None:
         for name, value in self.before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(
+                name, value
+            )

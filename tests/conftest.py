@@ -1,7 +1,8 @@
 """Two tiers, and what a run cost.
 
-Without `--all` tests marked `slow` are left out, a grid of parameters is thinned until each value of each axis occurs at
-least once, and property tests draw few examples. With `--all` everything runs, and property tests draw many.
+Without `--all` tests marked `slow` are left out, a grid of parameters is thinned until
+each value of each axis occurs at least once, and property tests draw few examples. With
+`--all` everything runs, and property tests draw many.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ settings.register_profile("many", max_examples=100, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run slow tests, whole grids and more examples, too")
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="run slow tests, whole grids and more examples, too",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,20 +33,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # of what -k and -m leave
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     if config.getoption("--all"):
         return
     functions = defaultdict(list)
     for item in items:
         if not item.get_closest_marker("slow"):
-            functions[item.parent.nodeid, getattr(item, "originalname", item.name)].append(item)
+            functions[
+                item.parent.nodeid, getattr(item, "originalname", item.name)
+            ].append(item)
     kept = {item for grid in functions.values() for item in thin(grid)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
 def thin(grid: list[pytest.Item]) -> list[pytest.Item]:
-    """Items that together have every value of every axis, each next one the item with the most new values."""
+    """Items that together have every value of every axis, each next one the item with
+    the most new values.
+    """
     values = {item: axes(item) for item in grid}
     kept, missing = [], set().union(*values.values())
     while missing:
@@ -51,7 +62,9 @@ def thin(grid: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def axes(item: pytest.Item) -> set[tuple]:
-    """The item's value on each axis: an axis is one `parametrize`, or a fixture with params."""
+    """The item's value on each axis: an axis is one `parametrize`, or a fixture with
+    params.
+    """
     params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     found = []
     for mark in item.iter_markers("parametrize"):
@@ -69,17 +82,24 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 20))
     monkeypatch.setattr(boosting, "MOST_REACH", 0.5)  # five rounds
-    monkeypatch.setattr(policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20))
+    monkeypatch.setattr(
+        policy, "NETWORK_STEPS", dict.fromkeys(policy.NETWORK_STEPS, 20)
+    )
 
 
 def measure_cpu(children: bool) -> float:
-    """CPU seconds of this process so far, with or without the children that it waited for."""
+    """CPU seconds of this process so far, with or without the children that it waited
+    for.
+    """
     used = os.times()
-    return used.user + used.system + children * (used.children_user + used.children_system)
+    return (
+        used.user + used.system + children * (used.children_user + used.children_system)
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    forkserver._forkserver._stop()  # the processes that it started count when it has ended
+    # the processes that it started count when it has ended
+    forkserver._forkserver._stop()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cpu_seconds"] = measure_cpu(children=True)
 
@@ -95,4 +115,6 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: object, config: pytest.Config
 ) -> None:
     workers = config.stash.get(WORKERS, 0.0)  # children, too: each counts once
-    terminalreporter.write_line(f"total {workers + measure_cpu(children=not workers):.0f} CPU s")
+    terminalreporter.write_line(
+        f"total {workers + measure_cpu(children=not workers):.0f} CPU s"
+    )

@@ -15,7 +15,9 @@ Objective = Callable[[np.ndarray], float]
 
 def objective_at(run: Machine, state: State) -> Objective:
     """The sums held fixed, unless they are parameters."""
-    return lambda theta: float(run.step(state._replace(theta=torch.tensor(theta)))[1].objective)
+    return lambda theta: float(
+        run.step(state._replace(theta=torch.tensor(theta)))[1].objective
+    )
 
 
 def converged_objective(run: Machine, fixed_point: State, tol: float) -> Objective:

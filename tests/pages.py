@@ -7,9 +7,13 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def run_section(page, heading, **names):
-    """Run the Python blocks of one section of a page, given some names; return all names."""
+    """Run the Python blocks of one section of a page, given some names; return all
+    names.
+    """
     text = (DOCS / page).read_text(encoding="utf-8")
-    section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)[1]
+    section = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S
+    )[1]
     for block in re.findall(r"^```python\n(.*?)^```", section, re.M | re.S):
         exec(compile(block, f"{page}, {heading}", "exec"), names)
     return names
@@ -18,6 +22,13 @@ def run_section(page, heading, **names):
 def read_commands(page, heading):
     """Return the lines of the shell blocks of one section of a page."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    section = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)[1]
+    section = re.search(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S
+    )[1]
     blocks = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    return [
+        line
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.strip()
+    ]

@@ -1,4 +1,6 @@
-"""What several tests need: an engine built by hand, its fixed points, and differences of functions."""
+"""What several tests need: an engine built by hand, its fixed points, and differences
+of functions.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,17 @@ def without_warnings() -> Iterator[None]:
 
 
 def slow(*values: Any) -> Any:
-    """A value of `parametrize`, or several of one tuple, that only `make test-all` runs."""
+    """A value of `parametrize`, or several of one tuple, that only `make test-all`
+    runs.
+    """
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def load_script(path: str) -> Any:
     """Import a script of the repository, which is not in a package."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem + "_script", ROOT / path)
+    spec = importlib.util.spec_from_file_location(
+        Path(path).stem + "_script", ROOT / path
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -63,24 +69,40 @@ class Machine(NamedTuple):
     rows: RowsInMemory
     state: State
 
-    def step(self, state: State, batch: Any = None, optimiser: Any = None) -> tuple[State, Any]:
+    def step(
+        self, state: State, batch: Any = None, optimiser: Any = None
+    ) -> tuple[State, Any]:
         """One step: on the whole table, or on a mini-batch."""
         whole = batch is None
-        return self.engine.step(state, self.rows.whole() if whole else batch, Local(), optimiser, whole)
+        return self.engine.step(
+            state, self.rows.whole() if whole else batch, Local(), optimiser, whole
+        )
 
     def evidence(self, state: State) -> float:
         """log Z_q of a state."""
         return float(self.step(state)[1].evidence)
 
 
-def split_options(task: str, method: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def split_options(
+    task: str, method: str, options: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """The method's object, made of those options that are its own, and the rest."""
     kind = method_names(task).get(method)
-    own = {name: value for name, value in options.items() if kind and name in kind.parameter_names()}
-    own = {name: value for name, value in own.items() if (method, name) != ("cg", "tol")}
+    own = {
+        name: value
+        for name, value in options.items()
+        if kind and name in kind.parameter_names()
+    }
+    own = {
+        name: value for name, value in own.items() if (method, name) != ("cg", "tol")
+    }
     if kind and "cg_tol" in options:
         own["tol"] = options["cg_tol"]
-    rest = {name: value for name, value in options.items() if name not in own and name != "cg_tol"}
+    rest = {
+        name: value
+        for name, value in options.items()
+        if name not in own and name != "cg_tol"
+    }
     if "tol" in own and "tol" in options:
         rest["tol"] = options["tol"]
     return kind(**own) if own else method, rest
@@ -128,37 +150,55 @@ def machine(
     n_classes: int | None = None,
     **options: Any,
 ) -> Machine:
-    """The engine that GPClassifier would run on these rows, without a fit; or the same with another factor.
+    """The engine that GPClassifier would run on these rows, without a fit; or the same
+    with another factor.
 
-    With a factor of its own y may be anything that the factor understands, for a single latent function or, with
-    `one_each`, for one per class.
+    With a factor of its own y may be anything that the factor understands, for a single
+    latent function or, with `one_each`, for one per class.
     """
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
     kind = OneEach if one_each else Table
     labels = np.arange(len(y)) % 2 if y.dtype.kind == "f" else y
     table = kind(X, labels, weight, n_classes or int(labels.max()) + 1)
-    estimator = classifier(method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options)
+    estimator = classifier(
+        method,
+        inducing=Z,
+        optimizer=optimizer,
+        batch_size=None,
+        device="cpu",
+        **options,
+    )
     config = read_classifier(estimator.get_params(deep=False))
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
     plan = plan_training(config, TableSize.of(table, X.shape[1]), Z.shape[1])
-    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan, factor)
+    engine = build.make_engine(
+        build.make_prior(config, plan, table, begin, Z), table, config, plan, factor
+    )
     engine = replace(engine, chunk=chunk or engine.chunk)
     rows = load_rows(table, config.dtype, config.device)._replace(y=torch.tensor(y))
-    return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0))
+    return Machine(
+        engine, rows, build.make_first_state(engine, rows, config, plan, damping, 0)
+    )
 
 
 def move(old: State, new: State) -> float:
     """How far a step moved the natural parameters of q, relative to their size."""
-    moves = [(a - b).abs().max() / (1 + b.abs().max()) for a, b in zip(old.sums, new.sums, strict=True)]
+    moves = [
+        (a - b).abs().max() / (1 + b.abs().max())
+        for a, b in zip(old.sums, new.sums, strict=True)
+    ]
     return float(max(moves))
 
 
-def converge(run: Machine, state: State | None = None, tol: float = 1e-12, most: int = 20_000) -> State:
-    """Full sweeps at fixed hyper-parameters until q rests; Anderson's extrapolation, plain sweeps as a fallback.
+def converge(
+    run: Machine, state: State | None = None, tol: float = 1e-12, most: int = 20_000
+) -> State:
+    """Full sweeps at fixed hyper-parameters until q rests; Anderson's extrapolation,
+    plain sweeps as a fallback.
 
-    Sites (own) or sums (tied) are the unknowns x of x = g(x). The result is a state whose next sweep moves
-    nothing by more than `tol`.
+    Sites (own) or sums (tied) are the unknowns x of x = g(x). The result is a state
+    whose next sweep moves nothing by more than `tol`.
     """
     state = run.state if state is None else state
     state, _ = run.step(state)
@@ -173,13 +213,23 @@ def converge(run: Machine, state: State | None = None, tol: float = 1e-12, most:
         if not residual < 10 * best:
             state, xs, fs, wait = best_state, [], [], 10
             continue
-        xs, fs, wait = [*xs[-8:], _pack(state)], [*fs[-8:], _pack(new) - _pack(state)], wait - 1
-        state = _unpack(run, new, _extrapolate(xs, fs)) if wait <= 0 and len(xs) > 1 else new
+        xs, fs, wait = (
+            [*xs[-8:], _pack(state)],
+            [*fs[-8:], _pack(new) - _pack(state)],
+            wait - 1,
+        )
+        state = (
+            _unpack(run, new, _extrapolate(xs, fs))
+            if wait <= 0 and len(xs) > 1
+            else new
+        )
     raise AssertionError(f"no fixed point: the last sweeps still moved q by {best:.1e}")
 
 
 def _unknowns(state: State) -> tuple[Tensor, Tensor]:
-    return (state.sites.tau, state.sites.nu) if len(state.sites.tau) else tuple(state.sums)
+    return (
+        (state.sites.tau, state.sites.nu) if len(state.sites.tau) else tuple(state.sums)
+    )
 
 
 def _pack(state: State) -> np.ndarray:
@@ -196,7 +246,9 @@ def _unpack(run: Machine, like: State, x: np.ndarray) -> State:
     """The state with these sites, and the sums that belong to them."""
     first, second = _unknowns(like)
     parts = torch.tensor(x).split([first.numel(), second.numel()])
-    values = [p.view_as(t).to(t.dtype) for p, t in zip(parts, (first, second), strict=True)]
+    values = [
+        p.view_as(t).to(t.dtype) for p, t in zip(parts, (first, second), strict=True)
+    ]
     if not len(like.sites.tau):
         return like._replace(sums=type(like.sums)(*values))
     sites = like.sites._replace(tau=values[0], nu=values[1])
@@ -215,16 +267,24 @@ def latents(run: Machine, state: State, X: np.ndarray) -> Normal:
     return Normal(t.mean, t.var + projection.r)
 
 
-def central_differences(f: Callable[[np.ndarray], float], x: np.ndarray, step: float) -> np.ndarray:
+def central_differences(
+    f: Callable[[np.ndarray], float], x: np.ndarray, step: float
+) -> np.ndarray:
     """Gradient of f by central differences, error O(step²)."""
-    return np.array([(f(x + step * e) - f(x - step * e)) / (2 * step) for e in np.eye(len(x))])
+    return np.array(
+        [(f(x + step * e) - f(x - step * e)) / (2 * step) for e in np.eye(len(x))]
+    )
 
 
 def assert_gradient(got: np.ndarray, expected: np.ndarray, rel: float = 1e-6) -> None:
-    """Equal to `rel` of the gradient's length as a whole, and in every component on that scale."""
+    """Equal to `rel` of the gradient's length as a whole, and in every component on
+    that scale.
+    """
     size = np.linalg.norm(expected)
     assert size > 1e-3, "a flat objective tells nothing"
-    np.testing.assert_allclose(got, expected, rtol=rel, atol=rel * np.abs(expected).max())
+    np.testing.assert_allclose(
+        got, expected, rtol=rel, atol=rel * np.abs(expected).max()
+    )
     assert np.linalg.norm(got - expected) <= rel * size
 
 
@@ -257,5 +317,7 @@ def arbitrary(state: State, seed: int = 0) -> State:
         return state._replace(sites=state.sites._replace(tau=tau, nu=nu))
     A = torch.tensor(rng.normal(size=state.sums.P.shape))
     return state._replace(
-        sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape)))
+        sums=state.sums._replace(
+            P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape))
+        )
     )

@@ -1,13 +1,17 @@
-"""Validate the docstrings of the public interface with numpydoc: python tools/check_docstrings.py.
+"""Validate the docstrings of the public interface with numpydoc: python
+tools/check_docstrings.py.
 
-The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1 if a docstring fails.
+The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1 if a
+docstring fails.
 
-A method or property that overrides one that a base class of this package documents inherits the contract: it needs no docstring,
-or only a summary. A base class documents a method in its docstring, and an attribute there, under Attributes or where it declares
-it. A class whose constructor takes what that of a base class takes documents only the other parameters; it needs no example if a
-base class has one.
+A method or property that overrides one that a base class of this package documents
+inherits the contract: it needs no docstring, or only a summary. A base class documents
+a method in its docstring, and an attribute there, under Attributes or where it declares
+it. A class whose constructor takes what that of a base class takes documents only the
+other parameters; it needs no example if a base class has one.
 
-The methods of HOOKS are overridden by users and called by the library. Their docstrings are prose, with the shapes of tensors.
+The methods of HOOKS are overridden by users and called by the library. Their docstrings
+are prose, with the shapes of tensors.
 """
 
 from __future__ import annotations
@@ -51,7 +55,10 @@ HOOKS = (
     "Callback",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
-ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, overrides and hooks
+ONLY_SUMMARY = (
+    "GL08",
+    "SS",
+)  # properties, which have neither parameters nor returns, overrides and hooks
 PASSED_ON = {
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
@@ -79,8 +86,14 @@ class Failure(NamedTuple):
 
 
 def read_codes(path: Path = ROOT / "pyproject.toml") -> set[str]:
-    """Return the codes that count: those listed, or after "all", every code but those listed."""
-    listed = set(tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"]["checks"])
+    """Return the codes that count: those listed, or after "all", every code but those
+    listed.
+    """
+    listed = set(
+        tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"][
+            "checks"
+        ]
+    )
     return set(ERROR_MSGS) - listed if "all" in listed else listed
 
 
@@ -93,12 +106,16 @@ def public_names(module: ModuleType) -> list[str]:
         return [name for name in module.__all__ if not name.startswith("_")]
     members = vars(module).items()
     return [
-        n for n, v in members if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
+        n
+        for n, v in members
+        if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
     ]
 
 
 def unwrap(member: Any) -> Any:
-    return member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+    return (
+        member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+    )
 
 
 def is_member(member: Any) -> bool:
@@ -112,7 +129,9 @@ def listed_names(owner: type, section: str = "Attributes") -> set[str]:
 
 
 def overrides_documented(owner: type, name: str) -> bool:
-    """Return whether a base class, beyond the class that defines the member, documents it."""
+    """Return whether a base class, beyond the class that defines the member, documents
+    it.
+    """
     bases = [base for base in owner.__mro__ if is_ours(base)]
     definer = next(i for i, base in enumerate(bases) if name in vars(base))
     for base in bases[definer + 1 :]:
@@ -126,7 +145,9 @@ def overrides_documented(owner: type, name: str) -> bool:
 def public_members(owner: type) -> Iterator[tuple[str, Any]]:
     """Yield methods and properties that this package defines, inherited ones included."""
     bases = [base for base in owner.__mro__ if is_ours(base)]
-    for name in sorted({name for base in bases for name in vars(base) if not name.startswith("_")}):
+    for name in sorted(
+        {name for base in bases for name in vars(base) if not name.startswith("_")}
+    ):
         member = unwrap(inspect.getattr_static(owner, name))
         if is_member(member) and (isinstance(member, property) or is_ours(member)):
             yield name, member
@@ -136,7 +157,9 @@ def walk() -> Iterator[Subject]:
     """Yield everything public."""
     for module_name in MODULES:
         if importlib.util.find_spec(module_name) is None:
-            raise SystemExit(f"{module_name} is part of the public interface and does not exist.")
+            raise SystemExit(
+                f"{module_name} is part of the public interface and does not exist."
+            )
         module = importlib.import_module(module_name)
         for name in public_names(module):
             thing = getattr(module, name)
@@ -153,7 +176,9 @@ def is_hook(member: Any) -> bool:
 
 
 def is_record(thing: Any) -> bool:
-    return inspect.isclass(thing) and (dataclasses.is_dataclass(thing) or hasattr(thing, "_fields"))
+    return inspect.isclass(thing) and (
+        dataclasses.is_dataclass(thing) or hasattr(thing, "_fields")
+    )
 
 
 def ignored_codes(subject: Subject) -> tuple[str, ...]:
@@ -165,13 +190,21 @@ def ignored_codes(subject: Subject) -> tuple[str, ...]:
         return NO_EXAMPLE if "." in thing.__qualname__ else ()
     if issubclass(thing, Exception):
         return ("PR01", *NO_EXAMPLE)
-    if is_record(thing):  # its fields may stand under Attributes, those of a base class in its docstring
-        documented = set().union(*(listed_names(base) for base in thing.__mro__ if is_ours(base)))
+    if is_record(
+        thing
+    ):  # its fields may stand under Attributes, those of a base class in its docstring
+        documented = set().union(
+            *(listed_names(base) for base in thing.__mro__ if is_ours(base))
+        )
         complete = documented >= set(inspect.signature(thing).parameters)
         return ("PR01", *NO_EXAMPLE) if complete else NO_EXAMPLE
     bases = [base for base in thing.__mro__ if is_ours(base)]
     shown = any("Examples\n" in (base.__doc__ or "") for base in bases)
-    codes = NO_EXAMPLE if shown or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
+    codes = (
+        NO_EXAMPLE
+        if shown or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False)
+        else ()
+    )
     parameters = inspect.signature(thing).parameters
     documented = set().union(*(listed_names(base, "Parameters") for base in bases))
     passed_on = {parameter.kind for parameter in parameters.values()} <= PASSED_ON
@@ -198,7 +231,9 @@ def main() -> int:
     """Print every failure once, sorted by file."""
     codes, seen, failures = read_codes(), set(), set()
     for subject in walk():
-        if id(subject.thing) not in seen:  # an inherited method is checked with the first class that has it
+        if (
+            id(subject.thing) not in seen
+        ):  # an inherited method is checked with the first class that has it
             seen.add(id(subject.thing))
             failures |= set(check(subject, codes))
     for failure in sorted(failures):

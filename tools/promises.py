@@ -1,9 +1,10 @@
-"""Write docs/results/promises.md: what is promised, the tests of each promise, and the counts of the last `make chaos`.
+"""Write docs/results/promises.md: what is promised, the tests of each promise, and the
+counts of the last `make chaos`.
 
     python tools/promises.py [--check]
 
-The counts come from benchmarks/results/chaos.csv. With --check, nothing is written; the exit code is 1 if the page is out of date
-or a test does not exist.
+The counts come from benchmarks/results/chaos.csv. With --check, nothing is written; the
+exit code is 1 if the page is out of date or a test does not exist.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ random, and counts what happens. The counts below are those of its last run; `ma
 # (promise, kinds of make chaos, tests)
 PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     (
-        "A fit that is killed at any moment continues from its checkpoint and gives the same model, to the bit "
+        "A fit that is killed at any moment continues from its checkpoint and gives "
+        "the same model, to the bit "
         "(L-BFGS continues from its best point).",
         ("kill-fit",),
         (
@@ -41,9 +43,12 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "A save that is killed leaves the old file or the new one, complete. Readers never find a broken file.",
+        "A save that is killed leaves the old file or the new one, complete. Readers "
+        "never find a broken file.",
         ("kill-save", "two-writers"),
-        ("tests/saved/test_writing.py::test_two_writers_and_two_readers_never_meet_a_broken_file",),
+        (
+            "tests/saved/test_writing.py::test_two_writers_and_two_readers_never_meet_a_broken_file",
+        ),
     ),
     (
         "SIGTERM and Ctrl-C keep the model of `cavity fit`.",
@@ -63,7 +68,8 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "A damaged model file or checkpoint is refused: every file has a SHA-256 digest, which is checked on reading.",
+        "A damaged model file or checkpoint is refused: every file has a SHA-256 "
+        "digest, which is checked on reading.",
         ("flip-model", "flip-checkpoint"),
         (
             "tests/saved/test_damage.py::test_no_flipped_bit_goes_unnoticed",
@@ -72,7 +78,8 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "No code from files: a model file is tensors and JSON, and cannot choose where a later fit writes.",
+        "No code from files: a model file is tensors and JSON, and cannot choose where "
+        "a later fit writes.",
         (),
         (
             "tests/saved/test_damage.py::test_a_forged_file_is_refused_in_words",
@@ -85,15 +92,21 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     (
         "Ranks with other rows, arguments or versions are named before the first step.",
         ("disagreeing-rank",),
-        ("tests/distributed/test_quarrels.py::test_ranks_that_differ_say_so_before_the_first_step",),
+        (
+            "tests/distributed/test_quarrels.py::test_ranks_that_differ_say_so_before_the_first_step",
+        ),
     ),
     (
-        "A rank that is killed ends the others within a minute; one that is stopped or stuck, after the timeout of `join`.",
+        "A rank that is killed ends the others within a minute; one that is stopped or "
+        "stuck, after the timeout of `join`.",
         ("silent-rank",),
-        ("tests/distributed/test_quarrels.py::test_a_lost_rank_ends_the_others_within_a_minute",),
+        (
+            "tests/distributed/test_quarrels.py::test_a_lost_rank_ends_the_others_within_a_minute",
+        ),
     ),
     (
-        "A damaged table (CSV, Arrow, Parquet) is read as other readers read it, or raises `BadInput`.",
+        "A damaged table (CSV, Arrow, Parquet) is read as other readers read it, or "
+        "raises `BadInput`.",
         ("damaged-input",),
         (
             "tests/unit/test_preparation.py::test_damaged_tables_raise_our_own_error_or_none",
@@ -101,14 +114,20 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "Rows that change between two passes, or between a run and its resumption, raise `BadInput` or `BadFile`.",
+        "Rows that change between two passes, or between a run and its resumption, "
+        "raise `BadInput` or `BadFile`.",
         (),
-        ("tests/training/test_changed_rows.py::test_a_run_does_not_resume_on_other_rows_however_few",),
+        (
+            "tests/training/test_changed_rows.py::test_a_run_does_not_resume_on_other_rows_however_few",
+        ),
     ),
     (
-        "`cavity serve` answers valid requests exactly, even if other clients are slow, disconnect or send invalid ones.",
+        "`cavity serve` answers valid requests exactly, even if other clients are "
+        "slow, disconnect or send invalid ones.",
         ("request",),
-        ("tests/cli/test_server.py::test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves",),
+        (
+            "tests/cli/test_server.py::test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves",
+        ),
     ),
 ]
 
@@ -126,11 +145,15 @@ def make_page(counts: dict[str, dict[str, str]]) -> str:
         parts.append(f"## {i}. {promise}\n\n")
         if kinds:
             parts.append(
-                "| `make chaos` | runs | survived | refused | silent | broken |\n|---|---|---|---|---|---|\n"
+                "| `make chaos` | runs | survived | refused | silent | broken "
+                "|\n|---|---|---|---|---|---|\n"
             )
         for kind in kinds:
             row = counts[kind]
-            cells = [f"{int(row[name]):,}" for name in ("runs", "survived", "refused", "silent", "broken")]
+            cells = [
+                f"{int(row[name]):,}"
+                for name in ("runs", "survived", "refused", "silent", "broken")
+            ]
             parts.append(f"| {kind} | {' | '.join(cells)} |\n")
         parts.append("\n" * bool(kinds) + "Tests:\n\n")
         for test in tests:
@@ -160,7 +183,10 @@ def main() -> int:
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-        print(f"{PAGE.name} is out of date: run python tools/promises.py.", file=sys.stderr)
+        print(
+            f"{PAGE.name} is out of date: run python tools/promises.py.",
+            file=sys.stderr,
+        )
         return 1
     return int(bool(missing))
 

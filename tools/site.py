@@ -1,9 +1,11 @@
-"""Build the documentation in build/site: stage the pages in build/docs, then run Zensical on them (mkdocs.yml).
+"""Build the documentation in build/site: stage the pages in build/docs, then run
+Zensical on them (mkdocs.yml).
 
     python tools/site.py
 
-Pages in the root of the repository belong to the site, and links lead to files all over it. Staging copies what a page links to,
-and turns links that work in the repository into links that work in the site. A link to a folder becomes plain text.
+Pages in the root of the repository belong to the site, and links lead to files all over
+it. Staging copies what a page links to, and turns links that work in the repository
+into links that work in the site. A link to a folder becomes plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ LINK = re.compile(r"\[(?P<text>[^]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)
 
 
 def place(path: str) -> str:
-    """Return where a file of the repository is in the site: docs/ is its root, and README.md its overview."""
+    """Return where a file of the repository is in the site: docs/ is its root, and
+    README.md its overview.
+    """
     return "overview.md" if path == "README.md" else path.removeprefix("docs/")
 
 
@@ -54,12 +58,21 @@ def turn_links(text: str, page: str, linked: set[str]) -> str:
 def stage() -> None:
     """Write the pages and the files that they link to into build/docs."""
     shutil.rmtree(STAGE, ignore_errors=True)
-    pages = [*ROOT_PAGES, *(p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "docs").rglob("*.md")))]
+    pages = [
+        *ROOT_PAGES,
+        *(
+            p.relative_to(ROOT).as_posix()
+            for p in sorted((ROOT / "docs").rglob("*.md"))
+        ),
+    ]
     linked: set[str] = set()
     for page in pages:
         path = STAGE / place(page)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(turn_links((ROOT / page).read_text(encoding="utf-8"), page, linked), encoding="utf-8")
+        path.write_text(
+            turn_links((ROOT / page).read_text(encoding="utf-8"), page, linked),
+            encoding="utf-8",
+        )
     for file in sorted(linked - set(pages)):
         path = STAGE / place(file)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
-"""Draw the pictures of docs/gallery.md: plots, the examples, and pages as a browser shows them.
+"""Draw the pictures of docs/gallery.md: plots, the examples, and pages as a browser
+shows them.
 
     python docs/figures/gallery.py
 
-Pages need chromium (`make test-browser` installs it); without it their pictures stay as they are.
+Pages need chromium (`make test-browser` installs it); without it their pictures stay as
+they are.
 """
 
 from __future__ import annotations
@@ -66,7 +68,15 @@ def main() -> None:
         (report,) = Path(folder).glob("*/report.html")
         take_picture(report.as_uri(), "report.png", 1100)
         server = subprocess.Popen(
-            [sys.executable, "-m", "cavity", "serve", report.with_name("penguins.cavity"), "--port", "8765"]
+            [
+                sys.executable,
+                "-m",
+                "cavity",
+                "serve",
+                report.with_name("penguins.cavity"),
+                "--port",
+                "8765",
+            ]
         )
         time.sleep(20)  # until it answers
         take_picture("http://localhost:8765", "serve.png", 920)

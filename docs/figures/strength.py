@@ -1,8 +1,10 @@
-"""Draw the README's figure: what three models believe far from their data, and the price of a good test NLL.
+"""Draw the README's figure: what three models believe far from their data, and the
+price of a good test NLL.
 
     python docs/figures/strength.py
 
-The maps are computed here; NLL and seconds are those of the raw tables that decided nothing, of benchmarks/results/raw_tables.csv.
+The maps are computed here; NLL and seconds are those of the raw tables that decided
+nothing, of benchmarks/results/raw_tables.csv.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-from experiments.table_summary import compare, fit_seconds, floored_nll, geometric_mean, read_results  # noqa: E402
+from experiments.table_summary import (
+    compare,
+    fit_seconds,
+    floored_nll,
+    geometric_mean,
+    read_results,
+)  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "raw_tables.csv"
 PICTURE = Path(__file__).with_name("strength.png")
@@ -60,25 +68,39 @@ def spirals(rows: int = 240) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw_map(model: Any, name: str, X: np.ndarray, y: np.ndarray, ax: Axes) -> None:
-    """Draw the predicted class as a colour that fades to white as its probability falls to 1/3."""
+    """Draw the predicted class as a colour that fades to white as its probability falls
+    to 1/3.
+    """
     side = np.linspace(-WIDTH, WIDTH, 181)
     grid = np.stack([c.ravel() for c in np.meshgrid(side, side)], 1)
     P = model.predict_proba(grid)
     strength = ((P.max(1) - 1 / 3) / (2 / 3))[:, None]
-    colours = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
+    colours = np.array(
+        [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS]
+    )
     image = 1 - 0.8 * strength * (1 - colours[P.argmax(1)])
-    ax.imshow(image.reshape(len(side), len(side), 3), origin="lower", extent=(-WIDTH, WIDTH, -WIDTH, WIDTH))
+    ax.imshow(
+        image.reshape(len(side), len(side), 3),
+        origin="lower",
+        extent=(-WIDTH, WIDTH, -WIDTH, WIDTH),
+    )
     ax.scatter(*X.T, c=[COLOURS[c] for c in y], s=7, linewidths=0)
     far = np.hypot(*grid.T) > 5
     ax.set_title(name, fontweight="bold", loc="left", fontsize=11.5)
-    ax.set_xlabel(f"far from the data it is {P[far].max(1).mean():.0%} sure", color="#444444")
+    ax.set_xlabel(
+        f"far from the data it is {P[far].max(1).mean():.0%} sure", color="#444444"
+    )
     ax.set_xticks([])
     ax.set_yticks([])
 
 
 def relative_scores() -> dict[str, tuple[float, float]]:
-    """Return seconds and NLL of each method relative to HistGradientBoosting: geometric means over the tables."""
-    results = [r for r in read_results(RESULTS) if (r.collection, r.use) == ("raw", "report")]
+    """Return seconds and NLL of each method relative to HistGradientBoosting: geometric
+    means over the tables.
+    """
+    results = [
+        r for r in read_results(RESULTS) if (r.collection, r.use) == ("raw", "report")
+    ]
     found = {}
     for m in LABELS:
         seconds = compare(results, m, "hgb", fit_seconds, one_machine=True).values()
@@ -112,7 +134,12 @@ def draw_scores(ax: Axes) -> None:
     ax.margins(0.12, 0.1)
     ax.grid(color="#eeeeee")
     ax.set_xlabel("seconds of a fit, relative to the same")
-    ax.set_title("NLL relative to HistGradientBoosting", fontweight="bold", loc="left", fontsize=11.5)
+    ax.set_title(
+        "NLL relative to HistGradientBoosting",
+        fontweight="bold",
+        loc="left",
+        fontsize=11.5,
+    )
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
-"""Class probabilities that you can act on, for tables: Gaussian processes by expectation propagation.
+"""Class probabilities that you can act on, for tables: Gaussian processes by
+expectation propagation.
 
-torch is large: it is loaded with the first name that needs it, and the command line answers without it.
+torch is large: it is loaded with the first name that needs it, and the command line
+answers without it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from cavity.common.version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, distributed, export, kernels, likelihoods, methods, report
+    from cavity import (
+        callbacks,
+        distributed,
+        export,
+        kernels,
+        likelihoods,
+        methods,
+        report,
+    )
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.fitting.options.training import Training
     from cavity.report import plots
@@ -55,7 +65,9 @@ _MODULES = {  # modules that are attributes of `cavity`
 if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
-        """The public names that need torch, loaded when they are first asked for (PEP 562)."""
+        """The public names that need torch, loaded when they are first asked for (PEP
+        562).
+        """
         if name in _MODULES:
             return import_module(_MODULES[name])
         if name in ("GPClassifier", "GPRegressor", "load"):

@@ -1,4 +1,6 @@
-"""Fit one model by several processes: `join` the group that torchrun started, fit, and `leave` it."""
+"""Fit one model by several processes: `join` the group that torchrun started, fit, and
+`leave` it.
+"""
 
 from cavity.engine.processes import join, leave
 

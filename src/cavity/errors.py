@@ -1,4 +1,7 @@
-"""Errors and a warning. All errors derive from ValueError, and their messages say what to try."""
+"""Errors and a warning.
+
+All errors derive from ValueError, and their messages say what to try.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,17 +40,26 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """Return the error for an optional package that is not installed; its message names the extra that installs it."""
+    """Return the error for an optional package that is not installed; its message names
+    the extra that installs it.
+    """
     from pathlib import Path
 
     clone = Path(__file__).parents[2]
-    where = f"-e '{clone}[{extra}]'" if (clone / "pyproject.toml").exists() else f'"cavity[{extra}]"'
-    return MissingExtra(f"{package} is not installed: pip install {where}", name=package)
+    if (clone / "pyproject.toml").exists():
+        where = f"-e '{clone}[{extra}]'"
+    else:
+        where = f'"cavity[{extra}]"'
+    return MissingExtra(
+        f"{package} is not installed: pip install {where}", name=package
+    )
 
 
 @contextmanager
 def as_bad_input() -> Iterator[None]:
-    """Turn errors of NumPy and scikit-learn about data into BadInput, which also has the type that scikit-learn expects."""
+    """Turn errors of NumPy and scikit-learn about data into BadInput, which also has
+    the type that scikit-learn expects.
+    """
     try:
         yield
     except CavityError:
@@ -60,7 +72,9 @@ def as_bad_input() -> Iterator[None]:
 
 @contextmanager
 def name_in_errors(name: object, kind: type[CavityError] = BadInput) -> Iterator[None]:
-    """Let errors of a kind begin with the name of a file or an argument, unless they have it already."""
+    """Let errors of a kind begin with the name of a file or an argument, unless they
+    have it already.
+    """
     try:
         yield
     except kind as error:

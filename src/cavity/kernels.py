@@ -1,9 +1,19 @@
-"""Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them."""
+"""Kernels (covariance functions) and their registry.
+
+Each class has its own hyper-parameters, or all classes share them.
+"""
 
 from cavity.engine.kernels.base import Kernel, KernelLike, Product, Sum
 from cavity.engine.kernels.library import KERNELS
 from cavity.engine.kernels.linear import Constant, Linear
-from cavity.engine.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from cavity.engine.kernels.stationary import (
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Stationary,
+)
 
 __all__ = [
     "KERNELS",

@@ -1,4 +1,6 @@
-"""Likelihoods: moments for training, probabilities for prediction, and one registry of all of them."""
+"""Likelihoods: moments for training, probabilities for prediction, and one registry of
+all of them.
+"""
 
 from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
 from cavity.engine.likelihoods.gaussian import Committee, Gaussian

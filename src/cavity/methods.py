@@ -1,6 +1,18 @@
-"""Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
+"""Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`.
 
-from cavity.fitting.options.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
+Their names stand for their defaults.
+"""
+
+from cavity.fitting.options.classification_methods import (
+    EP,
+    GFITC,
+    REP,
+    SEP,
+    VI,
+    Auto,
+    Laplace,
+    PowerEP,
+)
 from cavity.fitting.options.method import METHODS, Method
 from cavity.fitting.options.regression_methods import (
     BCM,

@@ -1,4 +1,5 @@
-"""Faults on purpose: kills, full disks, flipped bits, silent ranks, damaged tables, hostile clients; each is counted.
+"""Faults on purpose: kills, full disks, flipped bits, silent ranks, damaged tables,
+hostile clients; each is counted.
 
     make chaos RUNS=200        or        python -m tests.chaos --runs 200 --seed 0 [--only KIND]
 

@@ -56,7 +56,9 @@ def write_results(rows: dict[str, dict[str, object]], path: Path) -> None:
     """Write the rows of these kinds; those of other kinds stay."""
     if path.exists():
         with path.open(newline="") as file:
-            rows = {row["kind"]: row for row in csv.DictReader(file) if row["kind"] in KINDS} | rows
+            rows = {
+                row["kind"]: row for row in csv.DictReader(file) if row["kind"] in KINDS
+            } | rows
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -66,11 +68,21 @@ def write_results(rows: dict[str, dict[str, object]], path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument(
-        "--runs", type=int, default=FULL, metavar="N", help="kills; other kinds in proportion (default 200)"
+        "--runs",
+        type=int,
+        default=FULL,
+        metavar="N",
+        help="kills; other kinds in proportion (default 200)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default 0)")
     parser.add_argument(
-        "--only", choices=KINDS, action="append", metavar="KIND", help=f"one of {', '.join(KINDS)}"
+        "--seed", type=int, default=0, metavar="S", help="random seed (default 0)"
+    )
+    parser.add_argument(
+        "--only",
+        choices=KINDS,
+        action="append",
+        metavar="KIND",
+        help=f"one of {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--out",
@@ -80,7 +92,11 @@ def main() -> int:
     )
     given = parser.parse_args()
     out = given.out or (RESULTS if given.runs >= FULL else None)
-    print(f"{'kind':<18}{'runs':>7}" + "".join(f"{name:>10}" for name in OUTCOMES) + f"{'seconds':>9}")
+    print(
+        f"{'kind':<18}{'runs':>7}"
+        + "".join(f"{name:>10}" for name in OUTCOMES)
+        + f"{'seconds':>9}"
+    )
     failed, rows = False, {}
     for kind in given.only or KINDS:
         begun = time.monotonic()
@@ -88,7 +104,9 @@ def main() -> int:
         seconds = time.monotonic() - begun
         counts = {name: getattr(tally, name) for name in OUTCOMES}
         print(
-            f"{kind:<18}{tally.runs:>7}" + "".join(f"{n:>10}" for n in counts.values()) + f"{seconds:>9.0f}",
+            f"{kind:<18}{tally.runs:>7}"
+            + "".join(f"{n:>10}" for n in counts.values())
+            + f"{seconds:>9.0f}",
             flush=True,
         )
         for example in tally.examples:

@@ -1,4 +1,6 @@
-"""Processes that may die: started from a server that has imported torch already, so that a start takes milliseconds."""
+"""Processes that may die: started from a server that has imported torch already, so
+that a start takes milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LONG = 120.0  # seconds after which a process that should have ended hangs
 
 
 class End(NamedTuple):
-    """How a process ended: "value" with what it returned, "error" with a text, "died" with its exit code, or "hung"."""
+    """How a process ended: "value" with what it returned, "error" with a text, "died"
+    with its exit code, or "hung".
+    """
 
     kind: str
     value: Any
@@ -33,14 +37,18 @@ class Child:
 
     def __init__(self, work: Callable[..., Any], *arguments: Any) -> None:
         self.receiver, sender = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=_call, args=(sender, work, arguments), daemon=True)
+        self.process = CONTEXT.Process(
+            target=_call, args=(sender, work, arguments), daemon=True
+        )
         self.process.start()
         sender.close()
         self.receiver.recv()  # it has begun
         self.begun = time.monotonic()
 
     def signal_after(self, seconds: float, number: int) -> bool:
-        """Send a signal after so many seconds, unless the process has ended; return whether it was sent."""
+        """Send a signal after so many seconds, unless the process has ended; return
+        whether it was sent.
+        """
         if self.receiver.poll(max(0.0, seconds)):
             return False
         os.kill(self.process.pid, number)
@@ -91,8 +99,13 @@ def call(work: Callable[..., Any], *arguments: Any) -> Any:
 Item = Callable[[int], Outcome]
 
 
-def count_series(make: Callable[..., Item], n: int, *arguments: Any, seconds: float = 30.0) -> Tally:
-    """Count the outcomes of item 0 … n − 1 in one process. After a crash or a hang a new process goes on with the next item."""
+def count_series(
+    make: Callable[..., Item], n: int, *arguments: Any, seconds: float = 30.0
+) -> Tally:
+    """Count the outcomes of item 0 … n − 1 in one process.
+
+    After a crash or a hang a new process goes on with the next item.
+    """
     tally, first = Tally(), 0
     while first < n:
         receiver, sender = CONTEXT.Pipe(duplex=False)
@@ -108,14 +121,29 @@ def count_series(make: Callable[..., Item], n: int, *arguments: Any, seconds: fl
                 tally.add(receiver.recv())
                 first += 1
         except EOFError:
-            end = child.wait(0.1) if child.process.exitcode is None else End("died", child.process.exitcode)
-            tally.add(broken(f"item {first}: the process ended, or took longer than {seconds:g} s: {end}"))
+            end = (
+                child.wait(0.1)
+                if child.process.exitcode is None
+                else End("died", child.process.exitcode)
+            )
+            tally.add(
+                broken(
+                    f"item {first}: the process ended, or took longer than {seconds:g} "
+                    f"s: {end}"
+                )
+            )
             first += 1
         child.kill()
     return tally
 
 
-def _series(sender: Any, make: Callable[..., Item], arguments: tuple[Any, ...], first: int, n: int) -> None:
+def _series(
+    sender: Any,
+    make: Callable[..., Item],
+    arguments: tuple[Any, ...],
+    first: int,
+    n: int,
+) -> None:
     item = make(*arguments)
     for i in range(first, n):
         try:

@@ -1,4 +1,6 @@
-"""Clients of `cavity serve` that are slow, leave, or send nonsense, between others that expect right answers."""
+"""Clients of `cavity serve` that are slow, leave, or send nonsense, between others that
+expect right answers.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,25 @@ def save_model(path: Path) -> tuple[list, list]:
     model = fit_small()
     model.save(path)
     X = make_rows(50, seed=6)[0]
-    return X.tolist(), [model.predict_proba(X[i : i + 1])[0].tolist() for i in range(len(X))]
+    return X.tolist(), [
+        model.predict_proba(X[i : i + 1])[0].tolist() for i in range(len(X))
+    ]
 
 
 @contextmanager
 def serve(model: Path, log: Path) -> Iterator[tuple[subprocess.Popen, int]]:
     """Start the server on a free port, and write what it prints to a file."""
-    command = [sys.executable, "-m", "cavity", "serve", str(model), "--port", "0", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "cavity",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     command += ["--most-bytes", str(MOST_BYTES), "--most-rows", "20", *DEADLINES]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as file:
@@ -74,7 +88,13 @@ class Client:
 
     def __call__(self, i: int) -> Outcome:
         rng = np.random.default_rng([self.seed, i])
-        kinds = (self.ask, self.send_nonsense, self.leave, self.send_slowly, self.send_bytes)
+        kinds = (
+            self.ask,
+            self.send_nonsense,
+            self.leave,
+            self.send_slowly,
+            self.send_bytes,
+        )
         kind = kinds[rng.choice(len(kinds), p=(0.4, 0.35, 0.1, 0.05, 0.1))]
         try:
             found = kind(rng)
@@ -84,11 +104,15 @@ class Client:
 
     def _connect(self) -> http.client.HTTPConnection:
         if getattr(self.local, "line", None) is None:
-            self.local.line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+            self.local.line = http.client.HTTPConnection(
+                "127.0.0.1", self.port, timeout=SECONDS
+            )
         return self.local.line
 
     def _post(self, body: bytes, kind: str = "application/json") -> tuple[int, bytes]:
-        for attempt in range(2):  # a connection that was kept open may have been closed meanwhile
+        for attempt in range(
+            2
+        ):  # a connection that was kept open may have been closed meanwhile
             line = self._connect()
             try:
                 line.request("POST", "/predict", body, {"content-type": kind})
@@ -113,7 +137,9 @@ class Client:
     def ask(self, rng: np.random.Generator) -> Outcome:
         """A sound request, whose answer is known to the bit."""
         numbers = rng.integers(len(self.rows), size=int(rng.integers(1, 6)))
-        status, found = self._post(json.dumps({"rows": [self.rows[j] for j in numbers]}).encode())
+        status, found = self._post(
+            json.dumps({"rows": [self.rows[j] for j in numbers]}).encode()
+        )
         if status == 503:
             return refused("busy")
         if status != 200:
@@ -123,18 +149,31 @@ class Client:
         return SURVIVED if right else silent("other probabilities")
 
     def send_nonsense(self, rng: np.random.Generator) -> Outcome:
-        """A body that is not a sound request: status 4xx with a reason, or an answer for every row of what it says."""
+        """A body that is not a sound request: status 4xx with a reason, or an answer
+        for every row of what it says.
+        """
         body, kind = (
             make_body(rng, self.rows),
             ("application/json", "text/plain", "")[rng.choice(3, p=(0.8, 0.1, 0.1))],
         )
         status, found = self._post(body, kind)
         if 400 <= status < 500 or status == 503:
-            return refused(found) if json.loads(found).get("detail") else broken(f"{status} without a reason")
+            return (
+                refused(found)
+                if json.loads(found).get("detail")
+                else broken(f"{status} without a reason")
+            )
         if status != 200:
             return broken(f"status {status} for {body!r:.200}: {found!r:.200}")
-        rows, P = json.loads(body)["rows"], np.array(json.loads(found)["probabilities"], dtype=float)
-        right = P.shape == (len(rows), 3) and np.isfinite(P).all() and np.allclose(P.sum(1), 1)
+        rows, P = (
+            json.loads(body)["rows"],
+            np.array(json.loads(found)["probabilities"], dtype=float),
+        )
+        right = (
+            P.shape == (len(rows), 3)
+            and np.isfinite(P).all()
+            and np.allclose(P.sum(1), 1)
+        )
         return SURVIVED if right else silent(f"{body!r:.200} gave {found!r:.200}")
 
     def leave(self, rng: np.random.Generator) -> Outcome:
@@ -160,9 +199,15 @@ class Client:
         if b" 200 " in found[:20]:
             got = json.loads(found.split(b"\r\n\r\n", 1)[1])["probabilities"]
             return (
-                SURVIVED if np.allclose(got, self.answers[:1], atol=1e-12) else silent("other probabilities")
+                SURVIVED
+                if np.allclose(got, self.answers[:1], atol=1e-12)
+                else silent("other probabilities")
             )
-        return refused(found) if found[:12] in (b"HTTP/1.1 408", b"HTTP/1.1 503") else broken(found)
+        return (
+            refused(found)
+            if found[:12] in (b"HTTP/1.1 408", b"HTTP/1.1 503")
+            else broken(found)
+        )
 
     def send_bytes(self, rng: np.random.Generator) -> Outcome:
         """Bytes that are not HTTP: an answer 4xx, or the line is closed."""
@@ -170,7 +215,10 @@ class Client:
                  b"content-length: 4\r\n\r\nabcd", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5000 + b"\r\n",
                  b"POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"\0" * 100, rng.bytes(200),
                  b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"DELETE /predict HTTP/1.1\r\nhost: x\r\n\r\n")  # fmt: skip
-        with socket.create_connection(("127.0.0.1", self.port), SECONDS) as line, suppress(OSError):
+        with (
+            socket.create_connection(("127.0.0.1", self.port), SECONDS) as line,
+            suppress(OSError),
+        ):
             line.sendall(lines[rng.integers(len(lines))])
             line.shutdown(socket.SHUT_WR)
             found = _read_all(line)
@@ -186,11 +234,29 @@ def _read_all(line: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-CELLS = (None, True, "x", "1", 1e308, -1e155, 1e400, 10**400, [], {}, [[1]], float("nan"), "\ud800", 0, -0.0)
+CELLS = (
+    None,
+    True,
+    "x",
+    "1",
+    1e308,
+    -1e155,
+    1e400,
+    10**400,
+    [],
+    {},
+    [[1]],
+    float("nan"),
+    "\ud800",
+    0,
+    -0.0,
+)
 
 
 def make_body(rng: np.random.Generator, rows: list) -> bytes:
-    """A random body: bytes, text, other JSON, rows with odd cells or of odd lengths, too many rows, too many bytes."""
+    """A random body: bytes, text, other JSON, rows with odd cells or of odd lengths,
+    too many rows, too many bytes.
+    """
     how = int(rng.integers(8))
     sound = {"rows": [list(row) for row in rows[: int(rng.integers(1, 5))]]}
     text = json.dumps(sound).encode()
@@ -198,7 +264,11 @@ def make_body(rng: np.random.Generator, rows: list) -> bytes:
         return rng.bytes(int(rng.integers(0, 300)))
     if how == 1:
         cut = int(rng.integers(len(text)))
-        return text[:cut] + rng.bytes(int(rng.integers(0, 5))) + text[cut + int(rng.integers(0, 5)) :]
+        return (
+            text[:cut]
+            + rng.bytes(int(rng.integers(0, 5)))
+            + text[cut + int(rng.integers(0, 5)) :]
+        )
     if how == 2:
         return json.dumps(CELLS[rng.integers(len(CELLS))]).encode()
     if how == 3:
@@ -215,7 +285,9 @@ def make_body(rng: np.random.Generator, rows: list) -> bytes:
 
 
 def count_requests(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """Requests of eight clients at once, while others hold half a request; at the end the server must be sound, and stop."""
+    """Requests of eight clients at once, while others hold half a request; at the end
+    the server must be sound, and stop.
+    """
     tally, model, log = Tally(), folder / "m.cavity", folder / "serve.log"
     rows, answers = call(save_model, model)
     with serve(model, log) as (process, port):
@@ -234,7 +306,9 @@ def count_requests(n: int, rng: np.random.Generator, folder: Path) -> Tally:
 
 def hold(port: int) -> list[socket.socket]:
     """Open connections with half a request."""
-    lines = [socket.create_connection(("127.0.0.1", port), SECONDS) for _ in range(HELD)]
+    lines = [
+        socket.create_connection(("127.0.0.1", port), SECONDS) for _ in range(HELD)
+    ]
     for line in lines:
         line.sendall(HALF)
     return lines
@@ -247,10 +321,16 @@ def judge_held(line: socket.socket) -> Outcome:
             found = _read_all(line)
     except OSError as error:
         return broken(f"half a request: {error!r}")
-    return refused(found) if found.startswith(b"HTTP/1.1 408") else broken(f"half a request: {found!r:.200}")
+    return (
+        refused(found)
+        if found.startswith(b"HTTP/1.1 408")
+        else broken(f"half a request: {found!r:.200}")
+    )
 
 
-def judge_end(process: subprocess.Popen, held: list[socket.socket], log: Path) -> Outcome:
+def judge_end(
+    process: subprocess.Popen, held: list[socket.socket], log: Path
+) -> Outcome:
     """End the server while half-sent requests are open."""
     if process.poll() is not None:
         return broken(f"the server ended: {log.read_text()[-2000:]}")

@@ -1,4 +1,6 @@
-"""Disks that are full: a small tmpfs with little room or, where mounting is not permitted, a limit on the size of files."""
+"""Disks that are full: a small tmpfs with little room or, where mounting is not
+permitted, a limit on the size of files.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,15 @@ NEW_NAMESPACE, PRIVATE = 0x00020000, 1 << 18 | 1 << 14
 
 
 def mount_small_disk(folder: Path) -> bool:
-    """Mount a small tmpfs that only this process sees, and that ends with it; return whether that is permitted."""
+    """Mount a small tmpfs that only this process sees, and that ends with it; return
+    whether that is permitted.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_NAMESPACE) or libc.mount(None, b"/", None, PRIVATE, None):
         return False
-    return not libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={SIZE}".encode())
+    return not libc.mount(
+        b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={SIZE}".encode()
+    )
 
 
 def leave_room(folder: Path, room: int, mounted: bool) -> None:
@@ -41,17 +47,23 @@ def free_room(folder: Path, mounted: bool) -> None:
     if mounted:
         (folder / "filler").unlink(missing_ok=True)
     else:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
 
 
 def make_disk(folder: Path, seed: int) -> Item:
-    """Return the runs: a save, a fit with checkpoints, or predictions, with random room."""
+    """Return the runs: a save, a fit with checkpoints, or predictions, with random
+    room.
+    """
     disk, rows = folder / "disk", write_rows(folder)
     disk.mkdir(exist_ok=True)
     mounted = mount_small_disk(disk)
     models = [fit_small(n_inducing=n) for n in (20, 24)]
     models[0].save(folder / "model.cavity")
-    np.savetxt(folder / "t.csv", make_rows(2000)[0], delimiter=",", header="a,b", comments="")
+    np.savetxt(
+        folder / "t.csv", make_rows(2000)[0], delimiter=",", header="a,b", comments=""
+    )
     wanted = fit("sep", rows, max_epochs=3)
     work = (lambda room: save(models, disk, mounted, room), lambda room: checkpoints(wanted, rows, disk, mounted, room),
             lambda room: predict(folder, disk, mounted, room))  # fmt: skip
@@ -87,8 +99,12 @@ def save(models: list, disk: Path, mounted: bool, room: int) -> Outcome:
     return broken(f"left {left}") if left else outcome
 
 
-def checkpoints(wanted: str, rows: Path, disk: Path, mounted: bool, room: int) -> Outcome:
-    """Fit with checkpoints: the model is that of a fit without, and what is written can be resumed."""
+def checkpoints(
+    wanted: str, rows: Path, disk: Path, mounted: bool, room: int
+) -> Outcome:
+    """Fit with checkpoints: the model is that of a fit without, and what is written can
+    be resumed.
+    """
     path = disk / "run.ckpt"
     leave_room(disk, room // 4, mounted)
     if fit("sep", rows, path, max_epochs=3) != wanted:
@@ -108,15 +124,29 @@ def predict(folder: Path, disk: Path, mounted: bool, room: int) -> Outcome:
     out.write_text("old")
     leave_room(disk, room, mounted)
     done = CliRunner().invoke(
-        app, ["predict", str(folder / "model.cavity"), str(folder / "t.csv"), "--out", str(out)]
+        app,
+        [
+            "predict",
+            str(folder / "model.cavity"),
+            str(folder / "t.csv"),
+            "--out",
+            str(out),
+        ],
     )
     free_room(disk, mounted)
     if done.exit_code == 0:
         lines = len(out.read_text().splitlines())
         return SURVIVED if lines == 2001 else silent(f"exit code 0 and {lines} lines")
-    if not isinstance(done.exception, SystemExit) or "could not be written" not in done.output:
+    if (
+        not isinstance(done.exception, SystemExit)
+        or "could not be written" not in done.output
+    ):
         return broken(f"{done.exception!r} {done.output}")
-    return refused(done.output) if out.read_text() == "old" else silent("the old file is gone")
+    return (
+        refused(done.output)
+        if out.read_text() == "old"
+        else silent("the old file is gone")
+    )
 
 
 def count_full_disks(n: int, rng: np.random.Generator, folder: Path) -> Tally:

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=5, tol=0.0, random_state=1, device="cpu")
-FULL = dict(n_inducing=8, batch_size=None, max_epochs=8, tol=0.0, random_state=1, device="cpu")
+BATCHES = dict(
+    n_inducing=8, batch_size=20, max_epochs=5, tol=0.0, random_state=1, device="cpu"
+)
+FULL = dict(
+    n_inducing=8, batch_size=None, max_epochs=8, tol=0.0, random_state=1, device="cpu"
+)
 RUNS: dict[str, dict[str, Any]] = {
     "ep": dict(method="ep", **BATCHES),
     "sep": dict(method="sep", **BATCHES),
@@ -39,13 +43,16 @@ def write_rows(folder: Path) -> Path:
     for i in range(3):
         part = slice(30 * i, 30 * i + 30)
         pq.write_table(
-            pa.table({"a": X[part, 0], "b": X[part, 1], "label": y[part]}), folder / "rows" / f"{i}.parquet"
+            pa.table({"a": X[part, 0], "b": X[part, 1], "label": y[part]}),
+            folder / "rows" / f"{i}.parquet",
         )
     return folder / "rows"
 
 
 def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> str:
-    """Fit with a checkpoint after every step, resume if it exists, and return the digest of the model."""
+    """Fit with a checkpoint after every step, resume if it exists, and return the
+    digest of the model.
+    """
     from cavity import GPClassifier
     from cavity.fitting.options import nest
 
@@ -53,14 +60,22 @@ def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> s
     if checkpoint is not None:
         options |= dict(checkpoint=checkpoint, checkpoint_every=0, resume=True)
     clf = GPClassifier(**nest(**options))
-    return digest(clf.fit(rows, target="label") if name.endswith("files") else clf.fit(*make_rows()))
+    return digest(
+        clf.fit(rows, target="label")
+        if name.endswith("files")
+        else clf.fit(*make_rows())
+    )
 
 
 def digest(clf: Any) -> str:
     """Return a digest of predictions, evidence and history."""
     X, _ = make_rows(20, seed=4)
     hasher = hashlib.sha256(clf.predict_log_proba(X).tobytes())
-    hasher.update(repr((clf.log_marginal_likelihood_, [row["objective"] for row in clf.history_])).encode())
+    hasher.update(
+        repr(
+            (clf.log_marginal_likelihood_, [row["objective"] for row in clf.history_])
+        ).encode()
+    )
     return hasher.hexdigest()
 
 
@@ -69,4 +84,6 @@ def fit_small(**more: Any) -> Any:
     from cavity import GPClassifier
     from cavity.fitting.options import nest
 
-    return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())
+    return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(
+        *make_rows()
+    )

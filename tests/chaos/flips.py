@@ -12,7 +12,9 @@ from .fits import digest, fit, fit_small, write_rows
 
 
 def damage(content: bytes, rng: np.random.Generator) -> bytes:
-    """Flip one bit; in some runs more bits, or overwrite a sector with zeros, or cut the end."""
+    """Flip one bit; in some runs more bits, or overwrite a sector with zeros, or cut
+    the end.
+    """
     changed, how = bytearray(content), rng.random()
     if how < 0.9:
         for _ in range(1 if how < 0.8 else int(rng.integers(2, 20))):
@@ -26,7 +28,9 @@ def damage(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def make_model_flips(folder: Path, seed: int) -> Item:
-    """Return runs that load a damaged model file: a classifier, or a regressor with its training rows."""
+    """Return runs that load a damaged model file: a classifier, or a regressor with its
+    training rows.
+    """
     from cavity import BadFile, GPRegressor, load
 
     from .fits import make_rows
@@ -34,7 +38,9 @@ def make_model_flips(folder: Path, seed: int) -> Item:
     X, y = make_rows()
     models = [
         fit_small(),
-        GPRegressor("cg", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y),
+        GPRegressor("cg", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(
+            X, y
+        ),
     ]
     contents = []
     for i, model in enumerate(models):
@@ -52,7 +58,11 @@ def make_model_flips(folder: Path, seed: int) -> Item:
     wanted = [repr(answers(load(folder / f"sound-{i}.cavity"))) for i in range(2)]
 
     def item(i: int) -> Outcome:
-        rng, which, path = np.random.default_rng([seed, i]), i % 2, folder / "damaged.cavity"
+        rng, which, path = (
+            np.random.default_rng([seed, i]),
+            i % 2,
+            folder / "damaged.cavity",
+        )
         content = damage(contents[which], rng)
         path.write_bytes(content)
         try:
@@ -70,17 +80,27 @@ def make_checkpoint_flips(folder: Path, seed: int) -> Item:
     from cavity import BadFile
 
     rows, names = write_rows(folder), ("ep", "sep")
-    whole = {name: fit(name, rows, folder / f"{name}.ckpt", max_epochs=2) for name in names}
+    whole = {
+        name: fit(name, rows, folder / f"{name}.ckpt", max_epochs=2) for name in names
+    }
     contents = {name: (folder / f"{name}.ckpt").read_bytes() for name in names}
 
     def item(i: int) -> Outcome:
-        rng, name, path = np.random.default_rng([seed, i]), names[i % 2], folder / "damaged.ckpt"
+        rng, name, path = (
+            np.random.default_rng([seed, i]),
+            names[i % 2],
+            folder / "damaged.ckpt",
+        )
         path.write_bytes(damage(contents[name], rng))
         try:
             found = fit(name, rows, path, max_epochs=2)
         except BadFile as error:
             return refused(error)
-        return SURVIVED if found == whole[name] else silent(f"item {i}: resumed to another model")
+        return (
+            SURVIVED
+            if found == whole[name]
+            else silent(f"item {i}: resumed to another model")
+        )
 
     return item
 

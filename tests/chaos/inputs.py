@@ -1,4 +1,6 @@
-"""Tables whose bytes are damaged: read as another reader reads them, or refused with an error of ours."""
+"""Tables whose bytes are damaged: read as another reader reads them, or refused with an
+error of ours.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ HOSTILE = (b"nan", b"inf", b"-", b'"', b"\0", b"\xff\xfe", b"1e999", b",",
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:
-    """Change bytes, insert or remove some, repeat a stretch, or cut the end; one, two or four times."""
+    """Change bytes, insert or remove some, repeat a stretch, or cut the end; one, two
+    or four times.
+    """
     for _ in range(int(rng.choice([1, 2, 4], p=(0.7, 0.2, 0.1)))):
         at, how = int(rng.integers(len(content) + 1)), int(rng.integers(9))
         size = int(rng.integers(1, 20))
@@ -38,7 +42,11 @@ def mutate(content: bytes, rng: np.random.Generator) -> bytes:
             content = content[:at] + content[at : at + size] * 2 + content[at + size :]
         elif content:
             at = min(at, len(content) - 1)
-            content = content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :]
+            content = (
+                content[:at]
+                + bytes([content[at] ^ 1 << int(rng.integers(8))])
+                + content[at + 1 :]
+            )
     return content
 
 
@@ -49,7 +57,10 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
     import pyarrow.parquet as pq
 
     X, y = make_rows(40)
-    colour, kind = np.array(["red", "green", "blue, or so"])[y], np.array(["a", "b", "c"])[y]
+    colour, kind = (
+        np.array(["red", "green", "blue, or so"])[y],
+        np.array(["a", "b", "c"])[y],
+    )
     table = pa.table({"height": X[:, 0], "colour": colour, "kind": kind})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -57,7 +68,9 @@ def make_sound_files(folder: Path) -> dict[str, bytes]:
     writer.writerows(zip(X[:, 0].tolist(), colour, kind, strict=True))
     lines = text.getvalue().encode()
     pq.write_table(table, folder / "s.parquet", row_group_size=15)
-    pq.write_table(table, folder / "plain.parquet", compression="none", use_dictionary=False)
+    pq.write_table(
+        table, folder / "plain.parquet", compression="none", use_dictionary=False
+    )
     feather.write_feather(table, str(folder / "s.arrow"), compression="uncompressed")
     return {
         "t.csv": lines, "t.tsv": lines.replace(b",", b"\t"), "t.csv.gz": gzip.compress(lines, mtime=0),
@@ -88,19 +101,28 @@ def read_otherwise(path: Path) -> dict[str, list[Any]] | None:
 
 def same(ours: dict[str, list[Any]], others: dict[str, list[Any]]) -> bool:
     """Whether all columns that we read are those of the other reader."""
-    return all(repr(values) == repr(others[name]) for name, values in ours.items() if name in others)
+    return all(
+        repr(values) == repr(others[name])
+        for name, values in ours.items()
+        if name in others
+    )
 
 
 # ---------------------------------------------------------------- ours
 def read_table(path: Path) -> tuple[dict[str, list[Any]], Any]:
-    """Read and prepare a table as `cavity fit` does; return its columns and the features."""
+    """Read and prepare a table as `cavity fit` does; return its columns and the
+    features.
+    """
     from cavity import Preparation
     from cavity.tables.files.table_files import open_table
 
     table = open_table(path)
     target = "kind" if "kind" in table.names else None
     learnt = Preparation(target=target).fit_batches(table.chunks())
-    parts, columns = [np.zeros((0, len(learnt.names)))], {name: [] for name in learnt.inputs}
+    parts, columns = (
+        [np.zeros((0, len(learnt.names)))],
+        {name: [] for name in learnt.inputs},
+    )
     for chunk in table.chunks():
         parts.append(learnt.transform(chunk))
         for name in columns:
@@ -126,10 +148,16 @@ def check_fit(path: Path) -> Outcome:
     """Fit on the numbers of a table, without a preparation."""
     from cavity import GPClassifier
 
-    clf = GPClassifier("sep", n_inducing=3, max_epochs=1, batch_size=20, random_state=0, device="cpu")
+    clf = GPClassifier(
+        "sep", n_inducing=3, max_epochs=1, batch_size=20, random_state=0, device="cpu"
+    )
     clf.fit(path, target="kind")
     P = clf.predict_proba(np.zeros((1, clf.n_features_in_)))
-    return SURVIVED if np.isfinite(P).all() else silent("probabilities that are not finite")
+    return (
+        SURVIVED
+        if np.isfinite(P).all()
+        else silent("probabilities that are not finite")
+    )
 
 
 def make_inputs(folder: Path, seed: int) -> Item:
@@ -167,12 +195,21 @@ def make_predict(folder: Path, sound: bytes) -> Callable[[Path], Outcome]:
     (folder / "train.csv").write_bytes(sound)
     model, out = str(folder / "model.cavity"), folder / "p.csv"
     words = "--target kind --max-epochs 3 --device cpu --out".split()
-    assert CliRunner().invoke(app, ["fit", str(folder / "train.csv"), *words, model]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, ["fit", str(folder / "train.csv"), *words, model])
+        .exit_code
+        == 0
+    )
 
     def predict(path: Path) -> Outcome:
         out.unlink(missing_ok=True)
         done = CliRunner().invoke(app, ["predict", model, str(path), "--out", str(out)])
-        if done.exit_code == 1 and isinstance(done.exception, SystemExit) and not out.exists():
+        if (
+            done.exit_code == 1
+            and isinstance(done.exception, SystemExit)
+            and not out.exists()
+        ):
             return refused(done.output)
         if done.exit_code != 0:
             return broken(f"{done.exception!r} {done.output}")

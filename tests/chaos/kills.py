@@ -20,7 +20,8 @@ from .fits import RUNS, digest, fit, fit_small, make_rows, write_rows
 
 
 def count_fit_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """SIGKILL at random moments of a fit that writes a checkpoint after every step; then resume, until the fit is done.
+    """SIGKILL at random moments of a fit that writes a checkpoint after every step;
+    then resume, until the fit is done.
 
     The model must be that of an unbroken run.
     """
@@ -35,7 +36,9 @@ def count_fit_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
             wanted = call(fit, name, rows, folder / f"{name}.whole")
             unbroken[name] = wanted, time.monotonic() - begun
         wanted, seconds = unbroken[name]
-        kills, end = _kill_until_done(name, rows, folder / f"{chain}.ckpt", seconds, rng)
+        kills, end = _kill_until_done(
+            name, rows, folder / f"{chain}.ckpt", seconds, rng
+        )
         if kills:
             tally.add(_judge_fit(name, end, wanted), kills)
     raise AssertionError
@@ -58,7 +61,11 @@ def _kill_until_done(
 def _judge_fit(name: str, end: End, wanted: str) -> Outcome:
     if end.kind != "value":
         return broken(f"{name}: {end}")
-    return SURVIVED if end.value == wanted else silent(f"{name}: another model than that of an unbroken run")
+    return (
+        SURVIVED
+        if end.value == wanted
+        else silent(f"{name}: another model than that of an unbroken run")
+    )
 
 
 # ---------------------------------------------------------------- saving
@@ -72,7 +79,9 @@ def save_for_ever(paths: list[Path], target: Path) -> None:
 
 
 def make_two_models(folder: Path) -> dict[str, Path]:
-    """Write two models of different sizes, some hundred kB; return their files by digest."""
+    """Write two models of different sizes, some hundred kB; return their files by
+    digest.
+    """
     found = {}
     for seed, n in enumerate((60, 80)):
         model = fit_small(n_inducing=n, random_state=seed)
@@ -86,14 +95,24 @@ def judge_file(path: Path, wanted: Container[str]) -> Outcome:
     from cavity import load
 
     try:
-        return SURVIVED if digest(load(path)) in wanted else silent(f"{path}: another model")
+        return (
+            SURVIVED
+            if digest(load(path)) in wanted
+            else silent(f"{path}: another model")
+        )
     except Exception:
         return broken(traceback.format_exc(limit=-3))
 
 
 def count_save_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """SIGKILL at random moments of a process that saves two models in turn to one path; the file must be one of the two."""
-    models, tally, target = call(make_two_models, folder), Tally(), folder / "target.cavity"
+    """SIGKILL at random moments of a process that saves two models in turn to one path;
+    the file must be one of the two.
+    """
+    models, tally, target = (
+        call(make_two_models, folder),
+        Tally(),
+        folder / "target.cavity",
+    )
     target.write_bytes(next(iter(models.values())).read_bytes())
     for _ in range(n):
         child = Child(save_for_ever, list(models.values()), target)
@@ -116,10 +135,14 @@ def run_command(log: Path, *arguments: str) -> None:
 
 
 def count_terminations(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """SIGTERM at random moments of `cavity fit`: a model is saved, or the message says that none existed and the old file stays."""
+    """SIGTERM at random moments of `cavity fit`: a model is saved, or the message says
+    that none existed and the old file stays.
+    """
     tally, table, old = Tally(), folder / "t.csv", b"not touched"
     X, y = make_rows()
-    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
+    np.savetxt(
+        table, np.column_stack([X, y]), delimiter=",", header="a,b,y", comments=""
+    )
     out, log = folder / "m.cavity", folder / "log.txt"
     command = (run_command, log, "fit", str(table), "--target", "y", "--out", str(out), "--method", "sep",
                "--n-inducing", "8", "--max-epochs", "40", "--device", "cpu")  # fmt: skip

@@ -1,4 +1,6 @@
-"""Ranks of a distributed run that are stopped or killed, or were given other rows or arguments than the others."""
+"""Ranks of a distributed run that are stopped or killed, or were given other rows or
+arguments than the others.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,19 @@ from .counting import Outcome, Tally, broken, refused, silent
 from .fits import make_rows
 
 MOST_SECONDS = 60.0  # within which every other rank ends
-TIMEOUT = {"stop": 4.0, "kill": 300.0}  # of one communication; connections of a killed rank are closed
+TIMEOUT = {
+    "stop": 4.0,
+    "kill": 300.0,
+}  # of one communication; connections of a killed rank are closed
 
 
-def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) -> tuple[str, float]:
-    """Fit as one of several ranks; rank `who` does something else. Return the error, and the seconds until it."""
+def run_rank(
+    rank: int, world: int, port: int, how: str, who: int, step: int
+) -> tuple[str, float]:
+    """Fit as one of several ranks; rank `who` does something else.
+
+    Return the error, and the seconds until it.
+    """
     from cavity import CavityError, GPClassifier, distributed
     from cavity.callbacks import Callback
     from cavity.fitting.options import nest
@@ -31,14 +41,27 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
         def step(self, run: Any) -> None:
             self.steps += 1
             if self.steps == step and rank == who:
-                os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+                os.kill(
+                    os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL
+                )
 
-    os.environ |= dict(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ |= dict(
+        RANK=str(rank),
+        WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
     falls = how in TIMEOUT
     distributed.join("gloo", timeout=TIMEOUT.get(how, MOST_SECONDS))
     X, y = make_rows(60)
     options = dict(
-        method="sep", n_inducing=4, batch_size=20, random_state=0, device="cpu", max_epochs=50, tol=0.0
+        method="sep",
+        n_inducing=4,
+        batch_size=20,
+        random_state=0,
+        device="cpu",
+        max_epochs=50,
+        tol=0.0,
     )
     if rank == who and not falls:
         X, y, options = disagree(how, X, y, options)
@@ -74,7 +97,9 @@ def run_ranks(world: int, how: str, who: int, step: int) -> dict[int, End]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ranks = [Child(run_rank, rank, world, port, how, who, step) for rank in range(world)]
+    ranks = [
+        Child(run_rank, rank, world, port, how, who, step) for rank in range(world)
+    ]
     falls = how in TIMEOUT
     try:
         return {i: rank.wait() for i, rank in enumerate(ranks) if not falls or i != who}
@@ -97,7 +122,9 @@ def judge(ends: dict[int, End], words: str) -> Outcome:
 
 
 def count_silent_ranks(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """A rank is stopped (SIGSTOP) or killed at a random step: every other rank ends within a minute."""
+    """A rank is stopped (SIGSTOP) or killed at a random step: every other rank ends
+    within a minute.
+    """
     tally = Tally()
     for i in range(n):
         world = int(rng.integers(2, 4))
@@ -108,7 +135,9 @@ def count_silent_ranks(n: int, rng: np.random.Generator, folder: Path) -> Tally:
 
 
 def count_disagreeing_ranks(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """A rank has another row, label or argument: every rank names it before the first step."""
+    """A rank has another row, label or argument: every rank names it before the first
+    step.
+    """
     tally = Tally()
     for i in range(n):
         world = int(rng.integers(2, 4))

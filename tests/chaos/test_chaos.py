@@ -19,10 +19,18 @@ SMALL = {
     "two-writers": 10,
     "damaged-input": 80,
 }
-SLOW = {"kill-fit": 2, "terminate": 3, "silent-rank": 2, "disagreeing-rank": 2, "request": 200}
+SLOW = {
+    "kill-fit": 2,
+    "terminate": 3,
+    "silent-rank": 2,
+    "disagreeing-rank": 2,
+    "request": 200,
+}
 
 
-@pytest.mark.parametrize("kind", [*SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
+@pytest.mark.parametrize(
+    "kind", [*SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
+)
 def test_no_fault_is_silent_and_none_breaks_anything(kind, tmp_path):
     n = (SMALL | SLOW)[kind]
     tally = command.KINDS[kind][0](n, np.random.default_rng(0), tmp_path)
@@ -39,7 +47,9 @@ def test_a_flipped_bit_that_nobody_checks_is_counted_as_silent(tmp_path, monkeyp
     assert any(item(i).name == "silent" for i in range(100))  # about one of eleven
 
 
-@pytest.mark.parametrize("name, code", [("survived", 0), ("refused", 0), ("silent", 1), ("broken", 1)])
+@pytest.mark.parametrize(
+    "name, code", [("survived", 0), ("refused", 0), ("silent", 1), ("broken", 1)]
+)
 def test_the_command_counts_prints_and_fails(name, code, tmp_path, monkeypatch, capsys):
     def count(n, rng, folder):
         tally = Tally()
@@ -50,9 +60,13 @@ def test_the_command_counts_prints_and_fails(name, code, tmp_path, monkeypatch, 
     out = tmp_path / "chaos.csv"
     monkeypatch.setattr(command, "KINDS", {"one": (count, 2), "two": (count, 0.1)})
     for only, more in (("one", []), ("two", ["--only", "two"])):
-        monkeypatch.setattr(sys, "argv", ["chaos", "--runs", "7", "--out", str(out), *more])
+        monkeypatch.setattr(
+            sys, "argv", ["chaos", "--runs", "7", "--out", str(out), *more]
+        )
         assert command.main() == code
         assert only in capsys.readouterr().out
     with out.open() as file:
         rows = {row["kind"]: row for row in csv.DictReader(file)}
-    assert rows["one"]["runs"] == rows["one"][name] == "14" and rows["two"]["runs"] == "1"
+    assert (
+        rows["one"]["runs"] == rows["one"][name] == "14" and rows["two"]["runs"] == "1"
+    )

@@ -19,7 +19,11 @@ def read_often(path: Path, wanted: list[str], n: int) -> list[Outcome]:
     found = []
     for _ in range(n):
         try:
-            found.append(SURVIVED if digest(load(path)) in wanted else silent("neither of the two models"))
+            found.append(
+                SURVIVED
+                if digest(load(path)) in wanted
+                else silent("neither of the two models")
+            )
         except Exception:
             found.append(broken(traceback.format_exc(limit=-3)))
     return found
@@ -27,7 +31,11 @@ def read_often(path: Path, wanted: list[str], n: int) -> list[Outcome]:
 
 def count_reads(n: int, rng: np.random.Generator, folder: Path) -> Tally:
     """Every read finds one of the two models, complete."""
-    models, tally, target = call(make_two_models, folder), Tally(), folder / "shared.cavity"
+    models, tally, target = (
+        call(make_two_models, folder),
+        Tally(),
+        folder / "shared.cavity",
+    )
     paths = list(models.values())
     target.write_bytes(paths[0].read_bytes())
     writers = [Child(save_for_ever, paths[::turn], target) for turn in (1, -1)]

@@ -16,9 +16,9 @@ def toy_model(tmp_path_factory):
     path = tmp_path_factory.mktemp("toy") / "toy.cavity"
     X, y = toy(60, 3, seed=0)
     with without_warnings():
-        GPClassifier(effort="fast", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(
-            path
-        )
+        GPClassifier(
+            effort="fast", n_inducing=5, max_epochs=3, random_state=0, device="cpu"
+        ).fit(X, y).save(path)
     return path
 
 

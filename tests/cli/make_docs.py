@@ -37,7 +37,11 @@ def run_command(line):
     if name == "cat":
         return Path(arguments[0]).read_text()
     if name == "head":
-        return "".join(Path(arguments[1]).read_text().splitlines(keepends=True)[: -int(arguments[0])])
+        return "".join(
+            Path(arguments[1])
+            .read_text()
+            .splitlines(keepends=True)[: -int(arguments[0])]
+        )
     if name == "pip":  # `make test-wheel` installs this extra; -q prints nothing
         assert arguments == ["install", "-q", ".[cli]"]
         return ""
@@ -45,9 +49,15 @@ def run_command(line):
         script = [sys.executable, ROOT / arguments[0], *arguments[1:]]
         return subprocess.run(script, capture_output=True, check=True, text=True).stdout
     assert name == "cavity", line
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="cavity")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.output + (f"(exit code {result.exit_code})\n" if result.exit_code else "")
+    result = CliRunner().invoke(
+        app, arguments, env={"COLUMNS": "80"}, prog_name="cavity"
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit), (
+        result.exception
+    )
+    return result.output + (
+        f"(exit code {result.exit_code})\n" if result.exit_code else ""
+    )
 
 
 def fill_transcripts(text):
@@ -56,7 +66,8 @@ def fill_transcripts(text):
     def run(block):
         lines = [line for line in block.group(1).splitlines() if line.startswith("$ ")]
         parts = [
-            f"{line}\n{output}\n" if (output := run_command(line[2:])) else f"{line}\n" for line in lines
+            f"{line}\n{output}\n" if (output := run_command(line[2:])) else f"{line}\n"
+            for line in lines
         ]
         return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
 
@@ -68,5 +79,7 @@ def fill_transcripts(text):
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for page in PAGES:
-        page.write_text(fill_transcripts(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(
+            fill_transcripts(page.read_text(encoding="utf-8")), encoding="utf-8"
+        )
         print(page)

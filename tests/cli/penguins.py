@@ -1,4 +1,6 @@
-"""Write two made-up tables with mixed columns and missing cells: python penguins.py FOLDER."""
+"""Write two made-up tables with mixed columns and missing cells: python penguins.py
+FOLDER.
+"""
 
 import csv
 import sys
@@ -22,7 +24,10 @@ def write(path, rows, seed):
                 (38, 48, 47)[kind] + 2.5 * rng.normal(),
                 (3700, 3750, 5050)[kind] + 400 * rng.normal(),
             )
-            island = rng.choice(ISLANDS, p=[(0.3, 0.35, 0.35), (0.05, 0.9, 0.05), (0.95, 0.03, 0.02)][kind])
+            island = rng.choice(
+                ISLANDS,
+                p=[(0.3, 0.35, 0.35), (0.05, 0.9, 0.05), (0.95, 0.03, 0.02)][kind],
+            )
             sex = rng.choice(["female", "male", ""], p=[0.45, 0.45, 0.1])
             measured = f"{bill:.1f}" if rng.random() > 0.05 else "NA"
             out.writerow([number, measured, f"{mass:.0f}", island, sex, SPECIES[kind]])

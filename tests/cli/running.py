@@ -8,15 +8,33 @@ from typer.testing import CliRunner
 
 from cavity.cli.app import app
 
-TRAIN = ("--target", "species", "--ignore", "id", "--device", "cpu")  # for the tables of penguins.py
+TRAIN = (
+    "--target",
+    "species",
+    "--ignore",
+    "id",
+    "--device",
+    "cpu",
+)  # for the tables of penguins.py
 QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
-SINGLE = ("--n-inducing", "6", "--max-epochs", "3", "--device", "cpu", "--effort", "fast")  # without folds
+SINGLE = (
+    "--n-inducing",
+    "6",
+    "--max-epochs",
+    "3",
+    "--device",
+    "cpu",
+    "--effort",
+    "fast",
+)  # without folds
 
 
 def run(*arguments):
     """Run a command; it must not raise anything but SystemExit."""
     result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "80"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exception is None or isinstance(result.exception, SystemExit), (
+        result.exception
+    )
     assert "Traceback" not in result.output
     return result
 
@@ -24,7 +42,9 @@ def run(*arguments):
 def command(*arguments, cwd=None, module=("-m", "cavity")):
     """Run a command in a process of its own."""
     environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
     }
     return subprocess.run(
         [sys.executable, *module, *map(str, arguments)],

@@ -1,4 +1,6 @@
-"""Bad input of the commands, in this process and as a user starts them: exit codes and messages."""
+"""Bad input of the commands, in this process and as a user starts them: exit codes and
+messages.
+"""
 
 import shlex
 from pathlib import Path
@@ -97,7 +99,9 @@ BAD = [  # exit code, command, the word that matters
 
 
 @pytest.mark.parametrize("code, words, said", BAD, ids=[words for _, words, _ in BAD])
-def test_bad_input_ends_with_a_code_and_a_message(spoilt, code, words, said, monkeypatch):
+def test_bad_input_ends_with_a_code_and_a_message(
+    spoilt, code, words, said, monkeypatch
+):
     monkeypatch.chdir(spoilt)
     done = run(*shlex.split(words))
     assert done.exit_code == code, done.output
@@ -128,12 +132,21 @@ def test_permission_denied_is_a_message(birds, monkeypatch):
     monkeypatch.chdir(birds)
     monkeypatch.setattr(Path, "open", denied)
     pq.write_table(pa.table({"x": [1, 2], "y": [0, 1]}), "t.parquet")
-    for arguments in (("fit", "t.parquet", "--target", "y", "--out", "m"), ("info", "birds.cavity")):
+    for arguments in (
+        ("fit", "t.parquet", "--target", "y", "--out", "m"),
+        ("info", "birds.cavity"),
+    ):
         done = run(*arguments)
         assert done.exit_code == 1 and "Permission denied" in done.stderr
 
 
-def test_a_wrong_option_is_refused_before_the_table_is_read(birds, tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.cli.fitting.inspect_table", lambda *_: pytest.fail("the table was read"))
-    result = run("fit", birds, "--target", "species", "--out", tmp_path / "m", "--method", "epp")
+def test_a_wrong_option_is_refused_before_the_table_is_read(
+    birds, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "cavity.cli.fitting.inspect_table", lambda *_: pytest.fail("the table was read")
+    )
+    result = run(
+        "fit", birds, "--target", "species", "--out", tmp_path / "m", "--method", "epp"
+    )
     assert result.exit_code == 2 and "method='epp' is unknown" in result.output

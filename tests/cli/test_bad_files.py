@@ -1,4 +1,6 @@
-"""Files that are not tables: every command says what is wrong, exits with 1, and changes nothing."""
+"""Files that are not tables: every command says what is wrong, exits with 1, and
+changes nothing.
+"""
 
 import os
 
@@ -7,7 +9,9 @@ import pytest
 
 from tests.cli.running import run
 
-ROWS = "a,b,y\n" + "".join(f"{i % 7},{'uv'[i % 2]},{'pq'[i % 3 > 0]}\n" for i in range(30))
+ROWS = "a,b,y\n" + "".join(
+    f"{i % 7},{'uv'[i % 2]},{'pq'[i % 3 > 0]}\n" for i in range(30)
+)
 NO_TABLE = {
     "empty": (b"", "is empty"),
     "header": (b"a,b,y\n", "no rows"),
@@ -29,17 +33,26 @@ def model(tmp_path_factory):
     return out
 
 
-REFUSED = {(c, kind) for c in ("predict", "evaluate", "report") for kind in (*NO_TABLE, "folder")}
+REFUSED = {
+    (c, kind)
+    for c in ("predict", "evaluate", "report")
+    for kind in (*NO_TABLE, "folder")
+}
 
 
 @pytest.mark.parametrize("command, kind", sorted(REFUSED - {("predict", "no_labels")}))
 def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_path):
     content, message = NO_TABLE.get(kind, (b"", "is a folder"))
-    path, out = tmp_path / "bad.csv", tmp_path / ("out.html" if command == "report" else "out.csv")
+    path, out = (
+        tmp_path / "bad.csv",
+        tmp_path / ("out.html" if command == "report" else "out.csv"),
+    )
     path.mkdir() if kind == "folder" else path.write_bytes(content)
     before = model.read_bytes()
     out.write_text("an older result")
-    result = run(command, model, path, *(() if command == "evaluate" else ("--out", out)))
+    result = run(
+        command, model, path, *(() if command == "evaluate" else ("--out", out))
+    )
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
     assert not any(ord(c) < 32 and c not in "\r\n\t\x1b" for c in result.output)
@@ -51,7 +64,9 @@ def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_pa
 def test_a_pipe_is_refused_because_tables_are_read_several_times(model, tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     result = run("predict", model, tmp_path / "pipe.csv")
-    assert result.exit_code == 1 and "is a pipe or a device" in " ".join(result.output.split())
+    assert result.exit_code == 1 and "is a pipe or a device" in " ".join(
+        result.output.split()
+    )
 
 
 @pytest.mark.parametrize("kind", [k for k in NO_TABLE if k != "no_column"])
@@ -66,13 +81,17 @@ def test_a_fit_to_a_bad_table_keeps_an_older_model(kind, tmp_path):
     assert out.read_text() == "an older model"
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "report", "serve", "export", "info"])
+@pytest.mark.parametrize(
+    "command", ["predict", "evaluate", "report", "serve", "export", "info"]
+)
 def test_a_bad_model_is_refused(command, tmp_path):
     (tmp_path / "bad.cavity").write_bytes(np.random.default_rng(1).bytes(2000))
     (tmp_path / "rows.csv").write_text(ROWS)
     more = {"serve": [], "export": ["--onnx", tmp_path / "m.onnx"], "info": []}
     for name in ("bad.cavity", "absent.cavity", "."):
-        result = run(command, tmp_path / name, *more.get(command, [tmp_path / "rows.csv"]))
+        result = run(
+            command, tmp_path / name, *more.get(command, [tmp_path / "rows.csv"])
+        )
         assert result.exit_code == 1, result.output
         assert "error:" in result.output
 
@@ -100,7 +119,11 @@ def test_a_result_replaces_neither_what_it_is_made_from_nor_another_kind_of_file
         (tmp_path / name).write_text("another file")
     before = (tmp_path / out).read_bytes()
     result = run(*command.split(), out)
-    assert result.exit_code == 2 and words in result.output and (tmp_path / out).name in result.output
+    assert (
+        result.exit_code == 2
+        and words in result.output
+        and (tmp_path / out).name in result.output
+    )
     assert (tmp_path / out).read_bytes() == before
 
 

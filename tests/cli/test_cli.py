@@ -20,7 +20,11 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "120"}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "120"},
     )
 
 
@@ -39,7 +43,8 @@ def test_what_needs_no_model(words: str, code: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["--version"]]
+    "arguments",
+    [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["--version"]],
 )
 def test_what_needs_no_torch_does_not_import_it(arguments: list[str]) -> None:
     code = """
@@ -55,11 +60,17 @@ print("heavy", [name for name in ("torch", "numpy", "pyarrow") if name in sys.mo
     assert "heavy []" in result.stdout
 
 
-def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(tmp_path: Path) -> None:
+def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(
+    tmp_path: Path,
+) -> None:
     X, y = toy(14, 3)
     path = tmp_path / "toy.cavity"
     model = cavity.GPClassifier(
-        "ep", n_inducing=4, max_epochs=2, training=cavity.Training(tol=1.0), random_state=0
+        "ep",
+        n_inducing=4,
+        max_epochs=2,
+        training=cavity.Training(tol=1.0),
+        random_state=0,
     ).fit(X, y)
     model.save(path)
     code = """
@@ -78,14 +89,20 @@ print("heavy", [name for name in ("torch", "sklearn", "scipy", "pandas", "pyarro
 
 
 def test_without_typer_it_says_what_to_install() -> None:
-    result = python("import sys; sys.modules['typer'] = None; from cavity.cli import main; main()")
+    result = python(
+        "import sys; sys.modules['typer'] = None; from cavity.cli import main; main()"
+    )
     assert result.returncode == 1
     assert (
-        "pip install -e '" in result.stderr and "[cli]'" in result.stderr and "Traceback" not in result.stderr
+        "pip install -e '" in result.stderr
+        and "[cli]'" in result.stderr
+        and "Traceback" not in result.stderr
     )
 
 
-def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_within_is_not_mistaken_for_a_missing_typer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cavity.cli.app", None)
     with pytest.raises(ModuleNotFoundError):
         main()

@@ -1,4 +1,6 @@
-"""The Dockerfile agrees with the package: these tests read its text, since they cannot build an image."""
+"""The Dockerfile agrees with the package: these tests read its text, since they cannot
+build an image.
+"""
 
 import json
 import re
@@ -14,7 +16,11 @@ from cavity.cli.serving import server
 
 ROOT = Path(__file__).parents[2]
 TEXT = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-STEPS = [tuple(line.split(None, 1)) for line in TEXT.splitlines() if line and not line.startswith("#")]
+STEPS = [
+    tuple(line.split(None, 1))
+    for line in TEXT.splitlines()
+    if line and not line.startswith("#")
+]
 
 
 def values(name):
@@ -22,7 +28,9 @@ def values(name):
 
 
 def test_the_extra_and_the_command_are_the_packages():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     (extra,) = re.findall(r"\[(\w+)\]\"", TEXT)
     assert extra in project["optional-dependencies"]
     assert json.loads(values("ENTRYPOINT")[0])[0] in project["scripts"]
@@ -32,12 +40,16 @@ def test_the_extra_and_the_command_are_the_packages():
 
 
 def test_the_image_serves_what_it_checks(toy_model, monkeypatch):
-    """The command line accepts the arguments of the entry point, and the health check asks the port that it opens."""
+    """The command line accepts the arguments of the entry point, and the health check
+    asks the port that it opens.
+    """
     asked = []
     monkeypatch.setattr(server, "serve", lambda **given: asked.append(given))
     arguments = json.loads(values("ENTRYPOINT")[0])[1:]
     arguments[1] = str(toy_model)
-    done = CliRunner().invoke(cli.app, [*arguments, "--allowed-host", "models.example.org"])
+    done = CliRunner().invoke(
+        cli.app, [*arguments, "--allowed-host", "models.example.org"]
+    )
     assert done.exit_code == 0, done.output
     port = asked[0]["port"]
     assert asked[0]["host"] == "0.0.0.0" and [str(port)] == values("EXPOSE")

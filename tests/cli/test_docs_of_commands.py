@@ -1,4 +1,6 @@
-"""The transcripts of README.md and docs/cli.md are what the commands print, and docs/cli.md names every flag."""
+"""The transcripts of README.md and docs/cli.md are what the commands print, and
+docs/cli.md names every flag.
+"""
 
 import re
 
@@ -13,13 +15,19 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 def words(block):
-    """Return the sorted lines without numbers and spacing, and the sorted numbers; times are dropped."""
+    """Return the sorted lines without numbers and spacing, and the sorted numbers;
+    times are dropped.
+    """
     block = re.sub(r'in [\d.]+ s|"seconds": [\d.]+|; about .*', "", block)
-    lines = sorted(" ".join(NUMBER.sub("#", line).split()) for line in block.splitlines())
+    lines = sorted(
+        " ".join(NUMBER.sub("#", line).split()) for line in block.splitlines()
+    )
     return lines, sorted(float(n) for n in NUMBER.findall(block))
 
 
-@pytest.mark.parametrize("page", [slow(PAGES[0]), *PAGES[1:]], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [slow(PAGES[0]), *PAGES[1:]], ids=lambda page: page.name
+)
 def test_the_transcripts_are_up_to_date(page):
     text = page.read_text(encoding="utf-8")
     told, given = BLOCK.findall(text), BLOCK.findall(fill_transcripts(text))
@@ -28,16 +36,32 @@ def test_the_transcripts_are_up_to_date(page):
         (old_words, old_numbers), (new_words, new_numbers) = words(old), words(new)
         assert old_words == new_words, "run: python tests/cli/make_docs.py"
         for a, b in zip(old_numbers, new_numbers, strict=True):
-            assert abs(a - b) <= 0.02 + 0.05 * abs(b)  # another machine rounds otherwise
+            assert abs(a - b) <= 0.02 + 0.05 * abs(
+                b
+            )  # another machine rounds otherwise
 
 
 def test_the_page_names_every_flag():
-    """Those of fit and predict are in their help or above it, those of the others in a table."""
+    """Those of fit and predict are in their help or above it, those of the others in a
+    table.
+    """
     text = PAGES[1].read_text(encoding="utf-8").split("\n## Flags\n")[1]
-    rows = {row[1]: row[2] for row in re.finditer(r"^\| `(\w+)` \|(.*)$", text, re.MULTILINE)}
+    rows = {
+        row[1]: row[2]
+        for row in re.finditer(r"^\| `(\w+)` \|(.*)$", text, re.MULTILINE)
+    }
     commands = typer.main.get_command(app).commands
     assert {*rows} == {*commands} - {"fit", "info", "predict"}
     for name, command in commands.items():
-        flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}
-        told = {*re.findall(r"--[a-z-]+", rows.get(name, text))} | {"--device", "--json", "--quiet"}
+        flags = {
+            flag
+            for parameter in command.params
+            for flag in parameter.opts
+            if flag.startswith("--")
+        }
+        told = {*re.findall(r"--[a-z-]+", rows.get(name, text))} | {
+            "--device",
+            "--json",
+            "--quiet",
+        }
         assert flags <= told, name

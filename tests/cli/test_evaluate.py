@@ -1,4 +1,6 @@
-"""`cavity evaluate` and the end of `cavity fit`: weights, rare classes, baselines, long tables."""
+"""`cavity evaluate` and the end of `cavity fit`: weights, rare classes, baselines, long
+tables.
+"""
 
 import csv
 import json
@@ -13,12 +15,23 @@ import cavity
 from cavity.cli import evaluating
 from cli.running import run
 
-QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu", "--effort", "fast")
+QUICK = (
+    "--n-inducing",
+    "6",
+    "--max-epochs",
+    "8",
+    "--device",
+    "cpu",
+    "--effort",
+    "fast",
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folder with an imbalanced table, in which one class is rare and looks like another, and a model."""
+    """Folder with an imbalanced table, in which one class is rare and looks like
+    another, and a model.
+    """
     path = tmp_path_factory.mktemp("rare")
     rng = np.random.default_rng(0)
     for name in ("train.csv", "test.csv"):
@@ -42,7 +55,10 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
     shown = (folder / "fit.txt").read_text()
     assert "Estimated on " in shown and "From rows that the models did not see" in shown
     assert "class frequencies" in shown and "logistic regression" in shown
-    assert "classes with fewer than 10 rows, which a model can hardly learn: 'rare' (2)" in shown
+    assert (
+        "classes with fewer than 10 rows, which a model can hardly learn: 'rare' (2)"
+        in shown
+    )
     assert "never predicted for rows of the training table: 'rare'" in shown
     clf = cavity.load(folder / "m")
     found = clf.estimate_
@@ -53,17 +69,33 @@ def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
 def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
     rng = np.random.default_rng(0)
     group = np.arange(30).repeat(6)
-    kind, x = group % 2, group + 1e-3 * rng.normal(size=180)  # a shop says nothing about the next
+    kind, x = (
+        group % 2,
+        group + 1e-3 * rng.normal(size=180),
+    )  # a shop says nothing about the next
     rows = [f"{a},shop {g},{'ab'[k]}\n" for a, g, k in zip(x, group, kind, strict=True)]
     (tmp_path / "t.csv").write_text("x,shop,kind\n" + "".join(rows))
-    fit = ("fit", tmp_path / "t.csv", "--target", "kind", "--out", tmp_path / "m", *QUICK)
+    fit = (
+        "fit",
+        tmp_path / "t.csv",
+        "--target",
+        "kind",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
     done = run(*fit, "--group", "shop", "--json")
     found = json.loads(done.stdout)
-    assert "groups kept together" in found["plan"] and "groups kept together" in found["estimate"]["how"]
+    assert (
+        "groups kept together" in found["plan"]
+        and "groups kept together" in found["estimate"]["how"]
+    )
     clf = cavity.load(tmp_path / "m")
     assert list(clf.preparation_.inputs) == ["x"] and clf.notes_["group"] == "shop"
     assert found["estimate"]["log_loss"] > 0.6
-    (tmp_path / "alone.csv").write_text("x,kind\n" + "".join(re.sub("shop [0-9]+,", "", row) for row in rows))
+    (tmp_path / "alone.csv").write_text(
+        "x,kind\n" + "".join(re.sub("shop [0-9]+,", "", row) for row in rows)
+    )
     grouped, alone = (
         json.loads(run("evaluate", tmp_path / "m", tmp_path / name, "--json").stdout)
         for name in ("t.csv", "alone.csv")
@@ -73,40 +105,62 @@ def test_a_column_of_groups_is_no_feature_and_its_rows_stay_together(tmp_path):
         assert np.ptp(grouped["intervals"][name]) == pytest.approx(
             6**0.5 * np.ptp(alone["intervals"][name]), rel=0.25
         )
-    assert "30 groups of rows (column 'shop')" in run("evaluate", tmp_path / "m", tmp_path / "t.csv").output
+    assert (
+        "30 groups of rows (column 'shop')"
+        in run("evaluate", tmp_path / "m", tmp_path / "t.csv").output
+    )
     (tmp_path / "t.csv").write_text("x,shop,kind\n1,,a\n" + "".join(rows))
     assert "missing in 1 rows" in run(*fit, "--group", "shop").output
 
 
 def test_a_row_of_weight_w_is_scored_as_w_rows(folder):
     """The weights of the training column are used unless another one is named."""
-    found = json.loads(run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output)
+    found = json.loads(
+        run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output
+    )
     with (folder / "test.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     clf = cavity.load(folder / "m")
     P = clf.predict_proba(pa.table({"x": [float(r["x"]) for r in rows]}))
     w, y = np.array([float(r["w"]) for r in rows]), np.array([r["kind"] for r in rows])
     assert found["rows"] == (w > 0).sum()
-    assert found["nll"] == pytest.approx(log_loss(y, P, sample_weight=w, labels=clf.classes_))
+    assert found["nll"] == pytest.approx(
+        log_loss(y, P, sample_weight=w, labels=clf.classes_)
+    )
     prior = np.broadcast_to(clf.class_prior_, P.shape)
-    assert found["baseline"]["nll"] == pytest.approx(log_loss(y, prior, sample_weight=w, labels=clf.classes_))
+    assert found["baseline"]["nll"] == pytest.approx(
+        log_loss(y, prior, sample_weight=w, labels=clf.classes_)
+    )
     assert (
         "no column 'v' for the weights"
         in run("evaluate", folder / "m", folder / "test.csv", "--weight", "v").output
     )
     (folder / "bad.csv").write_text("x,w,kind\n1,-1,a\n")
-    assert "is negative or not finite in row 1" in run("evaluate", folder / "m", folder / "bad.csv").output
+    assert (
+        "is negative or not finite in row 1"
+        in run("evaluate", folder / "m", folder / "bad.csv").output
+    )
 
 
 def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):
     done = run("evaluate", folder / "m", folder / "test.csv")
     assert "note: classes that are never predicted: 'rare'" in done.output
-    assert "classes with fewer than 10 rows, whose scores say little: 'rare' (" in done.output
-    found = json.loads(run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output)
-    assert found["per_class"]["rare"]["precision"] is None and found["per_class"]["rare"]["recall"] == 0
+    assert (
+        "classes with fewer than 10 rows, whose scores say little: 'rare' ("
+        in done.output
+    )
+    found = json.loads(
+        run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output
+    )
+    assert (
+        found["per_class"]["rare"]["precision"] is None
+        and found["per_class"]["rare"]["recall"] == 0
+    )
 
 
-def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, monkeypatch):
+def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(
+    folder, monkeypatch
+):
     monkeypatch.setattr(evaluating, "MOST_KEPT", 3 * 30)
     done = run("evaluate", folder / "m", folder / "test.csv", "--json")
     found = json.loads(done.stdout)
@@ -114,10 +168,17 @@ def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, monk
     assert np.sum(found["confusion"]) == 30
 
 
-def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(folder, tmp_path):
+def test_scores_of_training_rows_and_of_weighted_rows_come_with_a_note(
+    folder, tmp_path
+):
     assert "trained on" not in run("evaluate", folder / "m", folder / "test.csv").stderr
     done = run("evaluate", folder / "m", folder / "train.csv")
     assert "these are the rows that the model was trained on" in done.stderr
-    done = run("report", folder / "m", folder / "test.csv", "--out", tmp_path / "r.html")
+    done = run(
+        "report", folder / "m", folder / "test.csv", "--out", tmp_path / "r.html"
+    )
     said = "every row counts once: the weights in column 'w' are not used"
-    assert said in done.stderr and said[1:].replace("'", "&#39;") in (tmp_path / "r.html").read_text()
+    assert (
+        said in done.stderr
+        and said[1:].replace("'", "&#39;") in (tmp_path / "r.html").read_text()
+    )

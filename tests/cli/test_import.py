@@ -47,12 +47,16 @@ print("imported")
 def python(code: str, cwd: Path | None = None) -> list[str]:
     """Return the lines that a fresh interpreter prints."""
     command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, cwd=cwd)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=120, cwd=cwd
+    )
     return done.stdout.splitlines()
 
 
 def test_a_fresh_interpreter_loads_little_and_does_without_pyarrow() -> None:
-    """torch.autograd imports sympy for cotangents: half a second at the first fit of a process."""
+    """torch.autograd imports sympy for cotangents: half a second at the first fit of a
+    process.
+    """
     loaded, sympy, *rest = python(FRESH)
     assert set(loaded.split()) <= {"cavity", "sklearn", "scipy", "torch", "numpy"}
     assert sympy == "False" and rest == ["imported"]
@@ -64,15 +68,20 @@ def test_a_fresh_interpreter_loads_little_and_does_without_pyarrow() -> None:
 def model_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of a table with categories, and the table."""
     folder = tmp_path_factory.mktemp("startup")
-    table = {"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue", "red", "green"] * 5}
+    table = {
+        "size": [1.0, 2.0, 3.0, 4.0] * 5,
+        "colour": ["red", "blue", "red", "green"] * 5,
+    }
     frame = pd.DataFrame(table)
     frame.to_csv(folder / "new.csv", index=False)
     labels = np.array(["a", "b", "c", "b"] * 5)
     with without_warnings():
-        cavity.GPClassifier("ep", n_inducing=5, max_epochs=2).fit(frame, labels).save(folder / "classes")
-        cavity.GPRegressor("fitc", n_inducing=5, max_epochs=2).fit(frame, np.arange(20.0)).save(
-            folder / "numbers"
+        cavity.GPClassifier("ep", n_inducing=5, max_epochs=2).fit(frame, labels).save(
+            folder / "classes"
         )
+        cavity.GPRegressor("fitc", n_inducing=5, max_epochs=2).fit(
+            frame, np.arange(20.0)
+        ).save(folder / "numbers")
     return folder
 
 
@@ -81,12 +90,17 @@ SLOW = ("sklearn", "scipy", "pyarrow.dataset", "pyarrow.parquet", "matplotlib")
 
 @pytest.mark.parametrize(
     ("option", "unwanted"),
-    [("", ("torch", "pandas", *SLOW)), slow("'--device', 'cpu'", ("torch._dynamo", *SLOW))],
+    [
+        ("", ("torch", "pandas", *SLOW)),
+        slow("'--device', 'cpu'", ("torch._dynamo", *SLOW)),
+    ],
 )
 def test_predictions_of_the_command_line_load_no_slow_package(
     option: str, unwanted: tuple[str, ...], model_of_a_table: Path
 ) -> None:
-    """Those of a few rows need neither torch nor pandas; those that need torch do without scikit-learn."""
+    """Those of a few rows need neither torch nor pandas; those that need torch do
+    without scikit-learn.
+    """
     code = (
         "import sys; from cavity.cli.app import app\n"
         "for model in ('classes', 'numbers'):\n"

@@ -19,13 +19,27 @@ from cli.running import QUICK, SINGLE, TRAIN, run
 
 @pytest.mark.slow  # the signals below are sent in this process
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds, tmp_path, number, code):
+def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(
+    birds, tmp_path, number, code
+):
     """B7: SIGTERM lost the fit."""
-    (tmp_path / "c.toml").write_text("checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n")
-    arguments = ["fit", birds / "penguins.csv", *TRAIN, "--n-inducing", "5", "--config", tmp_path / "c.toml"]
+    (tmp_path / "c.toml").write_text(
+        "checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n"
+    )
+    arguments = [
+        "fit",
+        birds / "penguins.csv",
+        *TRAIN,
+        "--n-inducing",
+        "5",
+        "--config",
+        tmp_path / "c.toml",
+    ]
     arguments += ["--checkpoint", tmp_path / "run.ckpt", "--out", tmp_path / "m.cavity"]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen([sys.executable, "-m", "cavity", *map(str, arguments)], **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cavity", *map(str, arguments)], **pipes
+    ) as process:
         try:
             until = time.monotonic() + 120
             while not (tmp_path / "run.ckpt").exists() and time.monotonic() < until:
@@ -38,7 +52,11 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     assert process.returncode == code, message
-    assert "interrupted" in message and "saved the model after" in message and "Traceback" not in message
+    assert (
+        "interrupted" in message
+        and "saved the model after" in message
+        and "Traceback" not in message
+    )
     clf = cavity.load(tmp_path / "m.cavity")
     assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]
 
@@ -51,8 +69,12 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
         "cavity.fitting.judging.estimate_quality",
     ],
 )
-def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch, where):
-    """Found by make chaos: SIGTERM while the result was made or saved ended the command without a model."""
+def test_a_signal_after_training_does_not_lose_the_model(
+    birds, tmp_path, monkeypatch, where
+):
+    """Found by make chaos: SIGTERM while the result was made or saved ended the command
+    without a model.
+    """
     owner, name = where.rsplit(".", 1)
     work, calls = pkgutil.resolve_name(owner).__dict__[name], []
 
@@ -63,13 +85,25 @@ def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkey
         return work(*args)
 
     monkeypatch.setattr(where, interrupted)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--out",
+        tmp_path / "m",
+        *SINGLE,
+    )
     assert done.exit_code == 143 and "saved the model after" in done.stderr and calls
     assert cavity.load(tmp_path / "m").n_epochs_ >= 1
 
 
-def test_a_signal_at_any_line_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch):
-    """Found by make chaos: SIGTERM between the end of training and saving lost about one fit of 50."""
+def test_a_signal_at_any_line_after_training_does_not_lose_the_model(
+    birds, tmp_path, monkeypatch
+):
+    """Found by make chaos: SIGTERM between the end of training and saving lost about
+    one fit of 50.
+    """
     fit, fitted, lines, at = fitting._fit, {}, [], None
 
     def train(model, *args):
@@ -102,11 +136,15 @@ def test_a_signal_at_any_line_after_training_does_not_lose_the_model(birds, tmp_
     assert fit_with_signal("quiet.cavity").exit_code == 0 and len(lines) > 10
     for at in range(len(lines)):
         done = fit_with_signal(f"{at}.cavity")
-        assert (tmp_path / f"{at}.cavity").exists(), f"lost at line {lines[at]}: {done.stderr}"
+        assert (tmp_path / f"{at}.cavity").exists(), (
+            f"lost at line {lines[at]}: {done.stderr}"
+        )
         assert done.exit_code == 143 and "saved the model after" in done.stderr
 
 
-def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_path, monkeypatch):
+def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(
+    birds, tmp_path, monkeypatch
+):
     """It said nothing until the model was saved, minutes later under load."""
     record, seen = Run.record, []
 
@@ -114,11 +152,21 @@ def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_p
         record(run, outcome)
         if not seen:
             with monkeypatch.context() as patch:
-                patch.setattr(typer, "echo", lambda text, err=False: seen.append((text, err)))
+                patch.setattr(
+                    typer, "echo", lambda text, err=False: seen.append((text, err))
+                )
                 os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Run, "record", interrupted)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
     [(text, to_stderr)] = seen
     assert str(tmp_path / "m") in text and to_stderr
     assert done.exit_code == 130 and "saved the model after 1 epochs" in done.stderr
@@ -126,14 +174,26 @@ def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_p
     assert clf.calibration_ == "leave-one-out" and clf.notes_["interrupted"]
 
 
-def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(birds, tmp_path, monkeypatch):
-    """It said that the model so far is being saved, before it knew whether there is one."""
+def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(
+    birds, tmp_path, monkeypatch
+):
+    """It said that the model so far is being saved, before it knew whether there is
+    one.
+    """
 
     def interrupt(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(cavity.GPClassifier, "fit", interrupt)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
     assert (
         done.exit_code == 130
         and "before a first model existed" in done.stderr
@@ -141,5 +201,13 @@ def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(bird
         and not (tmp_path / "m").exists()
     )
     monkeypatch.setattr(fitting, "open_table", interrupt)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
     assert done.exit_code == 130 and "interrupted" in done.stderr

@@ -1,4 +1,6 @@
-"""cavity serve as a user starts it: a process, a port, many clients at once, some of whom leave."""
+"""cavity serve as a user starts it: a process, a port, many clients at once, some of
+whom leave.
+"""
 
 import contextlib
 import http.client
@@ -29,11 +31,16 @@ def serve(model, *arguments):
     serve = f"-m cavity serve {model} --port 0 --device cpu"
     command = [sys.executable, *serve.split(), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with log.open("w") as file, subprocess.Popen(command, stderr=file, env=environment) as process:
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stderr=file, env=environment) as process,
+    ):
         try:
             until = time.monotonic() + 120
             while not (found := re.search(r":(\d+) \(Press", log.read_text())):
-                assert process.poll() is None and time.monotonic() < until, log.read_text()
+                assert process.poll() is None and time.monotonic() < until, (
+                    log.read_text()
+                )
                 time.sleep(0.05)
             yield process, int(found.group(1)), log
         finally:
@@ -58,7 +65,9 @@ def start_request(port, body, promised):
 
 
 def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model):
-    """Rows of different requests share a product of matrices, so probabilities may differ in the last bits."""
+    """Rows of different requests share a product of matrices, so probabilities may
+    differ in the last bits.
+    """
     clf = cavity.load(toy_model)
     X = np.random.default_rng(0).normal(size=(80, clf.n_features_in_))
 
@@ -76,8 +85,12 @@ def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model):
             for rows, status, found in clients.map(client, range(70)):
                 P = clf.predict_proba(rows)
                 assert status == 200, found
-                np.testing.assert_allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12)
-                assert found["labels"] == [str(label) for label in clf.classes_[P.argmax(1)]]
+                np.testing.assert_allclose(
+                    found["probabilities"], P, rtol=1e-9, atol=1e-12
+                )
+                assert found["labels"] == [
+                    str(label) for label in clf.classes_[P.argmax(1)]
+                ]
         status, found = post(port, b'{"rows": [' + b" " * MOST_BYTES)
         assert status == 413 and f"{MOST_BYTES} bytes" in found["detail"]
         process.send_signal(signal.SIGINT)
@@ -91,11 +104,21 @@ def test_several_workers_serve_one_model(toy_model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         probe = str(free.getsockname()[1])
-    more = ("--workers", "2", "--allowed-host", "models.example.org", "--stop-seconds", "1")
+    more = (
+        "--workers",
+        "2",
+        "--allowed-host",
+        "models.example.org",
+        "--stop-seconds",
+        "1",
+    )
     more = (*more, "--health-port", probe)
     with serve(toy_model, *more) as (process, port, log):
         until = time.monotonic() + 120
-        while log.read_text().count("Application startup complete") < 2 and time.monotonic() < until:
+        while (
+            log.read_text().count("Application startup complete") < 2
+            and time.monotonic() < until
+        ):
             time.sleep(0.1)
         answers = set()
         for _ in range(20):
@@ -122,7 +145,10 @@ def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_messages(toy_mode
         other.listen()
         port = str(other.getsockname()[1])
         done = CliRunner().invoke(app, ["serve", str(toy_model), "--port", port])
-    assert done.exit_code == 1 and f"port {port} (Address already in use): try another" in done.output
+    assert (
+        done.exit_code == 1
+        and f"port {port} (Address already in use): try another" in done.output
+    )
     done = CliRunner().invoke(app, ["serve", str(toy_model), "--host", "no such host"])
     assert done.exit_code == 1 and "cannot listen on no such host" in done.output
 
@@ -140,9 +166,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="this system has no fork")
+@pytest.mark.skipif(
+    not hasattr(os, "register_at_fork"), reason="this system has no fork"
+)
 def test_a_process_forked_after_a_prediction_predicts(toy_model):
-    """As workers of gunicorn with --preload do. OpenMP's threads do not survive the fork, and the child would wait for them."""
+    """As workers of gunicorn with --preload do.
+
+    OpenMP's threads do not survive the fork, and the child would wait for them.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     with subprocess.Popen(
         [sys.executable, "-c", FORK, str(toy_model)], env=environment, process_group=0

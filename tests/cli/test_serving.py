@@ -1,4 +1,6 @@
-"""cavity report, export, serve and the columns of uncertainty: through the commands, good input and bad."""
+"""cavity report, export, serve and the columns of uncertainty: through the commands,
+good input and bad.
+"""
 
 import json
 import re
@@ -10,10 +12,17 @@ from cli.running import run
 
 def test_predict_adds_what_it_does_not_know(birds):
     done = run(
-        "predict", birds / "birds.cavity", birds / "penguins.csv", "--out", birds / "p.csv", "--uncertainty"
+        "predict",
+        birds / "birds.cavity",
+        birds / "penguins.csv",
+        "--out",
+        birds / "p.csv",
+        "--uncertainty",
     )
     assert done.exit_code == 0, done.output
-    found = np.genfromtxt(birds / "p.csv", delimiter=",", names=True, dtype=None, encoding=None)
+    found = np.genfromtxt(
+        birds / "p.csv", delimiter=",", names=True, dtype=None, encoding=None
+    )
     total, parts = found["total"], found["aleatoric"] + found["epistemic"]
     np.testing.assert_allclose(total, parts, atol=0.02)
     assert (found["epistemic"] >= 0).all()

@@ -27,7 +27,9 @@ BIRD = {"bill": 45.1, "mass": 4300, "island": "Biscoe", "sex": None}
 
 @pytest.fixture(scope="module")
 def client(birds):
-    return TestClient(make_app(Model.open(birds / "birds.cavity"), Limits(5, 2000)), base_url=LOCAL)
+    return TestClient(
+        make_app(Model.open(birds / "birds.cavity"), Limits(5, 2000)), base_url=LOCAL
+    )
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +102,18 @@ def test_a_refusal_names_the_row_and_the_column(client, changed, column, words):
 def test_without_names_rows_are_lists(toy_model, toy_client):
     X, _ = toy(3, 3, seed=1)
     got = toy_client.post("/predict", json={"rows": X.tolist()})
-    np.testing.assert_array_equal(got.json()["probabilities"], cavity.load(toy_model).predict_proba(X))
+    np.testing.assert_array_equal(
+        got.json()["probabilities"], cavity.load(toy_model).predict_proba(X)
+    )
     width = X.shape[1]
-    for bad in ([1.0], ["a"] * width, {"a": 1}, [None] * width, [True] * width, [float("nan")] * width):
+    for bad in (
+        [1.0],
+        ["a"] * width,
+        {"a": 1},
+        [None] * width,
+        [True] * width,
+        [float("nan")] * width,
+    ):
         assert post(toy_client, json.dumps({"rows": [bad]})).status_code == 422
 
 
@@ -114,11 +125,22 @@ def test_novelty_on_request(toy_model, toy_client, tmp_path):
     np.testing.assert_array_equal(got["novelty"], expected)
     assert (
         got["novelty"][2] > 0.99
-        and "novelty" not in toy_client.post("/predict", json={"rows": X.tolist()}).json()
+        and "novelty"
+        not in toy_client.post("/predict", json={"rows": X.tolist()}).json()
     )
-    rows = [",".join(f"c{i}" for i in range(X.shape[1])), *(",".join(map(repr, r)) for r in X.tolist())]
+    rows = [
+        ",".join(f"c{i}" for i in range(X.shape[1])),
+        *(",".join(map(repr, r)) for r in X.tolist()),
+    ]
     (tmp_path / "rows.csv").write_text("\n".join(rows))
-    done = run("predict", toy_model, tmp_path / "rows.csv", "--out", tmp_path / "p.csv", "--novelty")
+    done = run(
+        "predict",
+        toy_model,
+        tmp_path / "rows.csv",
+        "--out",
+        tmp_path / "p.csv",
+        "--novelty",
+    )
     assert done.exit_code == 0, done.output
     found = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True)["novelty"]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -142,16 +164,21 @@ def test_a_row_without_a_finite_prediction_is_named(toy_model, monkeypatch):
     log_p = model.classifier.predict_log_proba(X)
     log_p[1] = np.nan
     monkeypatch.setattr("cavity.cli.models.predict_blocks", lambda *arguments: (log_p,))
-    got = TestClient(make_app(model), base_url=LOCAL).post("/predict", json={"rows": X.tolist()})
+    got = TestClient(make_app(model), base_url=LOCAL).post(
+        "/predict", json={"rows": X.tolist()}
+    )
     assert got.status_code == 422 and [e["row"] for e in got.json()["errors"]] == [2]
 
 
 @pytest.mark.parametrize(
-    "kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"]
+    "kind",
+    [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"],
 )
 def test_only_json_is_read(client, kind):
     """A page of another origin can send these without asking the server first."""
-    got = post(client, json.dumps({"rows": [BIRD]}), {"content-type": kind} if kind else {})
+    got = post(
+        client, json.dumps({"rows": [BIRD]}), {"content-type": kind} if kind else {}
+    )
     assert got.status_code == 415 and "application/json" in got.json()["detail"]
     json_too = {"content-type": "Application/JSON; charset=utf-8"}
     assert post(client, json.dumps({"rows": [BIRD]}), json_too).status_code == 200
@@ -168,8 +195,15 @@ def test_only_json_is_read(client, kind):
     ],
 )
 def test_only_known_hosts_are_answered(toy_model, host, code):
-    app = make_app(Model.open(toy_model), access=make_access("0.0.0.0", ["*.example.org"]))
-    assert TestClient(app, base_url=LOCAL).get("/health", headers={"host": host}).status_code == code
+    app = make_app(
+        Model.open(toy_model), access=make_access("0.0.0.0", ["*.example.org"])
+    )
+    assert (
+        TestClient(app, base_url=LOCAL)
+        .get("/health", headers={"host": host})
+        .status_code
+        == code
+    )
 
 
 def test_the_bound_address_is_a_known_host_and_patterns_are_checked():
@@ -183,14 +217,26 @@ def test_the_bound_address_is_a_known_host_and_patterns_are_checked():
 
 def test_a_token_opens_everything_but_health(toy_model, monkeypatch):
     monkeypatch.setenv("CAVITY_TOKEN", "s3cret")
-    client = TestClient(make_app(Model.open(toy_model), access=make_access("localhost", [])), base_url=LOCAL)
+    client = TestClient(
+        make_app(Model.open(toy_model), access=make_access("localhost", [])),
+        base_url=LOCAL,
+    )
     assert client.get("/health").status_code == 200
     for path in ("/schema", "/metrics", "/predict"):
         method = client.post if path == "/predict" else client.get
-        for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
+        for wrong in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": "Basic s3cret"},
+        ):
             got = method(path, headers=JSON | wrong)
-            assert got.status_code == 401 and got.headers["www-authenticate"] == "Bearer", path
-        assert method(path, headers=JSON | {"authorization": "Bearer s3cret"}).status_code != 401
+            assert (
+                got.status_code == 401 and got.headers["www-authenticate"] == "Bearer"
+            ), path
+        assert (
+            method(path, headers=JSON | {"authorization": "Bearer s3cret"}).status_code
+            != 401
+        )
     for bad in ("", " ", "é", "a\n"):
         monkeypatch.setenv("CAVITY_TOKEN", bad)
         with pytest.raises(BadOption, match="CAVITY_TOKEN"):
@@ -208,7 +254,12 @@ def test_every_answer_names_the_model(birds):
     assert set(health["versions"]) == {"python", "torch", "numpy"}
     assert (asked := client.head("/health")).status_code == 200 and not asked.content
     assert client.post("/predict", json={"rows": [BIRD]}).json()["model"] == expected
-    for got in (client.get("/schema"), client.get("/nowhere"), post(client, b"{"), post(client, b"", {})):
+    for got in (
+        client.get("/schema"),
+        client.get("/nowhere"),
+        post(client, b"{"),
+        post(client, b"", {}),
+    ):
         assert got.headers["cavity-model"] == expected
         assert got.headers["cavity-version"] == cavity.__version__
 
@@ -232,19 +283,28 @@ def test_metrics_count_requests_rows_and_refusals(toy_model):
 
 
 def test_a_full_queue_is_a_503_that_says_when_to_come_back(toy_model):
-    """Ten requests of three rows at once, and a queue of six rows: some are answered, the rest refused; none is lost."""
+    """Ten requests of three rows at once, and a queue of six rows: some are answered,
+    the rest refused; none is lost.
+    """
     X, _ = toy(3, 3, seed=1)
     app = make_app(Model.open(toy_model), Limits(waiting=6))
 
     async def ask_ten():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL) as client:
-            sent = (client.post("/predict", json={"rows": X.tolist()}) for _ in range(10))
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=LOCAL
+        ) as client:
+            sent = (
+                client.post("/predict", json={"rows": X.tolist()}) for _ in range(10)
+            )
             return await asyncio.gather(*sent)
 
     found = asyncio.run(ask_ten())
     busy = [got for got in found if got.status_code == 503]
     assert busy and {got.status_code for got in found} == {200, 503}
-    assert all(int(got.headers["retry-after"]) >= 1 and "busy" in got.json()["detail"] for got in busy)
+    assert all(
+        int(got.headers["retry-after"]) >= 1 and "busy" in got.json()["detail"]
+        for got in busy
+    )
 
 
 def test_bytes_of_all_requests_are_bounded_while_they_arrive(toy_model):
@@ -258,9 +318,14 @@ def test_bytes_of_all_requests_are_bounded_while_they_arrive(toy_model):
             await arrive.wait()
             yield b"]]}"
 
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=LOCAL
+        ) as client:
             held = [
-                asyncio.ensure_future(client.post("/predict", content=half(), headers=JSON)) for _ in range(6)
+                asyncio.ensure_future(
+                    client.post("/predict", content=half(), headers=JSON)
+                )
+                for _ in range(6)
             ]
             await asyncio.wait(held, timeout=5, return_when=asyncio.FIRST_COMPLETED)
             arrive.set()

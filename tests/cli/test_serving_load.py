@@ -31,7 +31,12 @@ LATE = 4.0  # on a busy machine
 @contextlib.contextmanager
 def serve(app, **options):
     config = uvicorn.Config(
-        app, port=0, http=Connection, log_level="error", timeout_graceful_shutdown=1, **options
+        app,
+        port=0,
+        http=Connection,
+        log_level="error",
+        timeout_graceful_shutdown=1,
+        **options,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -57,7 +62,9 @@ def read_head(line):
 
 @pytest.fixture
 def toy_service(toy_model, monkeypatch):
-    """A service that doubles cells, in blocks of 32 to 40 rows, and remembers the first cell of each block."""
+    """A service that doubles cells, in blocks of 32 to 40 rows, and remembers the first
+    cell of each block.
+    """
     made = service.Service(Model.open(toy_model), "digest", Limits(waiting=100_000))
     made.blocks = []
 
@@ -78,7 +85,9 @@ def rows(first, count):
 
 
 def test_requests_take_turns_and_one_that_fails_fails_alone(toy_service):
-    """A small request passes a large one, everyone gets their own rows, and nothing is left in the queue."""
+    """A small request passes a large one, everyone gets their own rows, and nothing is
+    left in the queue.
+    """
     tables = [rows(0, 20_000), rows(-500, 100), rows(50_000, 1), rows(60_000, 200)]
 
     async def ask():
@@ -94,16 +103,25 @@ def test_requests_take_turns_and_one_that_fails_fails_alone(toy_service):
 
 def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room(toy_service):
     async def ask():
-        first = asyncio.ensure_future(toy_service.predict(rows(0, 90_000), Extras(False, False)))
+        first = asyncio.ensure_future(
+            toy_service.predict(rows(0, 90_000), Extras(False, False))
+        )
         await asyncio.sleep(0)
         with pytest.raises(HTTPException, match="100000") as full:
             await toy_service.predict(rows(0, 50_000), Extras(False, False))
-        assert full.value.status_code == 503 and int(full.value.headers["retry-after"]) >= 1
+        assert (
+            full.value.status_code == 503
+            and int(full.value.headers["retry-after"]) >= 1
+        )
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert toy_service.waiting == 0
         assert (
-            len((await toy_service.predict(rows(0, 150_000), Extras(False, False)))["probabilities"])
+            len(
+                (await toy_service.predict(rows(0, 150_000), Extras(False, False)))[
+                    "probabilities"
+                ]
+            )
             == 150_000
         )
 
@@ -111,9 +129,23 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room(toy_service):
 
 
 def test_rows_are_parsed_as_json_does():
-    rows = [{"a": 'é [{,"\\', "b": None}, [], {}, [1.5e3, True, "]"], 7, "x", [[{"a": []}]], {"a": "\u2028"}]
+    rows = [
+        {"a": 'é [{,"\\', "b": None},
+        [],
+        {},
+        [1.5e3, True, "]"],
+        7,
+        "x",
+        [[{"a": []}]],
+        {"a": "\u2028"},
+    ]
     for ascii_only in (True, False):
-        assert parse_rows(json.dumps({"rows": rows}, ensure_ascii=ascii_only).encode(), len(rows)) == rows
+        assert (
+            parse_rows(
+                json.dumps({"rows": rows}, ensure_ascii=ascii_only).encode(), len(rows)
+            )
+            == rows
+        )
     for end in ("", "]", "]}}", "],}", "]} 1", '], "more": [1]}', ",]}", "[" * 5000):
         with pytest.raises(BadInput, match=r"JSON|'more'"):
             parse_rows(b'{"rows": [1' + end.encode(), 5)
@@ -126,15 +158,23 @@ def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
     app, threads = make_app(Model.open(toy_model)), []
     read, write = RowReader.read, service.format_answer
     monkeypatch.setattr(
-        RowReader, "read", lambda *given: (threads.append(threading.get_ident()), read(*given))[1]
+        RowReader,
+        "read",
+        lambda *given: (threads.append(threading.get_ident()), read(*given))[1],
     )
     monkeypatch.setattr(
-        service, "format_answer", lambda *given: (threads.append(threading.get_ident()), write(*given))[1]
+        service,
+        "format_answer",
+        lambda *given: (threads.append(threading.get_ident()), write(*given))[1],
     )
 
     async def ask():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL) as client:
-            got = await client.post("/predict", json={"rows": np.repeat(X, 1000, axis=0).tolist()})
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=LOCAL
+        ) as client:
+            got = await client.post(
+                "/predict", json={"rows": np.repeat(X, 1000, axis=0).tolist()}
+            )
         return got.status_code, threading.get_ident()
 
     status, loop = asyncio.run(ask())
@@ -143,8 +183,18 @@ def test_large_bodies_are_parsed_outside_the_event_loop(toy_model, monkeypatch):
 
 def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy_model):
     app, sent = make_app(Model.open(toy_model), Limits(bytes=100)), []
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"101")]
-    scope = dict(type="http", method="POST", path="/predict", raw_path=b"/predict", query_string=b"")
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"101"),
+    ]
+    scope = dict(
+        type="http",
+        method="POST",
+        path="/predict",
+        raw_path=b"/predict",
+        query_string=b"",
+    )
 
     async def receive():
         assert len(sent) == 2, "the body was asked for before the answer"
@@ -157,8 +207,12 @@ def test_a_declared_length_over_the_limit_is_refused_before_the_body_arrives(toy
     assert sent[0]["status"] == 413 and b"100 bytes" in sent[1]["body"]
 
 
-@pytest.mark.parametrize("length", [b"content-length: 16000000", b"transfer-encoding: chunked"])
-@pytest.mark.parametrize("line_after", [b"", b"\r\nconnection: close"])  # as urllib sends
+@pytest.mark.parametrize(
+    "length", [b"content-length: 16000000", b"transfer-encoding: chunked"]
+)
+@pytest.mark.parametrize(
+    "line_after", [b"", b"\r\nconnection: close"]
+)  # as urllib sends
 def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_on(
     toy_model, length, line_after
 ):
@@ -175,7 +229,12 @@ def test_the_answer_to_a_body_above_the_limit_arrives_although_the_client_sends_
 def test_a_refusal_keeps_the_connection_of_a_client_that_has_sent_all(toy_model):
     with serve(make_app(Model.open(toy_model), Limits(bytes=250))) as address:
         line = http.client.HTTPConnection(*address, timeout=LATE)
-        for body, status in (iter([b" " * 300]), 413), (b" " * 300, 413), (b"{}", 422), (b"{}", 422):
+        for body, status in (
+            (iter([b" " * 300]), 413),
+            (b" " * 300, 413),
+            (b"{}", 422),
+            (b"{}", 422),
+        ):
             line.request("POST", "/predict", body, {"content-type": "application/json"})
             answer = line.getresponse()
             assert answer.status == status and b"detail" in answer.read()
@@ -193,7 +252,9 @@ def test_half_a_body_is_answered_with_503_when_the_server_stops(toy_model, capfd
     assert "Exception" not in capfd.readouterr().err
 
 
-def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_503(toy_model):
+def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_503(
+    toy_model,
+):
     post = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
     health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
     app = make_app(Model.open(toy_model), Limits(read_seconds=0.3))
@@ -202,7 +263,10 @@ def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_5
             line.sendall(post)
             assert read_head(line).startswith(b"HTTP/1.1 408")
         with contextlib.ExitStack() as lines:
-            *_, last = [lines.enter_context(socket.create_connection(address, LATE)) for _ in range(3)]
+            *_, last = [
+                lines.enter_context(socket.create_connection(address, LATE))
+                for _ in range(3)
+            ]
             last.sendall(health)
             assert read_head(last).startswith(b"HTTP/1.1 503")
         time.sleep(0.2)
@@ -212,9 +276,15 @@ def test_half_a_body_is_answered_with_408_and_connections_above_the_limit_with_5
 
 
 def test_a_large_header_is_refused(toy_model):
-    with serve(make_app(Model.open(toy_model)), h11_max_incomplete_event_size=16 << 10) as address:
+    with serve(
+        make_app(Model.open(toy_model)), h11_max_incomplete_event_size=16 << 10
+    ) as address:
         with socket.create_connection(address, LATE) as line:
-            line.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (40 << 10) + b"\r\n\r\n")
+            line.sendall(
+                b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: "
+                + b"y" * (40 << 10)
+                + b"\r\n\r\n"
+            )
             assert read_head(line).startswith(b"HTTP/1.1 400")
 
 
@@ -232,11 +302,24 @@ def test_a_probe_on_its_own_port_does_not_wait_for_the_event_loop(monkeypatch):
         port = free.getsockname()[1]
 
     async def run():
-        with probe.answer_probes("127.0.0.1", port, b"ok"), ThreadPoolExecutor(1) as clients:
-            silent = socket.create_connection(("127.0.0.1", port))  # keeps nobody waiting
-            lines = [b"GET /health HTTP/1.1", b"HEAD /health HTTP/1.1", b"GET /predict HTTP/1.1"]
+        with (
+            probe.answer_probes("127.0.0.1", port, b"ok"),
+            ThreadPoolExecutor(1) as clients,
+        ):
+            silent = socket.create_connection(
+                ("127.0.0.1", port)
+            )  # keeps nobody waiting
+            lines = [
+                b"GET /health HTTP/1.1",
+                b"HEAD /health HTTP/1.1",
+                b"GET /predict HTTP/1.1",
+            ]
             asked = clients.submit(
-                lambda: ([ask(port, line)[0] for line in lines], ask(port), time.monotonic())
+                lambda: (
+                    [ask(port, line)[0] for line in lines],
+                    ask(port),
+                    time.monotonic(),
+                )
             )
             time.sleep(2)
             assert time.monotonic() - asked.result()[2] > 1

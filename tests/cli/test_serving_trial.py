@@ -1,4 +1,5 @@
-"""The page on which people try a model: its files, what it knows of the columns, and its work in a real browser.
+"""The page on which people try a model: its files, what it knows of the columns, and
+its work in a real browser.
 
 The browser needs chromium; `make test-browser` installs it. Nothing is installed here.
 """
@@ -33,7 +34,13 @@ from cavity.report.colours import COLOURS, ON_DARK
 from support import without_warnings
 
 LOCAL = "http://localhost"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 BROWSER = next((found for found in map(shutil.which, NAMES) if found), None)
 TOKEN = "s3cret"
 ASK = """
@@ -79,7 +86,9 @@ run();
 
 @pytest.fixture(scope="module")
 def houses(tmp_path_factory):
-    """A regressor of a number, a date with and without time, a category, a truth value and missing cells; its table."""
+    """A regressor of a number, a date with and without time, a category, a truth value
+    and missing cells; its table.
+    """
     rng, n = np.random.default_rng(0), 80
     day = pd.to_datetime("2001-02-03") + pd.to_timedelta(rng.integers(0, 5000, n), "D")
     table = pd.DataFrame(
@@ -90,14 +99,18 @@ def houses(tmp_path_factory):
             "share": np.r_[0.0, 1.0, rng.uniform(0, 1, n - 2)],
             "built": day,
             "seen": day + pd.to_timedelta(rng.integers(0, 1439, n), "min"),
-            "district": rng.choice(["north", "south, by the sea", '"east"'], n, p=(0.2, 0.5, 0.3)),
+            "district": rng.choice(
+                ["north", "south, by the sea", '"east"'], n, p=(0.2, 0.5, 0.3)
+            ),
         }
     )
     table.loc[3, "area"] = None
     y = table["rooms"] * 20 + (table["district"] == "north") * 60 + rng.normal(size=n)
     path = tmp_path_factory.mktemp("houses") / "houses.cavity"
     with without_warnings():
-        GPRegressor(n_inducing=10, max_epochs=3, random_state=0).fit(table, y).save(path)
+        GPRegressor(n_inducing=10, max_epochs=3, random_state=0).fit(table, y).save(
+            path
+        )
     return path, table
 
 
@@ -105,16 +118,30 @@ def make_client(path, **options):
     return TestClient(make_app(Model.open(path), **options), base_url=LOCAL)
 
 
-def test_the_page_holds_nothing_of_the_model_and_loads_nothing_from_elsewhere(toy_model):
+def test_the_page_holds_nothing_of_the_model_and_loads_nothing_from_elsewhere(
+    toy_model,
+):
     client = make_client(toy_model, access=Access(token=TOKEN))
-    for path, kind in {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}.items():
+    for path, kind in {
+        "/": "text/html",
+        "/page.js": "text/javascript",
+        "/page.css": "text/css",
+    }.items():
         got = client.get(path)
         assert got.status_code == 200 and got.headers["content-type"].startswith(kind)
-        assert got.headers["content-security-policy"] == SECURITY_POLICY and "unsafe" not in SECURITY_POLICY
+        assert (
+            got.headers["content-security-policy"] == SECURITY_POLICY
+            and "unsafe" not in SECURITY_POLICY
+        )
         outside = got.text.replace("http://www.w3.org/2000/svg", "")
-        assert not re.search(r"https?:|@import|url\(|innerHTML|eval\(| on\w+=|style=\"|<style", outside)
+        assert not re.search(
+            r"https?:|@import|url\(|innerHTML|eval\(| on\w+=|style=\"|<style", outside
+        )
     assert client.get("/schema").status_code == 401
-    assert client.get("/schema", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert (
+        client.get("/schema", headers={"authorization": f"Bearer {TOKEN}"}).status_code
+        == 200
+    )
     style = read_page_file("page.css").decode()
     assert all(colour in style for colour in (*COLOURS, *ON_DARK))
 
@@ -127,12 +154,29 @@ def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
         about, values = found[name], table[name].dropna()
         assert about["low"] <= values.min() <= about["low"] + about["step"]
         assert about["high"] - about["step"] <= values.max() <= about["high"]
-        assert values.min() <= about["typical"] <= values.max() and about["kind"] == "number"
-    assert [found[name]["step"] for name in ("area", "rooms", "garden", "share")] == [1, 1, 1, 0.01]
+        assert (
+            values.min() <= about["typical"] <= values.max()
+            and about["kind"] == "number"
+        )
+    assert [found[name]["step"] for name in ("area", "rooms", "garden", "share")] == [
+        1,
+        1,
+        1,
+        0.01,
+    ]
     assert found["area"]["missing"] and not found["rooms"]["missing"]
-    assert found["district"]["typical"] == "south, by the sea" and len(found["district"]["levels"]) == 3
-    assert found["built"]["form"] == "date" and found["seen"]["form"] == "datetime-local"
-    assert str(table["built"].min())[:10] <= found["built"]["typical"] <= str(table["built"].max())[:10]
+    assert (
+        found["district"]["typical"] == "south, by the sea"
+        and len(found["district"]["levels"]) == 3
+    )
+    assert (
+        found["built"]["form"] == "date" and found["seen"]["form"] == "datetime-local"
+    )
+    assert (
+        str(table["built"].min())[:10]
+        <= found["built"]["typical"]
+        <= str(table["built"].max())[:10]
+    )
 
 
 def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, birds):
@@ -147,7 +191,10 @@ def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, 
             for cell in (*column["others"], *column.get("levels", ()))
         ]
         if about["named"]:
-            rows = [dict(zip([c["name"] for c in columns], row, strict=True)) for row in rows]
+            rows = [
+                dict(zip([c["name"] for c in columns], row, strict=True))
+                for row in rows
+            ]
         got = client.post("/predict", json={"rows": rows})
         assert got.status_code == 200 and not got.json()["notes"], got.text
 
@@ -161,9 +208,15 @@ def serve(path, rows, token=None):
         b"</head>", b'<script src="ask.js" type="module"></script></head>'
     )
     policy = {"content-security-policy": SECURITY_POLICY}
-    app.router.routes.append(Route("/ask.js", Response(script, media_type="text/javascript")))
-    app.router.routes.append(Route("/ask", Response(page, media_type="text/html", headers=policy)))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
+    app.router.routes.append(
+        Route("/ask.js", Response(script, media_type="text/javascript"))
+    )
+    app.router.routes.append(
+        Route("/ask", Response(page, media_type="text/html", headers=policy))
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -180,9 +233,26 @@ def serve(path, rows, token=None):
 def browse(address, folder):
     """Open the page on a phone; return the notes that ASK made."""
     options = "--headless --no-sandbox --disable-gpu --window-size=400,800 --enable-logging=stderr --virtual-time-budget=60000"
-    command = [BROWSER, *options.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, encoding="utf-8", cwd=folder)
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "401" not in line]
+    command = [
+        BROWSER,
+        *options.split(),
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+        address,
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        encoding="utf-8",
+        cwd=folder,
+    )
+    console = [
+        line
+        for line in done.stderr.splitlines()
+        if "CONSOLE" in line and "401" not in line
+    ]
     assert done.returncode == 0 and not console, (console, done.stderr[-2000:])
     body = re.search(r"<body([^>]*)>", done.stdout, re.DOTALL).group(1)
     return dict(re.findall(r'data-(\w+)="([^"]*)"', body))
@@ -195,48 +265,74 @@ def write_csv(table):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
+@pytest.mark.skipif(
+    BROWSER is None, reason="no browser found: make test-browser installs one"
+)
 def test_people_try_a_classifier_in_a_browser(birds, tmp_path):
-    """Token, slider, list, dropped file, download; nothing is refused by the security policy."""
+    """Token, slider, list, dropped file, download; nothing is refused by the security
+    policy.
+    """
     table = pd.read_csv(birds / "penguins.csv").head(30)
     with serve(birds / "birds.cavity", write_csv(table), TOKEN) as address:
         seen = browse(address, tmp_path)
-    assert seen.get("done") == "yes" and seen["wrong"] == "" and seen["asked"] == "false,true", seen
     assert (
-        seen["moves"] == "4" and seen["drawn"] == "3" and seen["levels"] in "23" and seen["field"] == "true"
+        seen.get("done") == "yes"
+        and seen["wrong"] == ""
+        and seen["asked"] == "false,true"
+    ), seen
+    assert (
+        seen["moves"] == "4"
+        and seen["drawn"] == "3"
+        and seen["levels"] in "23"
+        and seen["field"] == "true"
     )
-    assert len({seen["first"], seen["low"], seen["high"]}) == 3 and int(seen["wide"]) <= 0
+    assert (
+        len({seen["first"], seen["low"], seen["high"]}) == 3 and int(seen["wide"]) <= 0
+    )
     found = list(csv.DictReader(io.StringIO(seen["file"])))
     clf = cavity.load(birds / "birds.cavity")
     P = clf.predict_proba(table)
-    np.testing.assert_allclose([[float(r[f"p_{c}"]) for c in clf.classes_] for r in found], P, rtol=1e-9)
-    assert [r["label"] for r in found] == list(clf.predict(table)) and [r["species"] for r in found] == list(
-        table["species"]
+    np.testing.assert_allclose(
+        [[float(r[f"p_{c}"]) for c in clf.classes_] for r in found], P, rtol=1e-9
     )
+    assert [r["label"] for r in found] == list(clf.predict(table)) and [
+        r["species"] for r in found
+    ] == list(table["species"])
     assert "30 rows" in seen["said"] and seen["link"] == "rows-predictions.csv"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
+@pytest.mark.skipif(
+    BROWSER is None, reason="no browser found: make test-browser installs one"
+)
 def test_people_try_a_regressor_in_a_browser(houses, tmp_path):
     path, table = houses
     with serve(path, write_csv(table.head(10))) as address:
         seen = browse(address, tmp_path)
-    assert seen.get("done") == "yes" and seen["wrong"] == "" and seen["asked"] == "", seen
+    assert seen.get("done") == "yes" and seen["wrong"] == "" and seen["asked"] == "", (
+        seen
+    )
     assert seen["moves"] == "7" and seen["drawn"] == "1" and seen["levels"] == "3"
     found = list(csv.DictReader(io.StringIO(seen["file"].replace("&quot;", '"'))))
     mean, std = cavity.load(path).predict(table.head(10), return_std=True)
     np.testing.assert_allclose([float(r["mean"]) for r in found], mean, rtol=1e-9)
-    assert [r["district"] for r in found] == list(table["district"].head(10)) and (std > 0).all()
+    assert [r["district"] for r in found] == list(table["district"].head(10)) and (
+        std > 0
+    ).all()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_reads_tables_as_csv_readers_do():
     """Cells of 1 MB overflowed the stack, and files whose lines end in CR had one line."""
     script = read_page_file("page.js").decode()
-    functions = script[script.index("function findStop") : script.index("function readCells")]
+    functions = script[
+        script.index("function findStop") : script.index("function readCells")
+    ]
     cells = ["", "1.5", "a b", 'say "yes", or\nno', 'x"\ry', "z" * 1_000_000]
-    table = [["first", 'se"cond'], *([cell, other] for cell in cells for other in ("2", cells[-3]))]
+    table = [
+        ["first", 'se"cond'],
+        *([cell, other] for cell in cells for other in ("2", cells[-3])),
+    ]
     texts = []
     for delimiter, end in ((",", "\n"), (";", "\r\n"), ("\t", "\r")):
         file = io.StringIO()
@@ -258,14 +354,18 @@ def test_the_page_reads_tables_as_csv_readers_do():
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_reads_cells_of_ten_megabytes():
     script = read_page_file("page.js").decode()
-    functions = script[script.index("function findStop") : script.index("function readCells")]
+    functions = script[
+        script.index("function findStop") : script.index("function readCells")
+    ]
     ask = """
 for (const cell of ["z".repeat(1e7), `"${'a""b,\\n'.repeat(2e6)}"`, `"${'""'.repeat(5e6)}"`])
   console.log(parseTable(`a,b\\r${cell},1\\r2,3\\r`).rows.map((row) => row.map((c) => c.length)).join());
 for (const text of [`a,b\\n"${"z".repeat(1e7)}`]) try { parseTable(text); } catch (error) { console.log(error.message); }
 """
     command = ["node", "-e", functions + ask.replace("\\\\", "\\")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     *sizes, message = done.stdout.splitlines()
     assert sizes == ["10000000,1,1,1", "10000000,1,1,1", "5000000,1,1,1"]
     assert "row 1 below the header has a quotation mark" in message

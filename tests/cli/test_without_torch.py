@@ -1,4 +1,6 @@
-"""A loaded model predicts without torch, to the bit what the fitted one predicts; so does `cavity predict`."""
+"""A loaded model predicts without torch, to the bit what the fitted one predicts; so
+does `cavity predict`.
+"""
 
 import json
 import subprocess
@@ -26,10 +28,14 @@ CLASSIFIERS = {
     "fixed": GPClassifier("sep", **nest(learn=("kernel",), **FEW)),
 }
 REGRESSORS = {
-    name: GPRegressor(name, **nest(**FEW)) for name in ("exact", "fitc", "pp", "nystrom", "cg", "bcm")
+    name: GPRegressor(name, **nest(**FEW))
+    for name in ("exact", "fitc", "pp", "nystrom", "cg", "bcm")
 }
-# a kernel that is given makes `load` return it, which is torch's; `cavity predict` does without
-KERNELS = GPClassifier("ep", **nest(kernel=RBF() * Constant() + Linear() + RationalQuadratic(), **FEW))
+# a kernel that is given makes `load` return it, which is torch's; `cavity predict` does
+# without
+KERNELS = GPClassifier(
+    "ep", **nest(kernel=RBF() * Constant() + Linear() + RationalQuadratic(), **FEW)
+)
 
 BLOCKED = """
 import json, sys
@@ -101,21 +107,29 @@ def test_a_loaded_model_predicts_to_the_bit_without_torch(name, folder):
         ]
     else:
         expected = [*model.predict(X, return_std=True), model.predict_novelty(X)]
-    for found, value in zip(np.load(folder / f"{name}.npz").values(), expected, strict=True):
+    for found, value in zip(
+        np.load(folder / f"{name}.npz").values(), expected, strict=True
+    ):
         np.testing.assert_array_equal(found, value)
 
 
 def test_the_command_predicts_any_kernel_of_the_library_without_torch(folder):
     found = pd.read_csv(folder / "kernels.csv")
     P = KERNELS.predict_proba(np.load(folder / "X.npy")[:9])
-    np.testing.assert_allclose(found[[f"p_{c}" for c in KERNELS.classes_]], P, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found[[f"p_{c}" for c in KERNELS.classes_]], P, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_torch_makes_of_a_loaded_model_what_was_fitted(folder):
-    """The attributes that need torch come when they are asked for; a file has no sums to which partial_fit could add."""
+    """The attributes that need torch come when they are asked for; a file has no sums
+    to which partial_fit could add.
+    """
     X, y = toy(60, 3)
     loaded, clf = cavity.load(folder / "auto"), CLASSIFIERS["auto"]
-    assert repr(loaded.kernel_) == repr(clf.kernel_) and str(loaded.plan_) == str(clf.plan_)
+    assert repr(loaded.kernel_) == repr(clf.kernel_) and str(loaded.plan_) == str(
+        clf.plan_
+    )
     with pytest.raises(BadOption, match="pickle"):
         loaded.partial_fit(X, y)
 
@@ -123,12 +137,28 @@ def test_torch_makes_of_a_loaded_model_what_was_fitted(folder):
 @pytest.mark.parametrize("dtype", [np.int64, np.bool_, np.float64, str, object])
 def test_the_command_writes_labels_of_every_type(dtype, tmp_path):
     X, y = toy(30, 2)
-    labels = (y > 0).astype(int).astype(str) if dtype in (str, object) else (y > 0).astype(dtype)
+    labels = (
+        (y > 0).astype(int).astype(str)
+        if dtype in (str, object)
+        else (y > 0).astype(dtype)
+    )
     with without_warnings():
         clf = GPClassifier("ep", **nest(**FEW)).fit(X, labels.astype(dtype))
     clf.save(tmp_path / "m")
     pd.DataFrame(X[:5], columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
-    assert run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", tmp_path / "out.csv").exit_code == 0
+    assert (
+        run(
+            "predict",
+            tmp_path / "m",
+            tmp_path / "new.csv",
+            "--out",
+            tmp_path / "out.csv",
+        ).exit_code
+        == 0
+    )
     found = pd.read_csv(tmp_path / "out.csv", dtype=str)["label"]
-    expected = [str(int(v)) if dtype is np.float64 else str(v).lower() for v in clf.predict(X[:5])]
+    expected = [
+        str(int(v)) if dtype is np.float64 else str(v).lower()
+        for v in clf.predict(X[:5])
+    ]
     assert found.str.lower().tolist() == expected

@@ -1,4 +1,6 @@
-"""Two nodes on one machine: network namespaces with a host name each and a link between them. Needs root and `ip` of iproute2."""
+"""Two nodes on one machine: network namespaces with a host name each and a link between
+them. Needs root and `ip` of iproute2.
+"""
 
 import contextlib
 import os
@@ -42,12 +44,30 @@ class Nodes:
                 hosts = Path("/etc/netns") / name / "hosts"
                 hosts.parent.mkdir(parents=True, exist_ok=True)
                 hosts.write_text(
-                    "127.0.0.1 localhost\n" + "".join(f"{a} node{j}\n" for j, a in enumerate(ADDRESSES))
+                    "127.0.0.1 localhost\n"
+                    + "".join(f"{a} node{j}\n" for j, a in enumerate(ADDRESSES))
                 )
             a, b = self.names
-            run(*f"ip link add veth0 netns {a} type veth peer name veth0 netns {b}".split(), check=True)
-            for name, own, peer in zip(self.names, ADDRESSES, ADDRESSES[::-1], strict=True):
-                run("ip", "-n", name, "addr", "add", f"{own}/32", "peer", peer, "dev", "veth0", check=True)
+            run(
+                *f"ip link add veth0 netns {a} type veth peer name veth0 netns {b}".split(),
+                check=True,
+            )
+            for name, own, peer in zip(
+                self.names, ADDRESSES, ADDRESSES[::-1], strict=True
+            ):
+                run(
+                    "ip",
+                    "-n",
+                    name,
+                    "addr",
+                    "add",
+                    f"{own}/32",
+                    "peer",
+                    peer,
+                    "dev",
+                    "veth0",
+                    check=True,
+                )
                 for device in ("lo", "veth0"):
                     run("ip", "-n", name, "link", "set", device, "up", check=True)
             undo.pop_all()
@@ -65,14 +85,19 @@ class Nodes:
         """Start a command on a node, in a session of its own."""
         shell = f'hostname node{node}; exec ip netns exec {self.names[node]} "$@"'
         process = subprocess.Popen(
-            ["unshare", "--uts", "sh", "-c", shell, "sh", *command], start_new_session=True, text=True, **more
+            ["unshare", "--uts", "sh", "-c", shell, "sh", *command],
+            start_new_session=True,
+            text=True,
+            **more,
         )
         process.node = node
         self.processes.append(process)
         return process
 
     def kill(self, process):
-        """Kill a command and its children, as a node that loses power would; torchrun's ranks have sessions of their own."""
+        """Kill a command and its children, as a node that loses power would; torchrun's
+        ranks have sessions of their own.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
         for pid in run("ip", "netns", "pids", self.names[process.node]).stdout.split():

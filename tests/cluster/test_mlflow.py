@@ -6,7 +6,9 @@ import pytest
 from cavity import GPClassifier
 from pages import run_section
 
-mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: make test-cluster runs these tests")
+mlflow = pytest.importorskip(
+    "mlflow", reason="mlflow is not installed: make test-cluster runs these tests"
+)
 pandas = pytest.importorskip("pandas")
 
 
@@ -23,7 +25,9 @@ def store(tmp_path, monkeypatch):
 def frame():
     """Whole numbers, categories, missing cells, booleans."""
     rng, n = np.random.default_rng(0), 60
-    table = pandas.DataFrame({"age": rng.integers(20, 60, n), "mass": rng.normal(size=n)})
+    table = pandas.DataFrame(
+        {"age": rng.integers(20, 60, n), "mass": rng.normal(size=n)}
+    )
     table["island"] = pandas.Categorical(rng.choice(["Biscoe", "Dream"], n))
     table["ringed"], table["note"] = rng.random(n) < 0.5, rng.choice(["x", None], n)
     table.loc[3, "mass"] = np.nan
@@ -36,4 +40,6 @@ def test_the_page_logs_a_classifier_and_its_function_takes_raw_columns(frame):
     names = run_section("clusters.md", "MLflow", clf=clf, frame=frame)
     expected = clf.predict_proba(frame)
     np.testing.assert_array_equal(names["restored"].predict_proba(frame), expected)
-    np.testing.assert_array_equal(names["model"].predict(frame.assign(more=1).iloc[:, ::-1]), expected)
+    np.testing.assert_array_equal(
+        names["model"].predict(frame.assign(more=1).iloc[:, ::-1]), expected
+    )

@@ -16,7 +16,9 @@ from support import ROOT
 OBSTACLE = network.find_obstacle()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(OBSTACLE is not None, reason=f"no nodes to be had here: {OBSTACLE}"),
+    pytest.mark.skipif(
+        OBSTACLE is not None, reason=f"no nodes to be had here: {OBSTACLE}"
+    ),
 ]
 SCRIPT = ROOT / "tests" / "distributed" / "fits.py"
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))} | {
@@ -42,7 +44,9 @@ def variables():
 
 def start(nodes, node, arguments, folder):
     log = (folder / f"{node}-{time.monotonic()}.log").open("w+")
-    return nodes.start(node, command(*arguments), env=variables(), stdout=log, stderr=subprocess.STDOUT)
+    return nodes.start(
+        node, command(*arguments), env=variables(), stdout=log, stderr=subprocess.STDOUT
+    )
 
 
 def check_ended_well(processes, folder, seconds=240):
@@ -56,7 +60,10 @@ def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     arguments = [folder / "out.npz", "--checkpoint", folder / "run"]
     subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)], env=ENVIRONMENT, check=True, timeout=240
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env=ENVIRONMENT,
+        check=True,
+        timeout=240,
     )
     return np.load(folder / "out.npz")
 
@@ -70,12 +77,16 @@ def check_equal(path, alone):
 def test_two_nodes_give_the_model_of_one_process(alone, tmp_path):
     arguments = [tmp_path / "out.npz", "--checkpoint", tmp_path / "run"]
     with network.Nodes() as nodes:
-        check_ended_well([start(nodes, i, arguments, tmp_path) for i in (0, 1)], tmp_path)
+        check_ended_well(
+            [start(nodes, i, arguments, tmp_path) for i in (0, 1)], tmp_path
+        )
     check_equal(tmp_path / "out.npz", alone)
 
 
 def test_a_node_that_dies_rejoins_and_the_model_is_the_same(alone, tmp_path):
-    """The second node loses all its processes; the same command, started again there, joins the first one."""
+    """The second node loses all its processes; the same command, started again there,
+    joins the first one.
+    """
     arguments = [tmp_path / "out.npz", "--checkpoint", tmp_path / "run"]
     with network.Nodes() as nodes:
         first, second = (start(nodes, i, arguments, tmp_path) for i in (0, 1))
@@ -83,6 +94,8 @@ def test_a_node_that_dies_rejoins_and_the_model_is_the_same(alone, tmp_path):
         while not (tmp_path / "run.ep.2-of-2").exists() and time.monotonic() < until:
             time.sleep(0.01)
         nodes.kill(second)
-        assert not (tmp_path / "out.npz").exists(), "the run ended before the node could die"
+        assert not (tmp_path / "out.npz").exists(), (
+            "the run ended before the node could die"
+        )
         check_ended_well([first, start(nodes, 1, arguments, tmp_path)], tmp_path)
     check_equal(tmp_path / "out.npz", alone)

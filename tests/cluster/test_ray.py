@@ -1,4 +1,6 @@
-"""A fit on Ray's workers is that of one process, also when a worker is lost; errors say what the library says."""
+"""A fit on Ray's workers is that of one process, also when a worker is lost; errors say
+what the library says.
+"""
 
 import os
 import sys
@@ -8,11 +10,21 @@ import pytest
 import workers
 from cavity import callbacks, load
 from pages import run_section
-from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
+from workers import (
+    assert_equal,
+    check_default,
+    check_groups,
+    check_page,
+    make,
+    write_rows,
+)
 
-ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
+ray = pytest.importorskip(
+    "ray", reason="ray is not installed: make test-cluster runs these tests"
+)
 pytest.importorskip(
-    "ray.train.torch", reason="ray[train] is not installed: make test-cluster runs these tests"
+    "ray.train.torch",
+    reason="ray[train] is not installed: make test-cluster runs these tests",
 )
 from ray.train.torch import TorchTrainer  # noqa: E402
 
@@ -22,8 +34,13 @@ def cluster():
     """Ray on this machine, with room for two workers and the controller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_worker_niceness", "0")  # 15 by default, which waits for all other work
-        for module in (sys.modules[__name__], workers):  # which the workers cannot import
+        patch.setenv(
+            "RAY_worker_niceness", "0"
+        )  # 15 by default, which waits for all other work
+        for module in (
+            sys.modules[__name__],
+            workers,
+        ):  # which the workers cannot import
             ray.cloudpickle.register_pickle_by_value(module)
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
         yield
@@ -72,8 +89,14 @@ class Die(callbacks.Callback):
 
 def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, tmp_path):
     failures = ray.train.FailureConfig(max_failures=1)
-    run = ray.train.RunConfig(storage_path=str(tmp_path), name="lost", failure_config=failures)
-    keep = {"checkpoint": tmp_path / "run.ckpt", "resume": True, "checkpoint_every": 1e-3}
+    run = ray.train.RunConfig(
+        storage_path=str(tmp_path), name="lost", failure_config=failures
+    )
+    keep = {
+        "checkpoint": tmp_path / "run.ckpt",
+        "resume": True,
+        "checkpoint_every": 1e-3,
+    }
     found = fit_on_ray(make(callbacks=[Die(tmp_path / "died")], **keep), rows, run)
     assert (tmp_path / "died").exists() and (tmp_path / "run.ckpt.1-of-2").exists()
     assert_equal(found, make().fit(rows, target="kind"), rows)
@@ -97,5 +120,7 @@ def test_an_error_says_what_the_library_says(rows, run):
 
 def test_the_page_gives_the_model_of_one_process(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path))
-    names = run_section("clusters.md", "Ray", path=str(rows), model=str(tmp_path / "clf.cavity"))
+    names = run_section(
+        "clusters.md", "Ray", path=str(rows), model=str(tmp_path / "clf.cavity")
+    )
     check_page(names, names["predictions"].to_pandas(), rows)

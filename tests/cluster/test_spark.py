@@ -8,7 +8,14 @@ import pytest
 import workers
 from cavity import distributed
 from pages import run_section
-from workers import assert_equal, check_default, check_groups, check_page, make, write_rows
+from workers import (
+    assert_equal,
+    check_default,
+    check_groups,
+    check_page,
+    make,
+    write_rows,
+)
 
 pyspark = pytest.importorskip(
     "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
@@ -25,11 +32,17 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def spark():
-    """Spark on this machine, with room for two tasks; its Java compiles little, since it does little."""
+    """Spark on this machine, with room for two tasks; its Java compiles little, since
+    it does little.
+    """
     for module in (sys.modules[__name__], workers):  # which the workers cannot import
         pyspark.cloudpickle.register_pickle_by_value(module)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    builder = SparkSession.builder.master("local[2]").config(
+        "spark.ui.enabled", "false"
+    )
+    builder = builder.config(
+        "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)

@@ -1,4 +1,6 @@
-"""The docstrings of the public interface are complete: tools/check_docstrings.py finds nothing."""
+"""The docstrings of the public interface are complete: tools/check_docstrings.py finds
+nothing.
+"""
 
 import pytest
 

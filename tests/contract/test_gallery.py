@@ -1,4 +1,6 @@
-"""The examples run as a reader runs them, in less than a minute of CPU time, without warnings, and end with their number."""
+"""The examples run as a reader runs them, in less than a minute of CPU time, without
+warnings, and end with their number.
+"""
 
 import os
 import subprocess
@@ -17,8 +19,14 @@ def test_every_example_is_listed_and_explains_itself():
     assert len(EXAMPLES) == 8
     for name in EXAMPLES:
         text = (ROOT / f"examples/{name}.py").read_text(encoding="utf-8")
-        assert f"[{name}.py]({name}.py)" in listed and f"(../examples/{name}.py)" in index
-        assert text.startswith('"""') and "\n# %% The number to check: " in text and "\nassert " in text
+        assert (
+            f"[{name}.py]({name}.py)" in listed and f"(../examples/{name}.py)" in index
+        )
+        assert (
+            text.startswith('"""')
+            and "\n# %% The number to check: " in text
+            and "\nassert " in text
+        )
 
 
 @pytest.mark.slow
@@ -27,10 +35,18 @@ def test_an_example_runs_in_a_minute_and_its_number_is_right(name, tmp_path):
     before = os.times()
     command = [sys.executable, "-W", "error::UserWarning", ROOT / f"examples/{name}.py"]
     env = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     if done.stdout.startswith("skipped: "):
         pytest.skip(done.stdout.strip())
     after = os.times()
     assert done.stdout.strip() and done.stderr == ""
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 60
+    assert (
+        after.children_user
+        + after.children_system
+        - before.children_user
+        - before.children_system
+        < 60
+    )

@@ -1,4 +1,7 @@
-"""Files import each other in one direction. The layers themselves are a contract of import-linter (pyproject.toml)."""
+"""Files import each other in one direction.
+
+The layers themselves are a contract of import-linter (pyproject.toml).
+"""
 
 import ast
 from graphlib import TopologicalSorter
@@ -8,20 +11,31 @@ import pytest
 
 import cavity
 
-grimp = pytest.importorskip("grimp", reason="comes with import-linter, of the extra dev")
+grimp = pytest.importorskip(
+    "grimp", reason="comes with import-linter, of the extra dev"
+)
 
 
 def test_no_file_imports_itself_through_others():
-    """import-linter compares siblings; this also finds a file that imports its own package. Imports for type checkers count."""
+    """import-linter compares siblings; this also finds a file that imports its own
+    package. Imports for type checkers count.
+    """
     graph = grimp.build_graph("cavity", cache_dir=None)
     assert len(graph.modules) > 100
-    imports = {file: graph.find_modules_directly_imported_by(file) for file in graph.modules}
-    TopologicalSorter(imports).prepare()  # raises CycleError, which names the files of a circle
+    imports = {
+        file: graph.find_modules_directly_imported_by(file) for file in graph.modules
+    }
+    TopologicalSorter(
+        imports
+    ).prepare()  # raises CycleError, which names the files of a circle
 
 
 def test_layers_above_the_estimators_read_no_private_names_of_objects():
     """What they need of a fitted estimator is in `estimators/fitted_view.py`."""
-    package, tuples = Path(cavity.__file__).parent, {"_replace", "_asdict", "_make", "_fields"}
+    package, tuples = (
+        Path(cavity.__file__).parent,
+        {"_replace", "_asdict", "_make", "_fields"},
+    )
     rooms = ("report", "cli", "export")
     files = [path for room in rooms for path in package.glob(f"{room}/**/*.py")]
     found = [

@@ -33,7 +33,11 @@ def example(kind: type[Kernel]) -> Kernel:
 
 
 EXAMPLES = {name: partial(example, kind) for name, kind in REGISTERED_KERNELS.items()}
-ROUGH = {"Matern12", "Matern32", "Product"}  # a square root of rounding errors where points coincide
+ROUGH = {
+    "Matern12",
+    "Matern32",
+    "Product",
+}  # a square root of rounding errors where points coincide
 
 
 def bound(name: str, classes: int = C) -> Kernel:
@@ -86,12 +90,16 @@ def test_diag_is_the_diagonal(name):
     _, X = points()
     kernel = bound(name)
     same = X.expand(C, -1, -1)
-    torch.testing.assert_close(kernel.diag(X), kernel.full(same).diagonal(dim1=-2, dim2=-1).clone())
+    torch.testing.assert_close(
+        kernel.diag(X), kernel.full(same).diagonal(dim1=-2, dim2=-1).clone()
+    )
     assert kernel.diag(X).shape == (C, N)
 
 
 def test_shared_parameters_are_the_first_class_s(name):
-    """Bound for one class, the leading axis is 1 or broadcasts to Z's; values are those of class 0."""
+    """Bound for one class, the leading axis is 1 or broadcasts to Z's; values are those
+    of class 0.
+    """
     Z, X = points()
     one, each = bound(name, 1), bound(name)
     torch.testing.assert_close(one.full(Z[:1]), each.full(Z)[:1])
@@ -113,7 +121,9 @@ def test_shared_inducing_points_are_equal_ones(name):
 @pytest.mark.parametrize("classes", [1, C])
 @pytest.mark.parametrize("sets", [1, C])
 def test_gradients_of_full_cross_and_diag(name, classes, sets):
-    """In every parameter, in Z and (cross, diag) in X: central differences of each entry."""
+    """In every parameter, in Z and (cross, diag) in X: central differences of each
+    entry.
+    """
     kernel = bound(name, classes)
     Z, X = points(sets)
     parameters = tuple(kernel.parameters())
@@ -133,7 +143,9 @@ def test_gradients_are_finite_where_points_coincide(name):
     Z.requires_grad_()
     kernel = bound(name)
     total = kernel.full(Z).sum() + kernel.cross(Z, X).sum() + kernel.diag(X).sum()
-    for gradient in torch.autograd.grad(total, (Z, *kernel.parameters()), allow_unused=True):
+    for gradient in torch.autograd.grad(
+        total, (Z, *kernel.parameters()), allow_unused=True
+    ):
         assert gradient is None or gradient.isfinite().all()
 
 
@@ -165,7 +177,11 @@ def test_parameters_in_and_out_by_name(name):
 def test_a_clone_has_the_same_parameters_and_representation(name):
     kernel = EXAMPLES[name]()
     other = clone(kernel)
-    assert other is not kernel and repr(other) == repr(kernel) and type(kernel).__name__ in KERNELS
+    assert (
+        other is not kernel
+        and repr(other) == repr(kernel)
+        and type(kernel).__name__ in KERNELS
+    )
     assert other.get_params().keys() == kernel.get_params().keys()
     assert KERNELS.holds(kernel) and KERNELS[type(kernel).__name__] is type(kernel)
 
@@ -179,7 +195,8 @@ def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
     rows = Value(graph, "X")
     found = [formula.cross(points, rows), formula.diag(rows)]
     inputs, *outputs = (
-        helper.make_tensor_value_info(name, double, None) for name in ("X", *(v.name for v in found))
+        helper.make_tensor_value_info(name, double, None)
+        for name in ("X", *(v.name for v in found))
     )
     made = helper.make_model(
         helper.make_graph(graph.nodes, "kernel", [inputs], outputs, graph.constants),
@@ -190,14 +207,19 @@ def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
 
 
 def assert_one_formula(kernel: Kernel) -> None:
-    """`cross` and `diag`, the formula in torch, in NumPy and as a graph agree, also far from the centre and for one row."""
+    """`cross` and `diag`, the formula in torch, in NumPy and as a graph agree, also far
+    from the centre and for one row.
+    """
     Z, X = points()
-    X = torch.cat([X, torch.tensor([[30.0], [1e6], [1e200]], dtype=torch.float64) * X[:1]])
+    X = torch.cat(
+        [X, torch.tensor([[30.0], [1e6], [1e200]], dtype=torch.float64) * X[:1]]
+    )
     in_torch, in_numpy = formula_of(kernel, TORCH), formula_of(kernel, NUMPY)
     Z_of, points_of = in_torch.prepare(Z), in_numpy.prepare(Z.numpy())
     for rows in (X, X[:1], X[-1:]):
         expected = [
-            np.broadcast_to(k.detach(), (C, *k.shape[1:])) for k in (kernel.cross(Z, rows), kernel.diag(rows))
+            np.broadcast_to(k.detach(), (C, *k.shape[1:]))
+            for k in (kernel.cross(Z, rows), kernel.diag(rows))
         ]
         same = in_torch.cross(Z_of, rows).detach(), in_torch.diag(rows).detach()
         arrays = in_numpy.cross(points_of, rows.numpy()), in_numpy.diag(rows.numpy())
@@ -232,7 +254,9 @@ class Tempered(Stationary):
         return -power * xp.sqrt(d2)
 
 
-@pytest.mark.parametrize("new", [Cauchy(LENGTHSCALE, VARIANCE), Tempered(LENGTHSCALE, VARIANCE, ALPHA)])
+@pytest.mark.parametrize(
+    "new", [Cauchy(LENGTHSCALE, VARIANCE), Tempered(LENGTHSCALE, VARIANCE, ALPHA)]
+)
 def test_a_new_kernel_is_one_method_in_torch_numpy_and_onnx(new):
     for kernel in (clone(new), clone(new) * RBF() + Constant(0.3)):
         kernel.bind(C, COLUMNS)
@@ -272,7 +296,11 @@ def test_all_calls_of_a_kernel_follow_from_its_formula():
 
 
 def test_the_library_s_shapes_are_those_that_are_read_without_torch():
-    library = {k.__name__: k.shape for k in REGISTERED_KERNELS.values() if issubclass(k, Stationary)}
+    library = {
+        k.__name__: k.shape
+        for k in REGISTERED_KERNELS.values()
+        if issubclass(k, Stationary)
+    }
     assert library == SHAPES
 
 
@@ -285,7 +313,11 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
         kernel=kernel, calibration=None, n_inducing=6, max_epochs=3, random_state=0
     ).fit(X, y)
     P = clf.predict_proba(X)
-    assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
+    assert (
+        P.shape == (60, classes)
+        and np.isfinite(P).all()
+        and type(clf.kernel_) is type(kernel)
+    )
     assert_same_elsewhere(clf, X, tmp_path)
 
 
@@ -304,16 +336,27 @@ def test_values_against_the_formulas(kind):
     kernel = bound(kind)
     for c in range(C):
         k = lambda A, B, c=c: STATIONARY[kind](A, B, LENGTHSCALE[c], VARIANCE[c])
-        np.testing.assert_allclose(kernel.full(Z)[c].detach(), k(Z[c].numpy(), Z[c].numpy()), atol=1e-13)
-        np.testing.assert_allclose(kernel.cross(Z, X)[c].detach(), k(Z[c].numpy(), X.numpy()), atol=1e-13)
+        np.testing.assert_allclose(
+            kernel.full(Z)[c].detach(), k(Z[c].numpy(), Z[c].numpy()), atol=1e-13
+        )
+        np.testing.assert_allclose(
+            kernel.cross(Z, X)[c].detach(), k(Z[c].numpy(), X.numpy()), atol=1e-13
+        )
         np.testing.assert_allclose(kernel.diag(X)[c].detach(), VARIANCE[c])
 
 
 def test_rational_quadratic_against_the_formula():
     Z, X = (A.numpy() for A in points())
-    got = bound("RationalQuadratic").cross(torch.tensor(Z), torch.tensor(X)).detach().numpy()
+    got = (
+        bound("RationalQuadratic")
+        .cross(torch.tensor(Z), torch.tensor(X))
+        .detach()
+        .numpy()
+    )
     for c in range(C):
-        k = written_out.rational_quadratic(Z[c], X, LENGTHSCALE[c], VARIANCE[c], ALPHA[c])
+        k = written_out.rational_quadratic(
+            Z[c], X, LENGTHSCALE[c], VARIANCE[c], ALPHA[c]
+        )
         np.testing.assert_allclose(got[c], k, atol=1e-13)
 
 
@@ -323,7 +366,9 @@ def test_linear_is_linear_around_the_centre():
     got = kernel.cross(*points()).detach().numpy()
     for c in range(C):
         scale = VARIANCE[c] / LENGTHSCALE[c] ** 2
-        np.testing.assert_allclose(got[c], written_out.linear(Z[c], X, scale), atol=1e-13)
+        np.testing.assert_allclose(
+            got[c], written_out.linear(Z[c], X, scale), atol=1e-13
+        )
 
 
 def test_sums_and_products_are_sums_and_products():
@@ -338,7 +383,9 @@ def test_the_unset_lengthscale_is_the_median_distance_in_each_column_s_spread():
     kernel = RBF()
     kernel.bind(C, COLUMNS)
     kernel.settle(C)
-    np.testing.assert_allclose(kernel.lengthscale, np.tile(COLUMNS.spread * COLUMNS.distance, (C, 1)))
+    np.testing.assert_allclose(
+        kernel.lengthscale, np.tile(COLUMNS.spread * COLUMNS.distance, (C, 1))
+    )
 
 
 def test_units_do_not_matter_to_the_last_bit():
@@ -346,7 +393,9 @@ def test_units_do_not_matter_to_the_last_bit():
     Z, X = points()
     scale = np.array([1024.0, 1.0, 2.0**-30])
     other = RBF(LENGTHSCALE * scale, VARIANCE)
-    other.bind(C, Columns(COLUMNS.center * scale, COLUMNS.spread * scale, COLUMNS.distance))
+    other.bind(
+        C, Columns(COLUMNS.center * scale, COLUMNS.spread * scale, COLUMNS.distance)
+    )
     stretched = other.cross(Z * torch.tensor(scale), X * torch.tensor(scale))
     assert torch.equal(stretched, bound("RBF").cross(Z, X))
 
@@ -380,12 +429,16 @@ EXTREMES = np.array([0.0, 1e8, 1e30, 1e76, 1e155, 1e200, 1.7e308])
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_finite_row_has_finite_values(name, dtype):
-    """A cell such as 1e155 has a square that overflows; the kernel must not. A variance bounds every covariance."""
+    """A cell such as 1e155 has a square that overflows; the kernel must not.
+
+    A variance bounds every covariance.
+    """
     kernel = bound(name).to(dtype)
     Z, _ = points()
     cells = np.concatenate([EXTREMES, -EXTREMES])
     rows = np.concatenate(
-        [np.eye(D)[[i]] * cells[:, None] for i in range(D)] + [np.outer(cells, [1.0, -1.0, 1e-9])]
+        [np.eye(D)[[i]] * cells[:, None] for i in range(D)]
+        + [np.outer(cells, [1.0, -1.0, 1e-9])]
     )
     X = torch.tensor(COLUMNS.center + rows).to(dtype)
     cross, diag = kernel.cross(Z.to(dtype), X).detach(), kernel.diag(X).detach()
@@ -398,5 +451,10 @@ def test_a_linear_function_keeps_its_direction_far_away():
     kernel = bound("Linear")
     Z, _ = points()
     direction = torch.tensor([[1.0, -2.0, 0.5]]).double()
-    near, far = (kernel.cross(Z, kernel.center + scale * direction).detach() for scale in (1e20, 1e200))
-    np.testing.assert_allclose(far / far.abs().max(), near / near.abs().max(), rtol=1e-9)
+    near, far = (
+        kernel.cross(Z, kernel.center + scale * direction).detach()
+        for scale in (1e20, 1e200)
+    )
+    np.testing.assert_allclose(
+        far / far.abs().max(), near / near.abs().max(), rtol=1e-9
+    )

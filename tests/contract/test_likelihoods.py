@@ -1,4 +1,6 @@
-"""What every registered likelihood promises, asked of all of them, without an estimator."""
+"""What every registered likelihood promises, asked of all of them, without an
+estimator.
+"""
 
 import math
 
@@ -26,7 +28,8 @@ from cavity.likelihoods import (
 from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6
-# Derivatives at a fixed point of expansion, which are not those of the value; their laws are in tests/equivalence.
+# Derivatives at a fixed point of expansion, which are not those of the value; their
+# laws are in tests/equivalence.
 EXPANDED = {LogisticPoint: "moments"}
 
 
@@ -57,27 +60,44 @@ def labels(factor: Likelihood) -> torch.Tensor:
 def marginals(factor: Likelihood, seed: int = 0) -> Latents:
     rng = np.random.default_rng(seed)
     S = factor.sites(labels(factor)).shape[1]
-    mean, var, residual = rng.normal(size=(B, S)), rng.uniform(0.1, 3, (B, S)), rng.uniform(0.01, 1, (B, S))
+    mean, var, residual = (
+        rng.normal(size=(B, S)),
+        rng.uniform(0.1, 3, (B, S)),
+        rng.uniform(0.01, 1, (B, S)),
+    )
     return Latents(*map(torch.tensor, (mean, var + residual, residual)))
 
 
-def answer(factor: Likelihood, call: str, f: Latents, exponent: float | None) -> Moments:
+def answer(
+    factor: Likelihood, call: str, f: Latents, exponent: float | None
+) -> Moments:
     y = labels(factor)
     if call == "average":
         return factor.average(f, y)
-    return factor.moments(f, y, None if exponent is None else torch.full((B,), exponent).double())
+    return factor.moments(
+        f, y, None if exponent is None else torch.full((B,), exponent).double()
+    )
 
 
 def calls(kind: type[Likelihood]) -> list[tuple[str, float | None]]:
     """What the class has of `moments` and `average`, with the exponents that it takes."""
     exponents = [None, 0.5] if kind.tempers else [None]
-    has = {call: getattr(kind, call) is not getattr(Likelihood, call) for call in ("moments", "average")}
-    found = [("moments", e) for e in exponents if has["moments"]] + [("average", None)] * has["average"]
+    has = {
+        call: getattr(kind, call) is not getattr(Likelihood, call)
+        for call in ("moments", "average")
+    }
+    found = [("moments", e) for e in exponents if has["moments"]] + [
+        ("average", None)
+    ] * has["average"]
     return [call for call in found if EXPANDED.get(kind) != call[0]]
 
 
 def every(kind: type[Likelihood], **values: object) -> list[Likelihood]:
-    return bound(kind, **values) if kind in CLASSIFIERS.values() else [make_likelihood(kind, **values)]
+    return (
+        bound(kind, **values)
+        if kind in CLASSIFIERS.values()
+        else [make_likelihood(kind, **values)]
+    )
 
 
 # --- the engine ------------------------------------------------------------------------------------------
@@ -95,7 +115,9 @@ def test_derivatives_are_differences_of_the_value(kind):
     for factor in every(kind, epsilon=0.1, noise=0.4):
         f = marginals(factor)
         for call, exponent in calls(kind):
-            value = lambda g, call=call, e=exponent, factor=factor: answer(factor, call, g, e).value
+            value = lambda g, call=call, e=exponent, factor=factor: (
+                answer(factor, call, g, e).value
+            )
             got = answer(factor, call, f, exponent)
             for s in range(f.mean.shape[1]):
                 bump = torch.zeros_like(f.mean)
@@ -107,10 +129,13 @@ def test_derivatives_are_differences_of_the_value(kind):
                 }
                 for name, change in changes.items():
                     up, down = (
-                        Latents(*(a + sign * b for a, b in zip(f, change, strict=True))) for sign in (1, -1)
+                        Latents(*(a + sign * b for a, b in zip(f, change, strict=True)))
+                        for sign in (1, -1)
                     )
                     difference = (value(up) - value(down)) / (2 * h)
-                    np.testing.assert_allclose(getattr(got, name)[:, s], difference, rtol=1e-5, atol=1e-7)
+                    np.testing.assert_allclose(
+                        getattr(got, name)[:, s], difference, rtol=1e-5, atol=1e-7
+                    )
 
 
 def test_derivatives_in_its_own_parameters_are_differences_too(kind):
@@ -128,7 +153,9 @@ def test_derivatives_in_its_own_parameters_are_differences_too(kind):
                     parameter.data += step
                     values.append(answer(factor, call, f, exponent).value)
                 parameter.data += h
-                np.testing.assert_allclose(own[:, k], (values[0] - values[1]) / (2 * h), rtol=1e-5, atol=1e-7)
+                np.testing.assert_allclose(
+                    own[:, k], (values[0] - values[1]) / (2 * h), rtol=1e-5, atol=1e-7
+                )
 
 
 def test_the_average_of_the_logarithm_is_at_most_the_logarithm_of_the_average(kind):
@@ -136,7 +163,10 @@ def test_the_average_of_the_logarithm_is_at_most_the_logarithm_of_the_average(ki
         return
     for factor in every(kind):
         f = marginals(factor)
-        assert (answer(factor, "average", f, None).value <= answer(factor, "moments", f, None).value).all()
+        assert (
+            answer(factor, "average", f, None).value
+            <= answer(factor, "moments", f, None).value
+        ).all()
 
 
 def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
@@ -157,7 +187,9 @@ def test_what_it_does_not_have_is_an_error_that_names_what_to_use(kind):
 def new_rows(factor: Likelihood) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(1)
     shape = (20, factor.n_latent)
-    return torch.tensor(2 * rng.normal(size=shape)), torch.tensor(rng.uniform(0.05, 4, shape))
+    return torch.tensor(2 * rng.normal(size=shape)), torch.tensor(
+        rng.uniform(0.05, 4, shape)
+    )
 
 
 def test_probabilities_sum_to_one_and_follow_a_relabelling(classifier):
@@ -165,13 +197,17 @@ def test_probabilities_sum_to_one_and_follow_a_relabelling(classifier):
         mean, var = new_rows(factor)
         P = factor.log_probability(mean, var).exp()
         assert P.shape == (20, factor.n_classes)
-        torch.testing.assert_close(P.sum(1), torch.ones(20).double(), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            P.sum(1), torch.ones(20).double(), rtol=0, atol=1e-12
+        )
         if classifier.two_classes:
             torch.testing.assert_close(
                 factor.log_probability(-mean, var).exp(), P.flip(1), rtol=0, atol=1e-10
             )
         else:
-            order = torch.randperm(factor.n_classes, generator=torch.Generator().manual_seed(0))
+            order = torch.randperm(
+                factor.n_classes, generator=torch.Generator().manual_seed(0)
+            )
             turned = factor.log_probability(mean[:, order], var[:, order]).exp()
             torch.testing.assert_close(turned, P[:, order], rtol=0, atol=1e-10)
 
@@ -186,8 +222,12 @@ def test_the_entropy_is_the_sum_of_its_parts(classifier):
             noise = 0 * noise
         total, aleatoric, epistemic = factor.uncertainty(mean, var, noise)
         log_p = factor.log_probability(mean, var + noise)
-        np.testing.assert_allclose(total, -(log_p.exp() * log_p).sum(1), rtol=0, atol=1e-6)
-        close = 1e-9 if factor.n_latent == 1 else 0.01  # three and more classes go by a quasi-random rule
+        np.testing.assert_allclose(
+            total, -(log_p.exp() * log_p).sum(1), rtol=0, atol=1e-6
+        )
+        close = (
+            1e-9 if factor.n_latent == 1 else 0.01
+        )  # three and more classes go by a quasi-random rule
         np.testing.assert_allclose(aleatoric + epistemic, total, rtol=0, atol=close)
         assert (aleatoric >= 0).all() and (epistemic >= 0).all()
 
@@ -198,7 +238,10 @@ def run_graph(factor: Likelihood, mean: torch.Tensor, var: torch.Tensor) -> np.n
     graph = Graph()
     result = factor.log_probability(Value(graph, "mean"), Value(graph, "var"))
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
-    inputs = [helper.make_tensor_value_info(x, double, ["n", factor.n_latent]) for x in ("mean", "var")]
+    inputs = [
+        helper.make_tensor_value_info(x, double, ["n", factor.n_latent])
+        for x in ("mean", "var")
+    ]
     output = helper.make_tensor_value_info(result.name, double, ["n", factor.n_classes])
     model = helper.make_model(
         helper.make_graph(graph.nodes, "test", inputs, [output], graph.constants),
@@ -215,7 +258,9 @@ def assert_same_everywhere(factor: Likelihood) -> None:
     in_numpy = factor.log_probability(mean.numpy(), var.numpy())
     assert isinstance(in_numpy, np.ndarray)
     np.testing.assert_allclose(in_numpy, log_p, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(run_graph(factor, mean, var), log_p, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(
+        run_graph(factor, mean, var), log_p, rtol=1e-7, atol=1e-8
+    )
 
 
 def test_one_method_is_the_probabilities_of_torch_numpy_and_onnx(classifier):
@@ -244,10 +289,17 @@ def test_a_bound_likelihood_is_a_copy(classifier):
     before = template.get_params()
     for C in (2,) if classifier.two_classes else (3, 7):
         factor = template.bind(C)
-        assert factor is not template and factor.n_classes == C and factor.n_latent == (1 if C == 2 else C)
+        assert (
+            factor is not template
+            and factor.n_classes == C
+            and factor.n_latent == (1 if C == 2 else C)
+        )
         for parameter in factor.parameters:
             parameter.data += 1.0
-    assert template.get_params() == before and template.epsilon in (None, pytest.approx(0.25))
+    assert template.get_params() == before and template.epsilon in (
+        None,
+        pytest.approx(0.25),
+    )
 
 
 def test_two_classes_have_one_latent_function(classifier):
@@ -285,10 +337,19 @@ def test_what_was_learnt_survives_a_round_trip(kind, learn):
     for factor in every(kind, epsilon=0.25, noise=0.4, learn=learn):
         for parameter in factor.parameters:
             parameter.data += 0.3
-        blank = clone(factor) if isinstance(factor, Gaussian) else clone(factor).bind(factor.n_classes)
+        blank = (
+            clone(factor)
+            if isinstance(factor, Gaussian)
+            else clone(factor).bind(factor.n_classes)
+        )
         blank.load_state(factor.state())
-        assert blank.epsilon == factor.epsilon and len(blank.parameters) == len(factor.parameters)
-        assert all(torch.equal(a, b) for a, b in zip(blank.parameters, factor.parameters, strict=True))
+        assert blank.epsilon == factor.epsilon and len(blank.parameters) == len(
+            factor.parameters
+        )
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(blank.parameters, factor.parameters, strict=True)
+        )
         f = marginals(factor)
         for call, exponent in calls(kind):
             got, want = (answer(x, call, f, exponent) for x in (blank, factor))
@@ -301,7 +362,11 @@ def test_damaged_values_are_refused(kind):
         with pytest.raises(BadFile, match=kind.__name__):
             factor.load_state({**state, "unknown": torch.zeros(1)})
         for name, value in state.items():
-            for damaged in (value.reshape(1, 1, 1), value.long(), torch.zeros(9).double()):
+            for damaged in (
+                value.reshape(1, 1, 1),
+                value.long(),
+                torch.zeros(9).double(),
+            ):
                 with pytest.raises(BadFile, match=f"factor.{name} has shape"):
                     factor.load_state({**state, name: damaged})
 
@@ -310,7 +375,9 @@ def test_learnt_log_odds_are_asked_for():
     with pytest.raises(BadFile, match="RobustMax"):
         RobustMax(3, learn=True).load_state({})
     with pytest.raises(BadFile, match="float64"):
-        RobustMax(3, learn=True).load_state({"log_odds": torch.zeros(1).float()}, torch.float64)
+        RobustMax(3, learn=True).load_state(
+            {"log_odds": torch.zeros(1).float()}, torch.float64
+        )
 
 
 # --- a likelihood of one's own ---------------------------------------------------------------------------
@@ -323,17 +390,23 @@ class Sharp(Likelihood):
 
     def __init__(self, slope: float = 2.0) -> None:
         self.slope = slope
-        self.log_slope = torch.nn.Parameter(torch.tensor([slope], dtype=torch.float64).log())
+        self.log_slope = torch.nn.Parameter(
+            torch.tensor([slope], dtype=torch.float64).log()
+        )
         self.parameters = self.log_parameters = (self.log_slope,)
 
     def moments(self, f, y, exponent):
         sign = (2 * y - 1)[:, None].to(f.mean.dtype)
         scale = (f.var + (-2 * self.log_slope.detach()).exp()).rsqrt()
         alpha = sign * f.mean * scale
-        beta = torch.exp(-0.5 * alpha**2 - torch.special.log_ndtr(alpha)) / math.sqrt(2 * math.pi)
+        beta = torch.exp(-0.5 * alpha**2 - torch.special.log_ndtr(alpha)) / math.sqrt(
+            2 * math.pi
+        )
         dv = -0.5 * beta * alpha * scale**2
         own = -2 * dv * (-2 * self.log_slope.detach()).exp()
-        return Moments(torch.special.log_ndtr(alpha)[:, 0], sign * beta * scale, dv, dv, own)
+        return Moments(
+            torch.special.log_ndtr(alpha)[:, 0], sign * beta * scale, dv, dv, own
+        )
 
 
 def test_the_defaults_are_enough_for_a_likelihood_of_one_s_own():
@@ -344,7 +417,10 @@ def test_the_defaults_are_enough_for_a_likelihood_of_one_s_own():
     torch.testing.assert_close(P[:, 1], torch.special.ndtr(alpha), rtol=1e-12, atol=0)
     in_numpy = factor.log_probability(mean.numpy(), var.numpy())
     np.testing.assert_allclose(np.exp(in_numpy), P, rtol=1e-12)
-    assert factor.sites(torch.tensor([0, 1])).tolist() == [[0], [0]] and factor.epsilon is None
+    assert (
+        factor.sites(torch.tensor([0, 1])).tolist() == [[0], [0]]
+        and factor.epsilon is None
+    )
     factor.log_slope.data += 1.0
     other = Sharp()
     other.load_state(factor.state())

@@ -1,4 +1,6 @@
-"""requirements.lock: the packages that users install, in the versions that we test with, each with hashes."""
+"""requirements.lock: the packages that users install, in the versions that we test
+with, each with hashes.
+"""
 
 import re
 import tomllib
@@ -10,7 +12,9 @@ PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
 
 def pins(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    return {found[1].lower().replace("_", "-"): found[2] for found in PIN.finditer(text)}
+    return {
+        found[1].lower().replace("_", "-"): found[2] for found in PIN.finditer(text)
+    }
 
 
 def test_versions_are_those_of_the_constraints():
@@ -22,11 +26,16 @@ def test_versions_are_those_of_the_constraints():
 
 
 def test_every_package_that_users_install_is_locked():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     extras = re.search(r"^LOCKED := (.*)$", makefile, re.MULTILINE)[1].split()
     assert {"test", "fuzz", "docs", "bench", "dev", "audit"}.isdisjoint(extras)
-    wanted = [*project["dependencies"], *(r for e in extras for r in project["optional-dependencies"][e])]
+    wanted = [
+        *project["dependencies"],
+        *(r for e in extras for r in project["optional-dependencies"][e]),
+    ]
     names = {re.split(r"[>=\[]", requirement)[0] for requirement in wanted} - {"cavity"}
     assert names - set(pins("requirements.lock")) == set()
 

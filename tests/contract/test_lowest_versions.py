@@ -8,7 +8,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def lower_bounds(project: dict) -> dict[str, str]:
-    """Names and lower bounds of the package, and of the extra `test` with the extras it includes."""
+    """Names and lower bounds of the package, and of the extra `test` with the extras it
+    includes.
+    """
     extras, wanted, seen = project["optional-dependencies"], ["test"], set()
     requirements = list(project["dependencies"])
     while wanted:
@@ -27,9 +29,15 @@ def padded(version: str) -> list[int]:
 
 
 def test_the_constraints_are_the_lower_bounds():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
-    pins = dict(line.partition("#")[0].strip().split("==") for line in lines if line and line[0] != "#")
+    pins = dict(
+        line.partition("#")[0].strip().split("==")
+        for line in lines
+        if line and line[0] != "#"
+    )
     bounds = lower_bounds(project)
     assert {name: padded(pin) for name, pin in pins.items()} == {
         name: padded(low) for name, low in bounds.items()

@@ -1,4 +1,6 @@
-"""docs/results/promises.md names tests that exist and counts of the last `make chaos`, none silent or broken."""
+"""docs/results/promises.md names tests that exist and counts of the last `make chaos`,
+none silent or broken.
+"""
 
 from pathlib import Path
 
@@ -20,16 +22,25 @@ def test_every_test_of_the_page_exists(promises):
 
 
 def test_the_page_has_the_last_counts(promises):
-    assert promises.PAGE.read_text(encoding="utf-8") == promises.make_page(promises.read_counts())
+    assert promises.PAGE.read_text(encoding="utf-8") == promises.make_page(
+        promises.read_counts()
+    )
 
 
 def test_every_kind_of_fault_belongs_to_a_promise_and_was_counted(promises):
-    assert sorted(kind for _, kinds, _ in promises.PROMISES for kind in kinds) == sorted(KINDS)
+    assert sorted(
+        kind for _, kinds, _ in promises.PROMISES for kind in kinds
+    ) == sorted(KINDS)
     counts = promises.read_counts()
     assert set(counts) == set(KINDS)
-    failed = {kind for kind, row in counts.items() if int(row["silent"]) or int(row["broken"])}
+    failed = {
+        kind for kind, row in counts.items() if int(row["silent"]) or int(row["broken"])
+    }
     assert not failed
     kills = sum(int(counts[kind]["runs"]) for kind in ("kill-fit", "kill-save"))
     flips = sum(int(counts[kind]["runs"]) for kind in ("flip-model", "flip-checkpoint"))
     assert kills >= 200 and flips >= 1000
-    assert int(counts["damaged-input"]["runs"]) >= 10_000 and int(counts["request"]["runs"]) >= 10_000
+    assert (
+        int(counts["damaged-input"]["runs"]) >= 10_000
+        and int(counts["request"]["runs"]) >= 10_000
+    )

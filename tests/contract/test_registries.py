@@ -1,4 +1,6 @@
-"""Every registered likelihood goes through fit, predict, save, load and ONNX, and so does one of the user's own."""
+"""Every registered likelihood goes through fit, predict, save, load and ONNX, and so
+does one of the user's own.
+"""
 
 import math
 
@@ -11,22 +13,38 @@ from cavity import BadFile, BadOption, GPClassifier
 from cavity.common.namespaces import namespace
 from cavity.engine.likelihoods.normal_tails import hazard, log_ndtr
 from cavity.errors import CavityError
-from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Logistic, LogisticPoint, Moments, Softmax
+from cavity.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Likelihood,
+    Logistic,
+    LogisticPoint,
+    Moments,
+    Softmax,
+)
 from cavity.methods import EP, SEP, VI, Laplace, PowerEP
 from registered import CLASSIFIERS, assert_same_elsewhere, make_likelihood
 from support import toy
 
 
 def method_for(likelihood: Likelihood) -> object:
-    """EP where the likelihood has moments, Laplace where these are at a point, variational inference otherwise."""
+    """EP where the likelihood has moments, Laplace where these are at a point,
+    variational inference otherwise.
+    """
     if isinstance(likelihood, LogisticPoint):
         return Laplace()
-    return (EP if type(likelihood).moments is not Likelihood.moments else VI)(likelihood=likelihood)
+    return (EP if type(likelihood).moments is not Likelihood.moments else VI)(
+        likelihood=likelihood
+    )
 
 
-def fit(method: object, classes: int, **options: object) -> tuple[GPClassifier, np.ndarray]:
+def fit(
+    method: object, classes: int, **options: object
+) -> tuple[GPClassifier, np.ndarray]:
     X, y = toy(60, classes, 3)
-    return GPClassifier(method, n_inducing=6, max_epochs=3, random_state=0, **options).fit(X, y), X
+    return GPClassifier(
+        method, n_inducing=6, max_epochs=3, random_state=0, **options
+    ).fit(X, y), X
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -41,7 +59,9 @@ def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
     P = clf.predict_proba(X)
     assert P.shape == (60, classes)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-12)
-    if not isinstance(likelihood, Softmax | Logistic):  # which split no entropy with noise on f
+    if not isinstance(
+        likelihood, Softmax | Logistic
+    ):  # which split no entropy with noise on f
         assert np.isfinite(clf.predict_uncertainty(X).total).all()
     assert_same_elsewhere(clf, X, tmp_path)
 
@@ -50,7 +70,9 @@ def test_the_object_of_the_user_stays_as_it_is():
     likelihood = LIKELIHOODS["robust-max"](epsilon=0.1, learn=True)
     before = likelihood.get_params()
     clf, _ = fit(EP(likelihood=likelihood), 3)
-    assert likelihood.get_params() == before and likelihood.epsilon == pytest.approx(0.1)
+    assert likelihood.get_params() == before and likelihood.epsilon == pytest.approx(
+        0.1
+    )
     assert clf.epsilon_ != pytest.approx(0.1)
 
 
@@ -75,7 +97,9 @@ class Mislabelled(Likelihood):
         sign, scale = (2 * y - 1)[:, None].to(f.mean.dtype), f.var.rsqrt()
         alpha = sign * f.mean * scale
         log_right = math.log1p(-self.share) + log_ndtr(alpha)
-        value = torch.logaddexp(log_right, torch.full_like(alpha, math.log(self.share / 2)))
+        value = torch.logaddexp(
+            log_right, torch.full_like(alpha, math.log(self.share / 2))
+        )
         slope = (log_right - value).exp() * hazard(alpha)
         dv = -0.5 * slope * alpha * scale**2
         return Moments(value[:, 0], sign * slope * scale, dv, dv)
@@ -100,7 +124,9 @@ def test_it_equals_the_library_s_own_with_the_same_formula():
         fit(EP(likelihood=likelihood), 2)
         for likelihood in (Mislabelled(0.1), LIKELIHOODS["RobustBinary"](0.1))
     )
-    np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        mine.predict_proba(X), ours.predict_proba(X), rtol=0, atol=1e-8
+    )
 
 
 def test_a_power_needs_exponents():

@@ -1,4 +1,6 @@
-"""The seam: another likelihood through the unedited engine, and what a step promises whoever runs it."""
+"""The seam: another likelihood through the unedited engine, and what a step promises
+whoever runs it.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,7 +26,10 @@ from support import Machine, Recorder, latents, machine, toy
 # --- a Gaussian likelihood ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """y = f + N(0, s²): one latent, one site a row. Everything a likelihood has to say."""
+    """y = f + N(0, s²): one latent, one site a row.
+
+    Everything a likelihood has to say.
+    """
 
     noise: float
 
@@ -36,7 +41,9 @@ class Gaussian(Likelihood):
         e = torch.ones(len(y), dtype=y.dtype) if exponent is None else exponent
         total, off = f.var + (self.noise / e)[:, None], y[:, None] - f.mean
         log_c = 0.5 * (1 - e) * math.log(2 * math.pi * self.noise) - 0.5 * e.log()
-        value = log_c - 0.5 * (off[:, 0] ** 2 / total[:, 0] + (2 * math.pi * total[:, 0]).log())
+        value = log_c - 0.5 * (
+            off[:, 0] ** 2 / total[:, 0] + (2 * math.pi * total[:, 0]).log()
+        )
         dv = 0.5 * (off**2 / total - 1) / total
         return Moments(value, off / total, dv, dv)
 
@@ -59,7 +66,9 @@ def k(A, B):
 def regression(X, y, weight=None, method="ep", learn=()) -> Machine:
     """Z = X, no latent noise, no jitter: the projection is the GP itself."""
     kernel = Matern32(LENGTHSCALE, VARIANCE)
-    options = dict(kernel=kernel, noise=0.0, jitter=0.0, learn=learn, method=method, weight=weight)
+    options = dict(
+        kernel=kernel, noise=0.0, jitter=0.0, learn=learn, method=method, weight=weight
+    )
     return machine(X, y, X, factor=Gaussian(NOISE), **options)
 
 
@@ -100,8 +109,13 @@ def test_any_weight_divides_the_noise():
     # gp_regression takes one noise: the rest goes into K's diagonal
     K = k(X, X) + np.diag(each - each.min())
     exact = gp_regression(K, y, each.min(), k(NEW, X), np.diag(k(NEW, NEW)))
-    log_c = np.sum(0.5 * (1 - weight) * np.log(2 * np.pi * NOISE) - 0.5 * np.log(weight))
-    assert_regression(regression(X, y, weight), exact._replace(log_evidence=exact.log_evidence + log_c))
+    log_c = np.sum(
+        0.5 * (1 - weight) * np.log(2 * np.pi * NOISE) - 0.5 * np.log(weight)
+    )
+    assert_regression(
+        regression(X, y, weight),
+        exact._replace(log_evidence=exact.log_evidence + log_c),
+    )
 
 
 def test_the_gradient_is_that_of_exact_regression():
@@ -114,7 +128,9 @@ def test_the_gradient_is_that_of_exact_regression():
     _, slope = theirs.log_marginal_likelihood(covariance.theta, eval_gradient=True)
     names = [name for name, _ in run.engine.prior.named_parameters()]
     assert names == ["kernel.log_lengthscale", "kernel.log_variance"]
-    np.testing.assert_allclose(recorder.gradient, [slope[1], slope[2], slope[0]], rtol=1e-7)
+    np.testing.assert_allclose(
+        recorder.gradient, [slope[1], slope[2], slope[0]], rtol=1e-7
+    )
 
 
 # --- a step ------------------------------------------------------------------------------------------------
@@ -126,7 +142,13 @@ def build_run(C, method, weighted, repeat=1, **options) -> Machine:
     Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
     weight = np.random.default_rng(2).uniform(0.2, 2, 20) if weighted else np.ones(20)
     table = np.tile(X, (repeat, 1)), np.tile(y, repeat)
-    options = dict(kernel=RBF(1.0), method=method, weight=np.tile(weight, repeat), damping=0.5, **options)
+    options = dict(
+        kernel=RBF(1.0),
+        method=method,
+        weight=np.tile(weight, repeat),
+        damping=0.5,
+        **options,
+    )
     return machine(*table, Z, **options)
 
 
@@ -169,21 +191,34 @@ def no_values(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a step read a value")
 
-    for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__"):
+    for name in (
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "__contains__",
+    ):
         monkeypatch.setattr(torch.Tensor, name, refuse)
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Python does not read the flag of failure either."""
-    monkeypatch.setattr("cavity.engine.inference.engine.is_readable", lambda flag: False)
+    monkeypatch.setattr(
+        "cavity.engine.inference.engine.is_readable", lambda flag: False
+    )
 
 
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("full", [False, True])
 def test_a_step_reads_no_value(run, full, learn, no_values, as_on_a_gpu):
     optimiser = (SIGN if full else ADAM) if learn else None
-    state = run.state._replace(optimiser=optimiser.init(run.state.theta) if learn else ())
+    state = run.state._replace(
+        optimiser=optimiser.init(run.state.theta) if learn else ()
+    )
     batch = run.rows.whole() if full else a_batch_unseen(run)
     for _ in range(2):
         state, info = run.engine.step(state, batch, Local(), optimiser, full)
@@ -202,13 +237,17 @@ def hollow(run: Machine, mode: FakeTensorMode) -> Machine:
             module._parameters[name] = nn.Parameter(
                 mode.from_tensor(p.detach()), requires_grad=p.requires_grad
             )
-    learnt = {name: p for name, p in run.engine.prior.named_parameters() if p.requires_grad}
+    learnt = {
+        name: p for name, p in run.engine.prior.named_parameters() if p.requires_grad
+    }
     return run._replace(engine=replace(run.engine, parameters=learnt))
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_step_runs_on_tensors_without_values(run, full, as_on_a_gpu):
-    """Fake tensors know shapes only: whatever depended on data would raise, inside torch too."""
+    """Fake tensors know shapes only: whatever depended on data would raise, inside
+    torch too.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         run = hollow(run, mode)
         batch = run.rows.whole() if full else a_batch_unseen(run)
@@ -238,7 +277,9 @@ def test_a_step_is_a_function_of_its_state(run):
     first, info = run.step(run.state, optimiser=SIGN)
     run.step(first, optimiser=SIGN)
     again, info_again = run.step(run.state, optimiser=SIGN)
-    assert all(torch.equal(a, b) for a, b in zip(tensors(first), tensors(again), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(tensors(first), tensors(again), strict=True)
+    )
     assert torch.equal(info.objective, info_again.objective)
 
 
@@ -254,7 +295,9 @@ def test_a_batch_writes_its_own_rows(case, chunk):
         others[batch.index] = False
         moved = (after.sites.tau != kept[1]).any(1)
         assert moved[batch.index].all() and not moved[others].any()
-        assert torch.equal(after.sites.clock[others], kept_clock[others]), "rows that were not visited"
+        assert torch.equal(after.sites.clock[others], kept_clock[others]), (
+            "rows that were not visited"
+        )
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -266,15 +309,21 @@ def test_failure_is_a_flag(run, spoil, full):
     if spoil == "theta":
         state = state._replace(theta=state.theta * nan)
     elif spoil == "sums":
-        state = state._replace(sums=state.sums._replace(P=state.sums.P - 100 * torch.eye(4).double()))
+        state = state._replace(
+            sums=state.sums._replace(P=state.sums.P - 100 * torch.eye(4).double())
+        )
     else:
         run = run._replace(rows=run.rows._replace(X=run.rows.X * nan))
     _, info = run.step(state, None if full else a_batch(run), SIGN)
-    assert info.failed.item() is True and (spoil == "rows" or info.broken.item() is True)
+    assert info.failed.item() is True and (
+        spoil == "rows" or info.broken.item() is True
+    )
 
 
 def test_reduce_is_called_once_with_everything_to_sum(case):
-    """What a step adds up over processes is one tuple; doubling it is a table twice as long."""
+    """What a step adds up over processes is one tuple; doubling it is a table twice as
+    long.
+    """
     seen = []
 
     class Twice(Local):
@@ -283,7 +332,9 @@ def test_reduce_is_called_once_with_everything_to_sum(case):
             return type(totals)(*(2 * t for t in totals))
 
     double, single = build_run(*case, repeat=2, chunk=9), build_run(*case)
-    one, info = double.engine.step(single.state, single.rows.whole(), Twice(), None, True)
+    one, info = double.engine.step(
+        single.state, single.rows.whole(), Twice(), None, True
+    )
     two, both = double.step(double.state)
     assert len(seen) == 1 and len(tensors(seen[0])) == len(seen[0])
     torch.testing.assert_close(tuple(one.sums), tuple(two.sums), rtol=1e-12, atol=1e-13)

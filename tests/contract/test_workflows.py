@@ -1,4 +1,6 @@
-"""The workflows of CI pin what they use, run commands that exist, and cover the versions that the package names."""
+"""The workflows of CI pin what they use, run commands that exist, and cover the
+versions that the package names.
+"""
 
 import re
 from pathlib import Path
@@ -7,21 +9,30 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = {
-    path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")
+    path.stem: path.read_text(encoding="utf-8")
+    for path in (ROOT / ".github/workflows").glob("*.yml")
 }
-pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="a source distribution has no workflows")
+pytestmark = pytest.mark.skipif(
+    not WORKFLOWS, reason="a source distribution has no workflows"
+)
 
 
 @pytest.mark.parametrize("name", ["ci", "nightly", "release"])
 def test_actions_are_pinned_by_commit_and_each_has_one_version_everywhere(name):
     used = re.findall(r"uses: (\S+)", WORKFLOWS[name])
-    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+    assert used and all(
+        re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used
+    )
     everywhere = set(re.findall(r"uses: (.+)", "\n".join(WORKFLOWS.values())))
     assert len({line.partition("@")[0] for line in everywhere}) == len(everywhere)
 
 
 def test_workflows_run_targets_of_the_makefile_and_the_whole_nightly_tier():
-    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    targets = set(
+        re.findall(
+            r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M
+        )
+    )
     nightly = re.search(r"target: \[(.*)\]", WORKFLOWS["nightly"])[1].split(", ")
     assert {"test-all", "test-browser"} <= set(nightly)
     made = {
@@ -34,16 +45,25 @@ def test_workflows_run_targets_of_the_makefile_and_the_whole_nightly_tier():
 
 
 def test_ci_tests_every_python_version_that_the_package_names():
-    named = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = re.findall(
+        r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    )
     tested = re.findall(r"3\.\d+", re.search(r"python: \[(.*)\]", WORKFLOWS["ci"])[1])
     assert named and set(named) <= set(tested)
 
 
 def test_a_release_is_published_only_after_its_installation_from_the_test_index():
     needs = dict(
-        re.findall(r"^  ([a-z-]+):\n    name: .*\n    needs: ([a-z-]+)$", WORKFLOWS["release"], re.M)
+        re.findall(
+            r"^  ([a-z-]+):\n    name: .*\n    needs: ([a-z-]+)$",
+            WORKFLOWS["release"],
+            re.M,
+        )
     )
     assert needs == {"test-index": "build", "install": "test-index", "index": "install"}
     jobs = re.split(r"^  (?=[a-z-]+:\n    name:)", WORKFLOWS["release"], flags=re.M)
-    assert {job.partition(":")[0] for job in jobs if "id-token: write" in job} == {"test-index", "index"}
+    assert {job.partition(":")[0] for job in jobs if "id-token: write" in job} == {
+        "test-index",
+        "index",
+    }
     assert "secrets." not in WORKFLOWS["release"]

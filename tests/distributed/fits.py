@@ -26,13 +26,17 @@ DEFAULTS = {
     "folds": dict(max_epochs=3),
     "held out": dict(max_epochs=3, effort="fast"),  # and then added
     "groups": dict(max_epochs=3, effort="fast"),
-    "left out": dict(method="ep", max_epochs=2, calibration="temperature", effort="fast"),
+    "left out": dict(
+        method="ep", max_epochs=2, calibration="temperature", effort="fast"
+    ),
 }
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
 RUNS = {
     "ep": dict(method="ep", batch_size=25, max_epochs=2),
     "sep": dict(method="sep", batch_size=25, max_epochs=2),
-    "tiny": dict(method="ep", batch_size=3, max_epochs=1),  # some ranks have no row of some batches
+    "tiny": dict(
+        method="ep", batch_size=3, max_epochs=1
+    ),  # some ranks have no row of some batches
     "full": dict(method="ep", batch_size=None, max_epochs=3),
     "rep": dict(method="rep", batch_size=25, max_epochs=2),
     "vi": dict(method="vi", batch_size=25, max_epochs=2),
@@ -61,7 +65,8 @@ class Kill(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-# A buffer and a sample for a part of the rows, so that both have something to leave out.
+# A buffer and a sample for a part of the rows, so that both have something to leave
+# out.
 SIZES = {(survey, "SAMPLE_ROWS"): 70}
 
 
@@ -69,27 +74,41 @@ def by_default():
     """Models that other rows judge; some rows are equal, and some weigh twice as much."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2)).round(1)
-    y = (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 > 0.5 + 0.3 * rng.normal(size=600)).astype(int)
+    y = (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 > 0.5 + 0.3 * rng.normal(size=600)).astype(
+        int
+    )
     for name, options in DEFAULTS.items():
         n = 600 if name == "held out" else 120
         given = dict(groups=np.arange(n) // 4) if name in ("groups", "left out") else {}
         weight = 1.0 + (np.arange(n) % 5 == 0)
-        clf = GPClassifier(**nest(random_state=0, device="cpu", **options)).fit(X[:n], y[:n], weight, **given)
+        clf = GPClassifier(**nest(random_state=0, device="cpu", **options)).fit(
+            X[:n], y[:n], weight, **given
+        )
         yield name, clf, rng.normal(size=(50, 2))
     fitc = GPRegressor("fitc", n_inducing=8, max_epochs=5, random_state=0, device="cpu")
     yield "regression", fitc.fit(X[:120], X[:120, 0] + y[:120]), None
 
 
 def judge_all():
-    """Probabilities, evidence, estimate, weights and novelty of each default model, by name."""
+    """Probabilities, evidence, estimate, weights and novelty of each default model, by
+    name.
+    """
     warnings.simplefilter("ignore")
     found = {}
     for name, clf, new in by_default():
         if new is None:
             found[name] = [clf.log_marginal_likelihood_, clf.estimate_.log_density]
         else:
-            judged = [clf.log_marginal_likelihood_, clf.estimate_.log_loss, *clf.ensemble_weights_]
-            parts = [clf.predict_log_proba(new).ravel(), judged, clf.predict_novelty(new)]
+            judged = [
+                clf.log_marginal_likelihood_,
+                clf.estimate_.log_loss,
+                *clf.ensemble_weights_,
+            ]
+            parts = [
+                clf.predict_log_proba(new).ravel(),
+                judged,
+                clf.predict_novelty(new),
+            ]
             left_out = [] if name == "held out" else [clf.loo_log_proba_.ravel()]
             found[name] = np.concatenate(parts + left_out)
     return found
@@ -99,7 +118,9 @@ def from_files(folder):
     for (owner, name), value in SIZES.items():
         setattr(owner, name, value)
     for name, options in FROM_FILES.items():
-        fitted = GPClassifier(**nest(**{**COMMON, **options})).fit(folder / "parts", target="label")
+        fitted = GPClassifier(**nest(**{**COMMON, **options})).fit(
+            folder / "parts", target="label"
+        )
         yield f"parquet {name}", fitted
 
 
@@ -108,15 +129,23 @@ def from_memory(checkpoint=None, kill=None):
     for name in ("ep", "sep") if checkpoint else RUNS:
         extra = {}
         if checkpoint:
-            watch = [Kill(kill, f"{checkpoint}.killed")] if kill and name == "ep" else []
-            extra = dict(checkpoint=f"{checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch)
+            watch = (
+                [Kill(kill, f"{checkpoint}.killed")] if kill and name == "ep" else []
+            )
+            extra = dict(
+                checkpoint=f"{checkpoint}.{name}",
+                checkpoint_every=0,
+                resume=True,
+                callbacks=watch,
+            )
         yield name, GPClassifier(**nest(**{**COMMON, **RUNS[name]}, **extra)).fit(X, y)
 
 
 def fit_all(files=None, checkpoint=None, kill=None):
     """Log probabilities of the training rows and evidence of each model, by name.
 
-    With a folder, also from the files in it, parts/*.parquet with the labels in `label`.
+    With a folder, also from the files in it, parts/*.parquet with the labels in
+    `label`.
     """
     X, _ = toy(101, 3, seed=2)
     models = chain(from_memory(checkpoint, kill), from_files(files) if files else ())
@@ -137,7 +166,11 @@ def main():
     distributed.join("gloo")
     results = fit_all(None, args.checkpoint, args.kill)
     if os.environ.get("RANK", "0") == "0":  # without it, one process alone
-        np.savez(args.out, restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")), **results)
+        np.savez(
+            args.out,
+            restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            **results,
+        )
     distributed.leave()
 
 

@@ -12,7 +12,14 @@ from cavity.fitting.options import nest
 from support import toy
 
 X, Y = toy(60, 3, seed=2)
-QUICK = dict(method="sep", n_inducing=4, max_epochs=2, batch_size=20, random_state=0, device="cpu")
+QUICK = dict(
+    method="sep",
+    n_inducing=4,
+    max_epochs=2,
+    batch_size=20,
+    random_state=0,
+    device="cpu",
+)
 
 
 def outcome(work):
@@ -37,7 +44,10 @@ def write(path, X):
 
 
 def differ(folder):
-    """The last rank is given something else; all ranks go on after each error. Return what each case raised, by its name."""
+    """The last rank is given something else; all ranks go on after each error.
+
+    Return what each case raised, by its name.
+    """
     rank = int(os.environ["RANK"])
     odd = rank == int(os.environ["WORLD_SIZE"]) - 1
     holed = X.copy()

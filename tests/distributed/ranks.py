@@ -1,4 +1,6 @@
-"""Ranks forked from a process that has imported torch already: a start takes milliseconds."""
+"""Ranks forked from a process that has imported torch already: a start takes
+milliseconds.
+"""
 
 import os
 import socket

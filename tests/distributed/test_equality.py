@@ -1,4 +1,6 @@
-"""Several processes are one: same batches, same posterior, also when one of them dies on the way."""
+"""Several processes are one: same batches, same posterior, also when one of them dies
+on the way.
+"""
 
 import contextlib
 import os
@@ -23,10 +25,18 @@ SCRIPT = Path(fits.__file__)
 
 def launch(*arguments, restarts=0, fails=False):
     """Run two ranks of the script under torchrun on this machine."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
     command += [f"--max-restarts={restarts}", "--monitor-interval=0.2"]
     environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
     }
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(
@@ -63,7 +73,9 @@ def alone(files):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for owner, name in fits.SIZES:
-            patch.setattr(owner, name, getattr(owner, name))  # put back what `from_files` sets
+            patch.setattr(
+                owner, name, getattr(owner, name)
+            )  # put back what `from_files` sets
         return fits.fit_all(files)
 
 
@@ -80,11 +92,15 @@ def test_two_processes_give_the_posterior_of_one(alone, two):
     names = ["ep", "sep", "tiny", "full", "rep", "vi", "gfitc", "fixed"]
     names += [f"parquet {name}" for name in ("ep", "sep", "full")]
     for name in names:
-        np.testing.assert_allclose(two[name], alone[name], rtol=1e-8, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(
+            two[name], alone[name], rtol=1e-8, atol=1e-8, err_msg=name
+        )
 
 
 def test_two_processes_judge_a_default_model_as_one_does():
-    """The same equal rows as one, folds, held-out rows, pool, estimate and leave-one-out, also of groups."""
+    """The same equal rows as one, folds, held-out rows, pool, estimate and
+    leave-one-out, also of groups.
+    """
     first, second = run_ranks(fits.judge_all)
     for name, one in fits.judge_all().items():
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
@@ -96,17 +112,24 @@ def test_ranks_without_a_seed_agree_on_one(two):
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_under_torchrun_costs_a_restart_and_nothing_else(alone, tmp_path):
+def test_a_rank_that_dies_under_torchrun_costs_a_restart_and_nothing_else(
+    alone, tmp_path
+):
     path = tmp_path / "out.npz"
     log = launch(path, "--kill", 7, "--checkpoint", tmp_path / "run", restarts=2)
     again = np.load(path)
     assert again["restarts"] == 1, log
     for name in ("ep", "sep"):
         np.testing.assert_allclose(again[name], alone[name], rtol=1e-8, atol=1e-8)
-    assert {p.name for p in tmp_path.glob("run.ep.*of-2")} == {"run.ep.1-of-2", "run.ep.2-of-2"}
+    assert {p.name for p in tmp_path.glob("run.ep.*of-2")} == {
+        "run.ep.1-of-2",
+        "run.ep.2-of-2",
+    }
 
 
 @pytest.mark.slow
 def test_a_killed_rank_under_torchrun_ends_the_others_within_a_minute(tmp_path):
-    launch(tmp_path / "out.npz", "--kill", 7, "--checkpoint", tmp_path / "run", fails=True)
+    launch(
+        tmp_path / "out.npz", "--kill", 7, "--checkpoint", tmp_path / "run", fails=True
+    )
     assert time.time() - (tmp_path / "run.killed").stat().st_mtime < 60

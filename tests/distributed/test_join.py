@@ -1,4 +1,6 @@
-"""The ranks of a restarted run find each other in a store where dead ones left their traces."""
+"""The ranks of a restarted run find each other in a store where dead ones left their
+traces.
+"""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,11 @@ def test_ranks_agree_on_a_name_that_no_attempt_before_had(world):
     names = []
     for _ in range(3):
         with ThreadPoolExecutor(world) as pool:
-            found = list(pool.map(lambda rank: _agree_on_prefix(store, rank, world), range(world)))
+            found = list(
+                pool.map(
+                    lambda rank: _agree_on_prefix(store, rank, world), range(world)
+                )
+            )
         assert len(set(found)) == 1
         names.append(found[0])
     assert len(set(names)) == 3

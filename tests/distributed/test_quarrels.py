@@ -1,4 +1,6 @@
-"""Ranks that were given different things say which one differs; a lost rank ends the others soon."""
+"""Ranks that were given different things say which one differs; a lost rank ends the
+others soon.
+"""
 
 import pytest
 
@@ -31,25 +33,43 @@ DIFFERENCES = {  # the error, and what it says that ranks 1 and 0 differ in
 
 
 def test_ranks_that_differ_say_so_before_the_first_step(quarrels):
-    """B3: rank 1 with X + 1 and y[::-1] finished with exit 0, and the models disagreed by 0.945."""
+    """B3: rank 1 with X + 1 and y[::-1] finished with exit 0, and the models disagreed
+    by 0.945.
+    """
     for name, expected in DIFFERENCES.items():
         (first, second), (kind, words) = quarrels[name], expected.split(" ", 1)
-        assert first == second and first.startswith(f"{kind}: rank 1 and rank 0") and words in first, name
+        assert (
+            first == second
+            and first.startswith(f"{kind}: rank 1 and rank 0")
+            and words in first
+        ), name
 
 
 def test_a_rank_that_cannot_read_its_rows_is_named_on_the_others(quarrels):
-    for name, words in (("infinite value", "infin"), ("missing file", "does not exist")):
+    for name, words in (
+        ("infinite value", "infin"),
+        ("missing file", "does not exist"),
+    ):
         first, second = quarrels[name]
-        assert first.startswith("BadInput: rank 1 failed: ") and words in first and words in second
+        assert (
+            first.startswith("BadInput: rank 1 failed: ")
+            and words in first
+            and words in second
+        )
 
 
 def test_ranks_that_agree_go_on_also_after_a_quarrel(quarrels):
     assert quarrels["nothing"] == quarrels["nothing again"] == ("no error", "no error")
 
 
-@pytest.mark.parametrize("how, world, lost", [("kill", 2, 1), ("kill", 3, 0), ("stop", 3, 0)])
+@pytest.mark.parametrize(
+    "how, world, lost", [("kill", 2, 1), ("kill", 3, 0), ("stop", 3, 0)]
+)
 def test_a_lost_rank_ends_the_others_within_a_minute(how, world, lost):
-    """A killed one whatever the time-out of join, a stopped one after it. Rank 0 keeps the store of the ranks."""
+    """A killed one whatever the time-out of join, a stopped one after it.
+
+    Rank 0 keeps the store of the ranks.
+    """
     ends = ranks.run_ranks(world, how, lost, 3)
     assert len(ends) == world - 1
     for end in ends.values():

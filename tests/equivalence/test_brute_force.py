@@ -1,4 +1,6 @@
-"""GPClassifier with every hyper-parameter given, against explicit matrices and inverses (C = 2…6)."""
+"""GPClassifier with every hyper-parameter given, against explicit matrices and inverses
+(C = 2…6).
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,18 @@ def setting(C, N=18, M=4):
     return *toy(N, C), *hyper_parameters(C, M)
 
 
-def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=None, **options):
+def fit(
+    X,
+    y,
+    Z,
+    lengthscale,
+    variance,
+    noise,
+    method="ep",
+    kernel=RBF,
+    weight=None,
+    **options,
+):
     """To rest: a fixed number of sweeps, more than any of these problems needs."""
     model = GPClassifier(
         method,
@@ -29,7 +42,13 @@ def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=N
             inducing=Z,
             noise=noise,
             learn=(),
-            **{"tol": 0.0, "max_epochs": 160, "damping": 0.9, "device": "cpu", **options},
+            **{
+                "tol": 0.0,
+                "max_epochs": 160,
+                "damping": 0.9,
+                "device": "cpu",
+                **options,
+            },
         ),
     )
     return model.fit(X, y, sample_weight=weight)
@@ -46,9 +65,14 @@ def oracle(X, y, Z, lengthscale, variance, noise, method="ep", weight=None, **op
 def assert_same(model, result, log_z=1e-6, proba=1e-5, latent=1e-5):
     assert model.log_marginal_likelihood_ == pytest.approx(result.log_z, rel=log_z)
     np.testing.assert_allclose(
-        model.predict_proba(NEW), brute_ep.predict_proba(result, NEW), rtol=0, atol=proba
+        model.predict_proba(NEW),
+        brute_ep.predict_proba(result, NEW),
+        rtol=0,
+        atol=proba,
     )
-    for got, exact in zip(model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True):
+    for got, exact in zip(
+        model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True
+    ):
         np.testing.assert_allclose(got, exact, rtol=latent, atol=latent)
 
 
@@ -56,13 +80,17 @@ def assert_same(model, result, log_z=1e-6, proba=1e-5, latent=1e-5):
 @pytest.mark.parametrize("C", CLASSES)
 def test_evidence_probabilities_and_latents(C, method):
     problem = setting(C)
-    assert_same(fit(*problem, method=method), oracle(*problem, method=method), 1e-11, 1e-9, 1e-9)
+    assert_same(
+        fit(*problem, method=method), oracle(*problem, method=method), 1e-11, 1e-9, 1e-9
+    )
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
 @pytest.mark.parametrize("C", [2, 3, 6])
 def test_a_small_tol_is_enough(C, method):
-    """Stopped by tol instead of at rest: evidence to 1e-6 relative, probabilities to 1e-5."""
+    """Stopped by tol instead of at rest: evidence to 1e-6 relative, probabilities to
+    1e-5.
+    """
     problem = setting(C)
     model = fit(*problem, method=method, tol=1e-11, max_epochs=1000, damping=None)
     assert model.n_epochs_ < 1000
@@ -75,7 +103,9 @@ def test_weights(C):
     problem = setting(C)
     weight = np.random.default_rng(1).uniform(0.1, 4, 18)
     weight[:4] = 1.0, 3.0, 1e-4, 1e2
-    assert_same(fit(*problem, weight=weight), oracle(*problem, weight=weight), 1e-9, 1e-7, 1e-7)
+    assert_same(
+        fit(*problem, weight=weight), oracle(*problem, weight=weight), 1e-9, 1e-7, 1e-7
+    )
 
 
 # --- without sparsity ------------------------------------------------------------------------------------

@@ -17,15 +17,25 @@ KERNELS = {
 
 
 def setting(C, kernel, weighted=False, **options) -> support.Machine:
-    """Every hyper-parameter learnt, each class with its own, and none at the centre of its prior."""
+    """Every hyper-parameter learnt, each class with its own, and none at the centre of
+    its prior.
+    """
     X, y = support.toy(12, C)
     latents = 1 if C == 2 else C
     rng = np.random.default_rng(5)
     Z = rng.normal(size=(latents, 3, 2))
-    weight = {False: None, True: rng.uniform(0.2, 3, 12), "lightly": rng.uniform(0.1, 0.8, 12)}[weighted]
-    kernel = KERNELS[kernel](rng.uniform(0.7, 1.6, (latents, 2)), rng.uniform(0.8, 2, latents))
+    weight = {
+        False: None,
+        True: rng.uniform(0.2, 3, 12),
+        "lightly": rng.uniform(0.1, 0.8, 12),
+    }[weighted]
+    kernel = KERNELS[kernel](
+        rng.uniform(0.7, 1.6, (latents, 2)), rng.uniform(0.8, 2, latents)
+    )
     noise = rng.uniform(0.1, 0.4, latents)
-    run = support.machine(X, y, Z, kernel=kernel, noise=noise, weight=weight, damping=0.8, **options)
+    run = support.machine(
+        X, y, Z, kernel=kernel, noise=noise, weight=weight, damping=0.8, **options
+    )
     names = {name.split(".")[-1] for name, _ in run.engine.prior.named_parameters()}
     assert {"log_lengthscale", "log_variance", "log_noise", "inducing"} <= names
     theta = run.state.theta + 0.1 * torch.tensor(rng.normal(size=len(run.state.theta)))
@@ -49,8 +59,11 @@ def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
     """The sites follow the hyper-parameters; only the factors' own derivative counts."""
     run = setting(C, kernel, weighted)
     rest = support.converge(run, tol=1e-11)
-    # log Z_q is stationary in the sites: within 1e-8 of the fixed point it is right to 1e-15
-    expected = support.central_differences(converged_objective(run, rest, 1e-8), rest.theta.numpy(), 1e-4)
+    # log Z_q is stationary in the sites: within 1e-8 of the fixed point it is right to
+    # 1e-15
+    expected = support.central_differences(
+        converged_objective(run, rest, 1e-8), rest.theta.numpy(), 1e-4
+    )
     support.assert_gradient(support.offered(run, rest), expected)
 
 
@@ -60,7 +73,9 @@ def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
 def test_sep_with_its_sums_held_fixed(C, kernel, weighted):
     run = setting(C, kernel, weighted, method="sep")
     state = support.arbitrary(run.state)
-    expected = support.central_differences(objective_at(run, state), state.theta.numpy(), 1e-4)
+    expected = support.central_differences(
+        objective_at(run, state), state.theta.numpy(), 1e-4
+    )
     support.assert_gradient(support.offered(run, state), expected)
 
 
@@ -74,22 +89,33 @@ def test_inner_exact_at_any_sites(C, kernel, weighted):
     if weighted:  # totals of a row grow with its weight
         grown = run.rows.weight[:, None]
         state = state._replace(
-            sites=state.sites._replace(tau=grown * state.sites.tau, nu=grown * state.sites.nu)
+            sites=state.sites._replace(
+                tau=grown * state.sites.tau, nu=grown * state.sites.nu
+            )
         )
-    expected = support.central_differences(fixed_site_evidence(run, state), state.theta.numpy(), 1e-4)
+    expected = support.central_differences(
+        fixed_site_evidence(run, state), state.theta.numpy(), 1e-4
+    )
     run.engine.load(state.theta)
-    support.assert_gradient(run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected)
+    support.assert_gradient(
+        run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected
+    )
     prior_slope = run.engine.hyper_prior.gradient(state.theta).numpy()
     support.assert_gradient(support.offered(run, state), expected + prior_slope)
 
 
 @pytest.mark.parametrize("C", [2, 3])
 def test_inner_exact_is_inner_approx_at_the_fixed_point(C):
-    """log Z_q is stationary in the sites there, so it does not matter what is held fixed."""
+    """log Z_q is stationary in the sites there, so it does not matter what is held
+    fixed.
+    """
     approx, exact = setting(C, "rbf"), setting(C, "rbf", schedule="inner-exact")
     rest = support.converge(approx, tol=1e-12)
     np.testing.assert_allclose(
-        support.offered(exact, rest), support.offered(approx, rest), rtol=1e-6, atol=1e-8
+        support.offered(exact, rest),
+        support.offered(approx, rest),
+        rtol=1e-6,
+        atol=1e-8,
     )
 
 
@@ -100,7 +126,9 @@ def test_evidence_is_stationary_in_the_sites_at_the_fixed_point(C):
     rng = np.random.default_rng(0)
 
     def along(h, by):
-        sites = rest.sites._replace(tau=rest.sites.tau + h * by[0], nu=rest.sites.nu + h * by[1])
+        sites = rest.sites._replace(
+            tau=rest.sites.tau + h * by[0], nu=rest.sites.nu + h * by[1]
+        )
         return fixed_site_evidence(run, rest._replace(sites=sites))(rest.theta.numpy())
 
     for _ in range(5):

@@ -1,4 +1,6 @@
-"""The evidence of a model that knows nothing is that of guessing, with every method that says so."""
+"""The evidence of a model that knows nothing is that of guessing, with every method
+that says so.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ def per_row(method, C: int) -> float:
     X, y = toy(N, C)
     options = {"kernel": RBF(variance=1e-8), "learn": (), "max_epochs": 20, "tol": 1e-6}
     options |= {"noise": 0.01} if method.latent_noise else {}
-    clf = GPClassifier(method, **nest(n_inducing=5, effort="fast", random_state=0, **options)).fit(X, y)
+    clf = GPClassifier(
+        method, **nest(n_inducing=5, effort="fast", random_state=0, **options)
+    ).fit(X, y)
     return clf.log_marginal_likelihood_ / N
 
 

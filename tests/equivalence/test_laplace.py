@@ -53,40 +53,68 @@ def test_binary_laplace_is_scikit_learns():
     kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
     theirs = GaussianProcessClassifier(kernel, optimizer=None).fit(X, y)
     gp = full("laplace").fit(X, y)
-    assert gp.log_marginal_likelihood_ == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-6)
-    residual = theirs.base_estimator_.y_train_ - theirs.base_estimator_.pi_  # at the mode, f̂ = K (y − π)
+    assert gp.log_marginal_likelihood_ == pytest.approx(
+        theirs.log_marginal_likelihood_value_, abs=1e-6
+    )
+    residual = (
+        theirs.base_estimator_.y_train_ - theirs.base_estimator_.pi_
+    )  # at the mode, f̂ = K (y − π)
     for rows in (X, NEW):
-        np.testing.assert_allclose(gp.predict_latent(rows)[0][:, 0], kernel(rows, X) @ residual, atol=1e-6)
+        np.testing.assert_allclose(
+            gp.predict_latent(rows)[0][:, 0], kernel(rows, X) @ residual, atol=1e-6
+        )
     # theirs averages the logistic curve by five error functions
-    np.testing.assert_allclose(gp.predict_proba(NEW), theirs.predict_proba(NEW), atol=3e-4)
+    np.testing.assert_allclose(
+        gp.predict_proba(NEW), theirs.predict_proba(NEW), atol=3e-4
+    )
 
 
 def test_the_maximum_of_the_laplace_evidence_is_scikit_learns():
-    """Begun there, where our weak prior on the kernel's parameters has its centre, a fit stays there."""
+    """Begun there, where our weak prior on the kernel's parameters has its centre, a
+    fit stays there.
+    """
     X, y = toy(40, 2)
     kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
     best = GaussianProcessClassifier(kernel).fit(X, y)
     found = best.kernel_
     start = RBF(found.k2.length_scale, found.k1.constant_value)
-    gp = classifier("laplace", inducing=None, kernel=start, jitter=1e-10, tol=0, max_epochs=5).fit(X, y)
-    assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
+    gp = classifier(
+        "laplace", inducing=None, kernel=start, jitter=1e-10, tol=0, max_epochs=5
+    ).fit(X, y)
+    assert gp.log_marginal_likelihood_ == pytest.approx(
+        best.log_marginal_likelihood_value_, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("C", [2, 3])
 def test_the_gradient_of_laplace_is_that_of_its_evidence(C, weighted):
-    """Finite differences with the mode found again; few inducing points, so that the residual takes part."""
+    """Finite differences with the mode found again; few inducing points, so that the
+    residual takes part.
+    """
     X, y = toy(14, C)
     Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
     weight = np.random.default_rng(2).choice([0.4, 1.0, 2.0], 14) if weighted else None
-    run = machine(X, y, Z, kernel=RBF(1.2, 1.5), method="laplace", optimizer="lbfgs", weight=weight)
+    run = machine(
+        X,
+        y,
+        Z,
+        kernel=RBF(1.2, 1.5),
+        method="laplace",
+        optimizer="lbfgs",
+        weight=weight,
+    )
     start = converge(run)
 
     def evidence(theta):
-        return run.evidence(converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13))
+        return run.evidence(
+            converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13)
+        )
 
     theta = start.theta.numpy()
-    assert_gradient(offered(run, start), central_differences(evidence, theta, 1e-5), rel=1e-6)
+    assert_gradient(
+        offered(run, start), central_differences(evidence, theta, 1e-5), rel=1e-6
+    )
 
 
 def test_softmax_laplace_is_that_of_explicit_matrices():
@@ -100,16 +128,22 @@ def test_softmax_laplace_is_that_of_explicit_matrices():
 
 
 def test_softmax_laplace_couples_its_classes():
-    """Probabilities at training rows are averages over the joint Gaussian of explicit matrices."""
+    """Probabilities at training rows are averages over the joint Gaussian of explicit
+    matrices.
+    """
     X, y = toy(18, 3)
     exact = softmax_laplace([k(X, X, c) for c in range(3)], y)
     p = full("laplace", 3).fit(X, y).predict_proba(X)
     rng = np.random.default_rng(0)
     for n in (0, 5):
         at = np.arange(3) * 18 + n
-        f = rng.multivariate_normal(exact.mode[:, n], exact.cov[np.ix_(at, at)], 400_000)
+        f = rng.multivariate_normal(
+            exact.mode[:, n], exact.cov[np.ix_(at, at)], 400_000
+        )
         e = np.exp(f - f.max(1, keepdims=True))
-        np.testing.assert_allclose(p[n], (e / e.sum(1, keepdims=True)).mean(0), atol=4e-3)
+        np.testing.assert_allclose(
+            p[n], (e / e.sum(1, keepdims=True)).mean(0), atol=4e-3
+        )
 
 
 @pytest.mark.parametrize(
@@ -124,9 +158,13 @@ def test_softmax_laplace_couples_its_classes():
 )
 def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
     X, y = toy(30, C)
-    gp = classifier(**{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options).fit(X, y)
+    gp = classifier(
+        **{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options
+    ).fit(X, y)
     gp.save(tmp_path / "model")
-    np.testing.assert_array_equal(load(tmp_path / "model").predict_log_proba(NEW), gp.predict_log_proba(NEW))
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").predict_log_proba(NEW), gp.predict_log_proba(NEW)
+    )
 
 
 # --- Z = X -------------------------------------------------------------------------------------------------
@@ -144,18 +182,27 @@ def test_multiclass_ep_without_sparsity_is_the_sequential_one():
     gp = full("ep", 3, noise=0.3).fit(X, y)
     slow = full_multiclass_ep([k(X, X, c) for c in range(3)], y, 0.3)
     assert gp.log_marginal_likelihood_ == pytest.approx(slow.log_z, abs=1e-6)
-    Kstar, kss = [k(NEW, X, c) for c in range(3)], [np.diag(k(NEW, NEW, c)) for c in range(3)]
-    np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
+    Kstar, kss = (
+        [k(NEW, X, c) for c in range(3)],
+        [np.diag(k(NEW, NEW, c)) for c in range(3)],
+    )
+    np.testing.assert_allclose(
+        gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("C", [2, slow(3)])
 def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
     X, y = toy(5, C)
-    run = machine(X, y, X[None], kernel=RBF(1.2, 1.5), learn=("kernel", "noise"), jitter=1e-10)
+    run = machine(
+        X, y, X[None], kernel=RBF(1.2, 1.5), learn=("kernel", "noise"), jitter=1e-10
+    )
     start = converge(run)
 
     def evidence(theta):
-        return run.evidence(converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13))
+        return run.evidence(
+            converge(run, start._replace(theta=torch.tensor(theta)), tol=1e-13)
+        )
 
     slope = central_differences(evidence, start.theta.numpy(), 1e-5)
     assert_gradient(offered(run, start), slope, rel=1e-5)
@@ -165,10 +212,17 @@ def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
 def test_inducing_none_is_every_distinct_row_and_stays_there(method):
     X, y = toy(15, 3)
     gp = classifier(
-        method, inducing=None, max_epochs=2, tol=0.1, random_state=0, learn=("kernel", "inducing")
+        method,
+        inducing=None,
+        max_epochs=2,
+        tol=0.1,
+        random_state=0,
+        learn=("kernel", "inducing"),
     )
     gp.fit(np.r_[X, X[:3]], np.r_[y, y[:3]])
-    np.testing.assert_array_equal(gp.inducing_points_, np.repeat(distinct_rows(X)[0][None], 3, axis=0))
+    np.testing.assert_array_equal(
+        gp.inducing_points_, np.repeat(distinct_rows(X)[0][None], 3, axis=0)
+    )
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
@@ -188,7 +242,9 @@ def test_what_laplace_does_not_use_is_refused():
 def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
     X, y = toy(40, 3, seed=3)
     with without_warnings():
-        clf = classifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
+        clf = classifier(
+            "laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu"
+        ).fit(X, y)
     found = clf.predict_uncertainty(X[:8])
     f = predict_latent(clf._fitted, X[:8])
     rng = np.random.default_rng(0)
@@ -199,4 +255,6 @@ def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
         np.testing.assert_allclose(found.total[i], total, atol=0.01)
         np.testing.assert_allclose(found.aleatoric[i], aleatoric, atol=0.01)
         np.testing.assert_allclose(found.epistemic[i], total - aleatoric, atol=0.01)
-    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic, atol=1e-10)
+    np.testing.assert_allclose(
+        found.total, found.aleatoric + found.epistemic, atol=1e-10
+    )

@@ -1,4 +1,6 @@
-"""Leave-one-out from the sites against explicit matrices: every site of a row is taken out of the natural parameters."""
+"""Leave-one-out from the sites against explicit matrices: every site of a row is taken
+out of the natural parameters.
+"""
 
 from dataclasses import replace
 
@@ -32,14 +34,23 @@ def trained(method, C, weight=None, **options):
     X, y = problem(C)
     keep = Keep()
     options = (
-        dict(kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, callbacks=[keep]) | options
+        dict(
+            kernel=RBF(lengthscale=1.5),
+            n_inducing=7,
+            learn=(),
+            random_state=0,
+            callbacks=[keep],
+        )
+        | options
     )
     clf = GPClassifier(method, **nest(**options)).fit(X, y, weight)
     return clf, keep.run, X, y
 
 
 def by_matrices(run, row, site_of_row):
-    """Mean and variance of f at a row from Λ and h with that row's sites subtracted, class by class."""
+    """Mean and variance of f at a row from Λ and h with that row's sites subtracted,
+    class by class.
+    """
     engine, state = run.engine, run.state
     (batch,) = run.whole.split(engine.chunk)
     engine.load(state.theta)
@@ -58,7 +69,9 @@ def by_matrices(run, row, site_of_row):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("C", [2, 4])
-@pytest.mark.parametrize("method", [EP(), REP(epsilon=0.05), PowerEP(0.5)], ids=["ep", "rep", "pep"])
+@pytest.mark.parametrize(
+    "method", [EP(), REP(epsilon=0.05), PowerEP(0.5)], ids=["ep", "rep", "pep"]
+)
 def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
     weight = np.linspace(0.5, 3.0, 40) if weighted else None
     _, run, _, _ = trained(method, C, weight)
@@ -89,10 +102,14 @@ def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
 
 
 @pytest.mark.parametrize(
-    "method", [EP(), slow(GFITC()), slow(SEP()), slow(VI())], ids=["ep", "gfitc", "sep", "vi"]
+    "method",
+    [EP(), slow(GFITC()), slow(SEP()), slow(VI())],
+    ids=["ep", "gfitc", "sep", "vi"],
 )
 def test_it_is_near_to_refits_without_the_row(method):
-    """At fixed hyper-parameters: the mean of |Δ log p| over rows is small, and much smaller than that of the fit itself."""
+    """At fixed hyper-parameters: the mean of |Δ log p| over rows is small, and much
+    smaller than that of the fit itself.
+    """
     clf, _, X, y = trained(method, 2)
     rows = np.arange(0, 40, 4)
     own = rows, y[rows]

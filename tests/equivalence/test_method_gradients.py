@@ -1,4 +1,6 @@
-"""The gradient of every method's objective against central differences, in every parameter that it steps."""
+"""The gradient of every method's objective against central differences, in every
+parameter that it steps.
+"""
 
 import numpy as np
 import pytest
@@ -6,21 +8,42 @@ import torch
 
 from cavity.kernels import RBF
 from objectives import converged_objective, fixed_site_evidence, objective_at
-from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, slow, toy
+from support import (
+    arbitrary,
+    assert_gradient,
+    central_differences,
+    converge,
+    machine,
+    offered,
+    slow,
+    toy,
+)
 
 EVERYTHING = ("kernel", "noise", "inducing")
-WEIGHTS = {False: None, True: np.random.default_rng(7).uniform(0.2, 3, 6), "whole": np.arange(6.0) % 3 + 1}
+WEIGHTS = {
+    False: None,
+    True: np.random.default_rng(7).uniform(0.2, 3, 6),
+    "whole": np.arange(6.0) % 3 + 1,
+}
 
 
 def setting(C, method, weighted=False, **options):
-    """Every hyper-parameter learnt, each class with its own, and none at the centre of its prior."""
+    """Every hyper-parameter learnt, each class with its own, and none at the centre of
+    its prior.
+    """
     X, y = toy(6, C, D=1)
     L = 1 if C == 2 else C
     rng = np.random.default_rng(5)
     Z = rng.normal(size=(L, 2, 1))
     kernel = RBF(rng.uniform(0.7, 1.6, (L, 1)), rng.uniform(0.8, 2, L))
     noise = rng.uniform(0.1, 0.4, L)
-    given = {"kernel": kernel, "noise": noise, "weight": WEIGHTS[weighted], "learn": EVERYTHING, **options}
+    given = {
+        "kernel": kernel,
+        "noise": noise,
+        "weight": WEIGHTS[weighted],
+        "learn": EVERYTHING,
+        **options,
+    }
     run = machine(X, y, Z, method=method, damping=0.5, **given)
     theta = run.state.theta + 0.1 * torch.tensor(rng.normal(size=len(run.state.theta)))
     return run._replace(state=run.state._replace(theta=theta))
@@ -28,21 +51,27 @@ def setting(C, method, weighted=False, **options):
 
 def assert_at_the_fixed_point(run):
     rest = converge(run, tol=1e-11)
-    # the objective is stationary in the sites: within 1e-7 of the fixed point it is right to 1e-13
-    expected = central_differences(converged_objective(run, rest, 1e-7), rest.theta.numpy(), 1e-4)
+    # the objective is stationary in the sites: within 1e-7 of the fixed point it is
+    # right to 1e-13
+    expected = central_differences(
+        converged_objective(run, rest, 1e-7), rest.theta.numpy(), 1e-4
+    )
     assert_gradient(offered(run, rest), expected)
 
 
 def assert_as_it_stands(run, state):
     assert_gradient(
-        offered(run, state), central_differences(objective_at(run, state), state.theta.numpy(), 1e-4)
+        offered(run, state),
+        central_differences(objective_at(run, state), state.theta.numpy(), 1e-4),
     )
 
 
 WITH_EPSILON = (*EVERYTHING, "epsilon")
 
 
-@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (2, "whole"), slow(3, False)])
+@pytest.mark.parametrize(
+    ("C", "weighted"), [slow(2, False), (2, "whole"), slow(3, False)]
+)
 def test_robust_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     """ε too; a row of whole weight is that many rows."""
     run = setting(C, "rep", weighted, learn=WITH_EPSILON, epsilon=0.1)
@@ -62,7 +91,9 @@ def test_power_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     assert_at_the_fixed_point(setting(C, "pep", weighted, power=0.4))
 
 
-@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (3, False), slow(3, "whole")])
+@pytest.mark.parametrize(
+    ("C", "weighted"), [slow(2, False), (3, False), slow(3, "whole")]
+)
 def test_gfitc_at_the_fixed_point_with_ep_converged_again(C, weighted):
     assert_at_the_fixed_point(setting(C, "gfitc", weighted))
 
@@ -96,18 +127,29 @@ def test_a_batch_s_gradient_is_its_share(name):
     method, options = SHARED[name]
     run = setting(3, method, **options)
     state = arbitrary(run.state)
-    parts = [offered(run, state, batch) for batch in run.rows.batches(3, torch.Generator().manual_seed(0))]
+    parts = [
+        offered(run, state, batch)
+        for batch in run.rows.batches(3, torch.Generator().manual_seed(0))
+    ]
     assert len(parts) == 2
-    np.testing.assert_allclose(np.mean(parts, axis=0), offered(run, state), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(
+        np.mean(parts, axis=0), offered(run, state), rtol=1e-9, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("C", [2, 3])
 @pytest.mark.parametrize("method", ["rep", "pep"])
 def test_inner_exact_at_any_sites(method, C):
     """(τ, ν) fixed; a, r, P, h and the cavities follow the hyper-parameters; ε too."""
-    options = {"learn": WITH_EPSILON, "epsilon": 0.1} if method == "rep" else {"power": 0.4}
+    options = (
+        {"learn": WITH_EPSILON, "epsilon": 0.1} if method == "rep" else {"power": 0.4}
+    )
     run = setting(C, method, schedule="inner-exact", **options)
     state = arbitrary(run.state)
-    expected = central_differences(fixed_site_evidence(run, state), state.theta.numpy(), 1e-4)
+    expected = central_differences(
+        fixed_site_evidence(run, state), state.theta.numpy(), 1e-4
+    )
     run.engine.load(state.theta)
-    assert_gradient(run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected)
+    assert_gradient(
+        run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected
+    )

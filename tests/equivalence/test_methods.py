@@ -1,4 +1,6 @@
-"""Robust EP, GFITC, power EP and the variational bounds against explicit matrices, adaptive quadrature and sampling."""
+"""Robust EP, GFITC, power EP and the variational bounds against explicit matrices,
+adaptive quadrature and sampling.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -13,7 +15,11 @@ from cavity.engine.inference.posterior import marginals, posterior
 from cavity.kernels import RBF
 from reference import brute_ep, variational
 from reference import kernels as written_out
-from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
+from reference.evidence_mc import (
+    log_evidence_is,
+    robust_max_log_likelihood,
+    softmax_log_likelihood,
+)
 from reference.problems import hyper_parameters
 from support import classifier, converge, latents, machine, slow, toy
 
@@ -21,7 +27,9 @@ NEW = np.random.default_rng(99).normal(size=(5, 2))
 
 
 def setting(C, N=10, M=3):
-    """Rows, inducing points and hyper-parameters that differ from class to class; one latent function for two classes."""
+    """Rows, inducing points and hyper-parameters that differ from class to class; one
+    latent function for two classes.
+    """
     return *toy(N, C), *hyper_parameters(C, M)
 
 
@@ -42,7 +50,17 @@ def fit(X, y, Z, lengthscale, variance, noise, method, **options):
 def engine(X, y, Z, lengthscale, variance, noise, method, **options):
     """The same without a fit."""
     kernel = RBF(lengthscale, variance)
-    return machine(X, y, Z, kernel=kernel, noise=noise, learn=(), method=method, damping=0.5, **options)
+    return machine(
+        X,
+        y,
+        Z,
+        kernel=kernel,
+        noise=noise,
+        learn=(),
+        method=method,
+        damping=0.5,
+        **options,
+    )
 
 
 def written(X, y, Z, lengthscale, variance, noise):
@@ -52,11 +70,15 @@ def written(X, y, Z, lengthscale, variance, noise):
 
 
 def assert_same(model, result):
-    """Evidence to 1e-6 relative, probabilities to 1e-5, latent means and variances to 1e-6."""
+    """Evidence to 1e-6 relative, probabilities to 1e-5, latent means and variances to
+    1e-6.
+    """
     assert model.log_marginal_likelihood_ == pytest.approx(result.log_z, rel=1e-6)
     proba = brute_ep.predict_proba(result, NEW)
     np.testing.assert_allclose(model.predict_proba(NEW), proba, rtol=0, atol=1e-5)
-    for got, exact in zip(model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True):
+    for got, exact in zip(
+        model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True
+    ):
         np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
 
 
@@ -66,7 +88,9 @@ def assert_same(model, result):
 @pytest.mark.parametrize("C", [2, 3])
 def test_robust_ep_is_the_brute_force(C, sites, epsilon):
     problem = setting(C, N=6)
-    result = brute_ep.robust_ep(*written(*problem), epsilon=epsilon, tied=sites == "tied")
+    result = brute_ep.robust_ep(
+        *written(*problem), epsilon=epsilon, tied=sites == "tied"
+    )
     model = fit(*problem, "rep", sites=sites, epsilon=epsilon)
     assert_same(model, result)
     assert model.epsilon_ == epsilon
@@ -74,13 +98,22 @@ def test_robust_ep_is_the_brute_force(C, sites, epsilon):
 
 @pytest.mark.parametrize("C", [2, slow(3)])
 def test_robust_ep_keeps_sites_of_negative_precision(C):
-    """Classes side by side, but for one label amid another class: the model says that it is wrong."""
+    """Classes side by side, but for one label amid another class: the model says that
+    it is wrong.
+    """
     L, each = 1 if C == 2 else C, 4 if C == 2 else 3
     x, y = np.linspace(-2, 2, each * C), np.arange(each * C) // each
     y[1] = C - 1
     Z = np.column_stack([np.linspace(-2, 2, 4), np.zeros(4)]) * np.ones((L, 1, 1))
     lengthscale = np.column_stack([1.2 + 0.1 * np.arange(L), np.ones(L)])
-    problem = np.column_stack([x, 0 * x]), y, Z, lengthscale, np.full(L, 5.0), np.full(L, 0.1)
+    problem = (
+        np.column_stack([x, 0 * x]),
+        y,
+        Z,
+        lengthscale,
+        np.full(L, 5.0),
+        np.full(L, 0.1),
+    )
     result = brute_ep.robust_ep(*written(*problem), epsilon=0.02)
     assert result.tau.min() < 0 and result.residual < 1e-8
     assert_same(fit(*problem, "rep", epsilon=0.02), result)
@@ -91,21 +124,34 @@ def test_robust_ep_of_two_classes_without_random_labels_is_ep(sites):
     problem = setting(2)
     plain = fit(*problem, {"own": "ep", "tied": "sep"}[sites])
     robust = fit(*problem, "rep", sites=sites, epsilon=0)
-    assert robust.log_marginal_likelihood_ == pytest.approx(plain.log_marginal_likelihood_, rel=1e-10)
-    np.testing.assert_allclose(robust.predict_proba(NEW), plain.predict_proba(NEW), rtol=0, atol=1e-9)
+    assert robust.log_marginal_likelihood_ == pytest.approx(
+        plain.log_marginal_likelihood_, rel=1e-10
+    )
+    np.testing.assert_allclose(
+        robust.predict_proba(NEW), plain.predict_proba(NEW), rtol=0, atol=1e-9
+    )
 
 
 # --- GFITC -----------------------------------------------------------------------------------------------
 def f_marginals(run, state):
-    """Mean and variance of f at the training rows, their own residuals included: each (N, C)."""
+    """Mean and variance of f at the training rows, their own residuals included: each
+    (N, C).
+    """
     with torch.no_grad():
         projection = run.engine.prior.project(run.rows.X, state.jitter)
         t = marginals(posterior(state.sums), projection.a).t
     totals = []
     for site in state.sites[:2]:
         total = torch.zeros_like(t.mean.mT)
-        totals.append(total.scatter_add(1, run.engine.factor.sites(run.rows.y), site).mT)
-    return [x.mT for x in run.engine.placement.site_marginals(t, projection.r, SiteTotals(*totals))[0]]
+        totals.append(
+            total.scatter_add(1, run.engine.factor.sites(run.rows.y), site).mT
+        )
+    return [
+        x.mT
+        for x in run.engine.placement.site_marginals(
+            t, projection.r, SiteTotals(*totals)
+        )[0]
+    ]
 
 
 @pytest.mark.parametrize("C", [2, 3, 4])
@@ -116,15 +162,21 @@ def test_gfitc_is_ep_on_the_training_values_under_the_fitc_prior(C):
     run = engine(*problem, "gfitc")
     rest = converge(run)
     assert run.evidence(rest) == pytest.approx(result.log_z, rel=1e-6)
-    for got, exact in zip(f_marginals(run, rest), brute_ep.gfitc_marginals(result), strict=True):
+    for got, exact in zip(
+        f_marginals(run, rest), brute_ep.gfitc_marginals(result), strict=True
+    ):
         np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
 
 
 def test_gfitc_of_two_classes_is_ep():
-    """One latent function: it does not matter on which side of the residual the site sits."""
+    """One latent function: it does not matter on which side of the residual the site
+    sits.
+    """
     problem = setting(2)
     ep, other = fit(*problem, "ep"), fit(*problem, "gfitc")
-    assert other.log_marginal_likelihood_ == pytest.approx(ep.log_marginal_likelihood_, rel=1e-10)
+    assert other.log_marginal_likelihood_ == pytest.approx(
+        ep.log_marginal_likelihood_, rel=1e-10
+    )
     for a, b in zip(other.predict_latent(NEW), ep.predict_latent(NEW), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
@@ -150,9 +202,12 @@ def averaged(run):
     """The same factors, maximising Σ E log φ − KL instead: nothing is removed."""
     total = run.engine.total
     state = run.state._replace(
-        sites=empty_sites(0, 1, torch.float64, total.device), damping=torch.tensor(0.2, dtype=torch.float64)
+        sites=empty_sites(0, 1, torch.float64, total.device),
+        damping=torch.tensor(0.2, dtype=torch.float64),
     )
-    return run._replace(engine=replace(run.engine, removal=0.0, sites=Averaged(total)), state=state)
+    return run._replace(
+        engine=replace(run.engine, removal=0.0, sites=Averaged(total)), state=state
+    )
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -179,7 +234,9 @@ def test_the_limit_of_power_ep_is_the_oracle_s_maximum(C):
     problem = setting(C, N=7)
     bound = averaged(engine(*problem, "pep"))
     found = variational.maximise(whitened(problem)[1], variational.expected_probit)
-    assert bound.evidence(converge(bound, tol=1e-9)) == pytest.approx(found.bound, rel=1e-7)
+    assert bound.evidence(converge(bound, tol=1e-9)) == pytest.approx(
+        found.bound, rel=1e-7
+    )
 
 
 # --- variational inference -------------------------------------------------------------------------------
@@ -215,7 +272,9 @@ def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood):
     model = fit(*problem, "vi", likelihood=likelihood, tol=1e-10)
     assert model.elbo_ == model.log_marginal_likelihood_
     assert model.elbo_ == pytest.approx(found.bound, abs=1e-6)
-    assert model.elbo_ == pytest.approx(variational.bound(data, *gaussian(model), expected), abs=1e-6)
+    assert model.elbo_ == pytest.approx(
+        variational.bound(data, *gaussian(model), expected), abs=1e-6
+    )
     for a, b in zip(gaussian(model), (found.mean, found.cov), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 

@@ -1,4 +1,6 @@
-"""Single precision against explicit matrices in double precision: as near as 24 bits allow."""
+"""Single precision against explicit matrices in double precision: as near as 24 bits
+allow.
+"""
 
 import numpy as np
 import pytest
@@ -36,5 +38,7 @@ def test_single_precision_is_the_brute_force_to_its_own_precision(C, method):
     np.testing.assert_allclose(
         gp.predict_proba(NEW), brute_ep.predict_proba(exact, NEW), rtol=0, atol=16 * EPS
     )
-    for got, expected in zip(gp.predict_latent(NEW), brute_ep.latent(exact, NEW), strict=True):
+    for got, expected in zip(
+        gp.predict_latent(NEW), brute_ep.latent(exact, NEW), strict=True
+    ):
         np.testing.assert_allclose(got, expected, rtol=0, atol=16 * EPS)

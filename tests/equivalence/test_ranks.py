@@ -1,8 +1,11 @@
-"""Simulation-based calibration: f from the prior, labels from the likelihood, then the rank of f in the posterior q.
+"""Simulation-based calibration: f from the prior, labels from the likelihood, then the
+rank of f in the posterior q.
 
-If inference is exact, ranks are uniform, and z = (f − mean)/sd has E z² = 1 whatever the shape of the posterior (Talts et al.).
-Every method sees labels of its own likelihood, the true hyper-parameters, and one inducing point per row: what is left is the
-error of inference. f is the difference of the first two latent functions at the first row (the latent function, if there is one).
+If inference is exact, ranks are uniform, and z = (f − mean)/sd has E z² = 1 whatever
+the shape of the posterior (Talts et al.). Every method sees labels of its own
+likelihood, the true hyper-parameters, and one inducing point per row: what is left is
+the error of inference. f is the difference of the first two latent functions at the
+first row (the latent function, if there is one).
 """
 
 from typing import NamedTuple
@@ -42,7 +45,10 @@ class Ranks(NamedTuple):
 def draw_labels(f, likelihood, rng):
     """f (N, C), or (N, 1) for two classes."""
     C = max(2, f.shape[1])
-    noise = {"gumbel": rng.gumbel(size=f.shape), "normal": np.sqrt(NOISE) * rng.normal(size=f.shape)}
+    noise = {
+        "gumbel": rng.gumbel(size=f.shape),
+        "normal": np.sqrt(NOISE) * rng.normal(size=f.shape),
+    }
     if f.shape[1] == 1:
         noise["gumbel"] = rng.logistic(size=f.shape)
         return ((f + noise[likelihood])[:, 0] > 0).astype(int), C
@@ -52,7 +58,11 @@ def draw_labels(f, likelihood, rng):
 def simulate(method, latents, simulations, likelihood="normal", seed=0):
     """Draw, fit, compare, `simulations` times."""
     rng, z = np.random.default_rng(seed), []
-    options = {} if method.name == "laplace" else {"noise": NOISE if likelihood == "normal" else 0.0}
+    options = (
+        {}
+        if method.name == "laplace"
+        else {"noise": NOISE if likelihood == "normal" else 0.0}
+    )
     while len(z) < simulations:
         X = rng.normal(size=(N, 2))
         K = rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N)
@@ -60,9 +70,14 @@ def simulate(method, latents, simulations, likelihood="normal", seed=0):
         y, C = draw_labels(f, likelihood, rng)
         if len(set(y)) < C:
             continue  # a choice by the labels alone leaves exact ranks uniform
-        gp = classifier(method, kernel=RBF(1.0, VARIANCE), inducing=X, learn=(), device="cpu", **options).fit(
-            X, y
-        )
+        gp = classifier(
+            method,
+            kernel=RBF(1.0, VARIANCE),
+            inducing=X,
+            learn=(),
+            device="cpu",
+            **options,
+        ).fit(X, y)
         mean, var = (t[0] for t in gp.predict_latent(X[:1]))
         var = var - options.get("noise", 0.0)
         sign = np.array([1.0, -1.0])[:latents]
@@ -76,9 +91,16 @@ def simulate_regression(simulations, seed=0):
     rng, z = np.random.default_rng(seed), []
     for _ in range(simulations):
         X = rng.normal(size=(N + 1, 2))
-        f = np.linalg.cholesky(rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N + 1)) @ rng.normal(size=N + 1)
+        f = np.linalg.cholesky(
+            rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N + 1)
+        ) @ rng.normal(size=N + 1)
         y = f[:N] + np.sqrt(NOISE) * rng.normal(size=N)
-        options = {"kernel": RBF(1.0, VARIANCE), "noise": NOISE, "learn": (), "normalize_y": False}
+        options = {
+            "kernel": RBF(1.0, VARIANCE),
+            "noise": NOISE,
+            "learn": (),
+            "normalize_y": False,
+        }
         gp = GPRegressor("exact", **nest(device="cpu", **options)).fit(X[:N], y)
         mean, sd = gp.predict(X[N:], return_std=True, noise=False)
         z.append((f[N] - mean[0]) / sd[0])
@@ -106,14 +128,19 @@ def test_exact_regression_has_uniform_ranks():
 @pytest.mark.parametrize("name", PASS)
 @pytest.mark.parametrize("latents", [1, 3])
 def test_ranks_are_uniform_as_far_as_so_few_simulations_can_tell(latents, name):
-    """At level 0.01. These methods are approximations: enough simulations would tell them from exact inference."""
+    """At level 0.01.
+
+    These methods are approximations: enough simulations would tell them from exact
+    inference.
+    """
     method, likelihood, simulations = PASS[name]
     ranks = simulate(method, latents, simulations[latents], likelihood)
     assert ranks.p_value > 0.01 and abs(ranks.excess) < 3
 
 
 def test_robust_max_vi_of_two_classes_is_over_confident():
-    """q is too narrow by design: true values lie in its tails, z² is too large, and ranks are not uniform.
+    """q is too narrow by design: true values lie in its tails, z² is too large, and
+    ranks are not uniform.
 
     With three latent functions 40 simulations of this f do not show it (mean z² 1.2).
     """

@@ -1,4 +1,6 @@
-"""GPRegressor: each method is what explicit matrices say, and meets its parents where theory says so."""
+"""GPRegressor: each method is what explicit matrices say, and meets its parents where
+theory says so.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,14 @@ from cavity.tables.labelled import read_targets
 from cavity.tables.table import GivenRows
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
-from support import Machine, assert_gradient, central_differences, offered, regressor, slow
+from support import (
+    Machine,
+    assert_gradient,
+    central_differences,
+    offered,
+    regressor,
+    slow,
+)
 
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
 RNG = np.random.default_rng(0)
@@ -38,8 +47,17 @@ def theirs(optimizer=None):
 
 
 def model(method, **options):
-    fixed = dict(kernel=Matern32(LENGTHSCALE, VARIANCE), noise=NOISE, learn=(), jitter=0.0, device="cpu")
-    return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
+    fixed = dict(
+        kernel=Matern32(LENGTHSCALE, VARIANCE),
+        noise=NOISE,
+        learn=(),
+        jitter=0.0,
+        device="cpu",
+    )
+    return regressor(
+        method,
+        **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options,
+    )
 
 
 def assert_is(gp, answer, atol=1e-8, evidence=True):
@@ -47,11 +65,17 @@ def assert_is(gp, answer, atol=1e-8, evidence=True):
     np.testing.assert_allclose(mean, answer.mean, atol=atol)
     np.testing.assert_allclose(cov, answer.cov, atol=atol)
     np.testing.assert_allclose(
-        gp.predict(NEW, return_std=True, noise=False)[1], np.sqrt(np.diag(answer.cov)), atol=atol
+        gp.predict(NEW, return_std=True, noise=False)[1],
+        np.sqrt(np.diag(answer.cov)),
+        atol=atol,
     )
-    np.testing.assert_array_equal(gp.predict(NEW), gp.predict(NEW, return_std=True, noise=False)[0])
+    np.testing.assert_array_equal(
+        gp.predict(NEW), gp.predict(NEW, return_std=True, noise=False)[0]
+    )
     if evidence:
-        assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=atol)
+        assert gp.log_marginal_likelihood_ == pytest.approx(
+            answer.log_evidence, abs=atol
+        )
 
 
 # --- what each method is -----------------------------------------------------------------------------------
@@ -65,9 +89,13 @@ def test_exact_is_scikit_learns():
 def test_exact_in_units_of_y_is_scikit_learns():
     y = 1000 + 50 * Y
     gp = model("exact", normalize_y=True).fit(X, y)
-    other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None, normalize_y=True).fit(X, y)
+    other = GaussianProcessRegressor(
+        theirs(), alpha=NOISE, optimizer=None, normalize_y=True
+    ).fit(X, y)
     for ours, other_ in zip(
-        gp.predict(NEW, return_cov=True, noise=False), other.predict(NEW, return_cov=True), strict=True
+        gp.predict(NEW, return_cov=True, noise=False),
+        other.predict(NEW, return_cov=True),
+        strict=True,
     ):
         np.testing.assert_allclose(ours, other_, rtol=1e-8, atol=1e-8)
     # theirs is the evidence of scaled targets
@@ -84,12 +112,16 @@ def test_without_noise_the_mean_passes_through_the_targets():
     other = GaussianProcessRegressor(theirs(), alpha=1e-12, optimizer=None).fit(X, Y)
     np.testing.assert_allclose(gp.predict(NEW), other.predict(NEW), atol=1e-7)
     # sums of y²/jitter cancel in it: what is left has ten digits fewer
-    assert gp.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_value_, abs=1e-4)
+    assert gp.log_marginal_likelihood_ == pytest.approx(
+        other.log_marginal_likelihood_value_, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("method", SPARSE)
 def test_each_sparse_method_is_that_of_explicit_matrices(method):
-    answer = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi" if method == "svi" else method)
+    answer = explicit.sparse(
+        explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi" if method == "svi" else method
+    )
     assert_is(model(method, inducing=Z).fit(X, Y), answer)
 
 
@@ -101,17 +133,23 @@ def test_with_a_point_at_every_row_each_is_exact(method):
         assert_is(gp, answer)
     else:  # the subset of regressors has no variance beyond its regressors
         np.testing.assert_allclose(gp.predict(NEW), answer.mean, atol=1e-8)
-        assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=1e-8)
+        assert gp.log_marginal_likelihood_ == pytest.approx(
+            answer.log_evidence, abs=1e-8
+        )
         K = explicit.kernels(k, X, X, X)
         np.testing.assert_allclose(
-            gp.predict(X, return_cov=True, noise=False)[1], explicit.exact(K, Y, NOISE).cov, atol=1e-8
+            gp.predict(X, return_cov=True, noise=False)[1],
+            explicit.exact(K, Y, NOISE).cov,
+            atol=1e-8,
         )
 
 
 def test_the_bound_is_below_the_evidence_and_rises_with_points():
     evidence = model("exact").fit(X, Y).log_marginal_likelihood_
     bounds = [model("vi", inducing=X[:m]).fit(X, Y).elbo_ for m in (3, 10, 20, 30)]
-    assert (np.diff(bounds) > 0).all() and bounds[-1] == pytest.approx(evidence, abs=1e-8)
+    assert (np.diff(bounds) > 0).all() and bounds[-1] == pytest.approx(
+        evidence, abs=1e-8
+    )
 
 
 def test_weights_are_rows():
@@ -122,7 +160,9 @@ def test_weights_are_rows():
         one = model(method, **points).fit(X, Y, sample_weight=times)
         other = model(method, **points).fit(*again)
         np.testing.assert_allclose(one.predict(NEW), other.predict(NEW), atol=1e-8)
-        assert one.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, abs=1e-8)
+        assert one.log_marginal_likelihood_ == pytest.approx(
+            other.log_marginal_likelihood_, abs=1e-8
+        )
 
 
 # --- stochastic variational inference ----------------------------------------------------------------------
@@ -134,13 +174,17 @@ def machine(method, learn=(), **options) -> Machine:
 def machine_of(estimator, points) -> Machine:
     """The engine that a GPRegressor runs with these inducing points."""
     config = read_regressor(estimator.get_params(deep=False))
-    table, _ = read_targets(GivenRows(X, Y), "GPRegressor", config.method.needs_all_rows, config.normalize_y)
+    table, _ = read_targets(
+        GivenRows(X, Y), "GPRegressor", config.method.needs_all_rows, config.normalize_y
+    )
     begin = table.start(np.random.default_rng(0))
     plan = plan_training(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(config, plan, table, begin, points[None])
     engine = build.make_engine(module, table, config, plan)
     rows = load_rows(table, config.dtype, config.device)
-    return Machine(engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0))
+    return Machine(
+        engine, rows, build.make_first_state(engine, rows, config, plan, 1.0, 0)
+    )
 
 
 def test_one_natural_step_on_all_rows_is_the_collapsed_optimum():
@@ -167,7 +211,9 @@ def test_the_gradient_is_that_of_the_evidence(method):
         return run.evidence(moved)
 
     theta = swept.theta.numpy()
-    assert_gradient(offered(run, swept), central_differences(evidence, theta, 1e-5), rel=1e-6)
+    assert_gradient(
+        offered(run, swept), central_differences(evidence, theta, 1e-5), rel=1e-6
+    )
 
 
 def test_the_exact_gradient_is_scikit_learns():
@@ -176,7 +222,9 @@ def test_the_exact_gradient_is_scikit_learns():
     kernel = theirs() + WhiteKernel(NOISE)
     other = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, Y)
     _, slope = other.log_marginal_likelihood(kernel.theta, eval_gradient=True)
-    np.testing.assert_allclose(offered(run, run.step(run.state)[0]), slope[[1, 2, 0, 3]], rtol=1e-6)
+    np.testing.assert_allclose(
+        offered(run, run.step(run.state)[0]), slope[[1, 2, 0, 3]], rtol=1e-6
+    )
 
 
 def test_mini_batches_climb_towards_the_full_bound():
@@ -184,19 +232,31 @@ def test_mini_batches_climb_towards_the_full_bound():
     full = model("vi", **options, tol=1e-6).fit(X, Y)
     start = model("vi", inducing=Z).fit(X, Y)
     batches = model("svi", **options, batch_size=10, max_epochs=20).fit(X, Y)
-    assert start.elbo_ + 0.2 * (full.elbo_ - start.elbo_) < batches.elbo_ < full.elbo_ + 1e-6
+    assert (
+        start.elbo_ + 0.2 * (full.elbo_ - start.elbo_)
+        < batches.elbo_
+        < full.elbo_ + 1e-6
+    )
 
 
 # --- hyper-parameters --------------------------------------------------------------------------------------
 def test_the_maximum_of_the_evidence_is_scikit_learns():
-    """Begun there, where our weak prior on the logarithms has its centre, a fit stays there."""
+    """Begun there, where our weak prior on the logarithms has its centre, a fit stays
+    there.
+    """
     best = GaussianProcessRegressor(theirs() + WhiteKernel(NOISE), alpha=0.0).fit(X, Y)
     covariance, white = best.kernel_.k1, best.kernel_.k2
     start = Matern32(covariance.k2.length_scale, covariance.k1.constant_value)
-    gp = model("exact", kernel=start, noise=white.noise_level, learn=("kernel", "noise"), max_epochs=5).fit(
-        X, Y
+    gp = model(
+        "exact",
+        kernel=start,
+        noise=white.noise_level,
+        learn=("kernel", "noise"),
+        max_epochs=5,
+    ).fit(X, Y)
+    assert gp.log_marginal_likelihood_ == pytest.approx(
+        best.log_marginal_likelihood_value_, abs=1e-5
     )
-    assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
 
 
 def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
@@ -216,7 +276,9 @@ def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
 def interpolation(
     noise: float, N: int = 12
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, targets, new rows, and the exact mean and deviation of f there in long arithmetic."""
+    """Rows, targets, new rows, and the exact mean and deviation of f there in long
+    arithmetic.
+    """
     import mpmath as mp
 
     X, T = np.linspace(-2, 2, N)[:, None], np.linspace(-1.9, 1.9, 9)[:, None]
@@ -226,7 +288,9 @@ def interpolation(
         def k(a, b):
             return mp.exp(-((mp.mpf(a) - mp.mpf(b)) ** 2) / 2)
 
-        K = mp.matrix([[k(a, b) for b in X[:, 0]] for a in X[:, 0]]) + mp.mpf(noise) * mp.eye(N)
+        K = mp.matrix([[k(a, b) for b in X[:, 0]] for a in X[:, 0]]) + mp.mpf(
+            noise
+        ) * mp.eye(N)
         cross = [mp.matrix([k(a, t) for a in X[:, 0]]) for t in T[:, 0]]
         alpha = mp.lu_solve(K, mp.matrix(y.tolist()))
         mean = np.array([float((c.T * alpha)[0]) for c in cross])
@@ -238,7 +302,11 @@ def interpolation(
 def test_exact_regression_is_exact_at_small_noise(noise):
     X, y, T, mean, sd = interpolation(noise)
     fit = {"kernel": RBF(1.0), "noise": noise, "learn": (), "normalize_y": False}
-    got, std = GPRegressor("exact", **nest(**fit)).fit(X, y).predict(T, return_std=True, noise=False)
+    got, std = (
+        GPRegressor("exact", **nest(**fit))
+        .fit(X, y)
+        .predict(T, return_std=True, noise=False)
+    )
     assert (np.abs(got - mean) < 1e-3 * np.hypot(sd, noise**0.5)).all()
     np.testing.assert_allclose(std, sd, rtol=2e-3)
 
@@ -247,7 +315,14 @@ def test_exact_regression_is_exact_at_small_noise(noise):
 def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
     X = np.linspace(-2, 2, 30)[:, None]
     y = np.sin(3 * X[:, 0])
-    fit = dict(kernel=RBF(1.0), noise=noise, learn=(), normalize_y=False, n_inducing=20, random_state=0)
+    fit = dict(
+        kernel=RBF(1.0),
+        noise=noise,
+        learn=(),
+        normalize_y=False,
+        n_inducing=20,
+        random_state=0,
+    )
     _, cov = (
         GPRegressor("cg", **nest(**fit))
         .fit(X, y)

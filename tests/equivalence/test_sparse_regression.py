@@ -1,4 +1,6 @@
-"""The other sparse regressors: Nyström, subset of data, Bayesian committee machine, conjugate gradients."""
+"""The other sparse regressors: Nyström, subset of data, Bayesian committee machine,
+conjugate gradients.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ def assert_is(gp, answer, atol=1e-8, evidence=True):
     np.testing.assert_allclose(mean, answer.mean, atol=atol)
     np.testing.assert_allclose(cov, answer.cov, atol=atol)
     if evidence:
-        assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=atol)
+        assert gp.log_marginal_likelihood_ == pytest.approx(
+            answer.log_evidence, abs=atol
+        )
 
 
 def test_nystrom_is_that_of_explicit_matrices_and_exact_with_every_row():
@@ -35,7 +39,9 @@ def test_nystrom_is_that_of_explicit_matrices_and_exact_with_every_row():
     assert_is(gp, answer)
     mean, sd = gp.predict(NEW, return_std=True, noise=False)
     np.testing.assert_allclose(mean, answer.mean, atol=1e-8)
-    np.testing.assert_allclose(sd, np.sqrt(np.maximum(np.diag(answer.cov), 0)), atol=1e-8)
+    np.testing.assert_allclose(
+        sd, np.sqrt(np.maximum(np.diag(answer.cov), 0)), atol=1e-8
+    )
     assert_is(model("nystrom", inducing=None).fit(X, Y), EXACT)
 
 
@@ -71,7 +77,9 @@ def test_the_active_set_is_the_greedy_one(criterion):
     got = row_subsets.active_rows(kernel, X, Y, np.full(31, NOISE), 9, criterion)
     np.testing.assert_array_equal(got, brute_active(criterion, 9))
     gp = model("sd", n_inducing=9, selection=criterion).fit(X, Y)
-    assert_is(gp, explicit.exact(explicit.kernels(k, X[got], X[got], NEW), Y[got], NOISE))
+    assert_is(
+        gp, explicit.exact(explicit.kernels(k, X[got], X[got], NEW), Y[got], NOISE)
+    )
 
 
 def test_all_of_the_data_is_exact():
@@ -83,10 +91,16 @@ def brute_committee(member, new):
     """(4.10) of the thesis, with explicit inverses."""
     K = k(new, new)
     each = [
-        explicit.exact(explicit.kernels(k, X[member == c], X[member == c], new), Y[member == c], NOISE)
+        explicit.exact(
+            explicit.kernels(k, X[member == c], X[member == c], new),
+            Y[member == c],
+            NOISE,
+        )
         for c in range(member.max() + 1)
     ]
-    precision = sum(np.linalg.inv(a.cov) for a in each) - (len(each) - 1) * np.linalg.inv(K)
+    precision = sum(np.linalg.inv(a.cov) for a in each) - (
+        len(each) - 1
+    ) * np.linalg.inv(K)
     cov = np.linalg.inv(precision)
     mean = cov @ sum(np.linalg.inv(a.cov) @ a.mean for a in each)
     return explicit.Answer(mean, cov, sum(a.log_evidence for a in each))
@@ -95,12 +109,17 @@ def brute_committee(member, new):
 @pytest.mark.parametrize("blocks", ["random", "clustered"])
 def test_a_committee_is_that_of_explicit_matrices(blocks):
     gp = model("bcm", n_blocks=4, blocks=blocks).fit(X, Y)
-    member = np.array([np.flatnonzero((gp.inducing_points_ == x).all(-1).any(-1)) for x in X], dtype=object)
+    member = np.array(
+        [np.flatnonzero((gp.inducing_points_ == x).all(-1).any(-1)) for x in X],
+        dtype=object,
+    )
     rng = np.random.default_rng(int(np.random.RandomState(0).randint(2**31 - 1)))
     columns = _columns(rng)
     distinct, place = distinct_rows(X)
     labels = row_subsets.BLOCKS[blocks](distinct, 4, columns, rng)[place]
-    assert all(label in of for label, of in zip(labels, member, strict=True)), "a member holds its own rows"
+    assert all(label in of for label, of in zip(labels, member, strict=True)), (
+        "a member holds its own rows"
+    )
     assert np.bincount(labels).min() >= 7 and np.bincount(labels).max() <= 8
     assert_is(gp, brute_committee(labels, NEW), atol=1e-6)
     alone = [brute_committee(labels, x[None]) for x in NEW]
@@ -138,7 +157,10 @@ def test_weights_divide_the_noise_of_conjugate_gradients_and_of_nystrom():
             if method == "bcm"
             else {"n_inducing": 1.0}
         )
-        one, other = model(method, **options).fit(X, Y, times), model(method, **options).fit(*again)
+        one, other = (
+            model(method, **options).fit(X, Y, times),
+            model(method, **options).fit(*again),
+        )
         for a, b in zip(
             one.predict(NEW, return_std=True, noise=False),
             other.predict(NEW, return_std=True, noise=False),

@@ -1,4 +1,6 @@
-"""Small tables on which classes overlap, so that probabilities are neither 0 nor 1 and an error would show."""
+"""Small tables on which classes overlap, so that probabilities are neither 0 nor 1 and
+an error would show.
+"""
 
 from typing import NamedTuple
 

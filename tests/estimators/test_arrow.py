@@ -1,4 +1,6 @@
-"""Any table of Arrow is a table: one of pyarrow, a dataset, a reader, or an object with `__arrow_c_stream__`."""
+"""Any table of Arrow is a table: one of pyarrow, a dataset, a reader, or an object with
+`__arrow_c_stream__`.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,9 @@ class Stream:
         self.table = table
 
     def __arrow_c_stream__(self, requested_schema=None):
-        return self.table.to_reader(max_chunksize=25).__arrow_c_stream__(requested_schema)
+        return self.table.to_reader(max_chunksize=25).__arrow_c_stream__(
+            requested_schema
+        )
 
 
 CONTAINERS = {
@@ -32,7 +36,9 @@ CONTAINERS = {
     "stream": lambda table, folder: Stream(table),
     "dataset in memory": lambda table, folder: ds.dataset(table),
     "dataset": lambda table, folder: ds.dataset(folder),
-    "filtered dataset": lambda table, folder: ds.dataset(folder).filter(ds.field("a") > -1e9),
+    "filtered dataset": lambda table, folder: ds.dataset(folder).filter(
+        ds.field("a") > -1e9
+    ),
 }
 
 
@@ -56,7 +62,9 @@ def test_it_is_fitted_and_predicted(wrap, expected):
     np.testing.assert_allclose(model.predict_proba(wrap()), expected, rtol=1e-8)
     assert model.score(wrap(), target="label") == np.mean(model.predict(TABLE) == KINDS)
     numbers = make(GPRegressor).fit(wrap(), target="a")
-    np.testing.assert_allclose(numbers.predict(wrap()), numbers.predict(TABLE), rtol=1e-8)
+    np.testing.assert_allclose(
+        numbers.predict(wrap()), numbers.predict(TABLE), rtol=1e-8
+    )
 
 
 @pytest.mark.parametrize("kind", ["table", "batch", "reader", "stream"])
@@ -64,7 +72,9 @@ def test_a_table_in_memory_takes_labels_of_its_own(kind):
     rows = pa.table(COLUMNS)
     wrap = lambda: CONTAINERS[kind](rows, None)
     model = make().fit(wrap(), KINDS)
-    np.testing.assert_array_equal(model.predict_proba(wrap()), make().fit(rows, KINDS).predict_proba(rows))
+    np.testing.assert_array_equal(
+        model.predict_proba(wrap()), make().fit(rows, KINDS).predict_proba(rows)
+    )
     assert model.score(wrap(), KINDS) > 0.3
 
 

@@ -16,7 +16,11 @@ from support import toy
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options)
+        method,
+        **nest(
+            **{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0}
+            | options
+        ),
     )
 
 
@@ -46,16 +50,24 @@ def test_missing_cells_of_a_frame_have_names_at_fit_and_at_predict(three, frame)
     X, y, _ = three
     names = ["height", "weight", "age"]
     good, bad = (frame(dict(zip(names, part.T, strict=True))) for part in (X, spoil(X)))
-    for call in (lambda: model().fit(bad, y), lambda: model().fit(good, y).predict(bad)):
+    for call in (
+        lambda: model().fit(bad, y),
+        lambda: model().fit(good, y).predict(bad),
+    ):
         with pytest.raises(BadInput) as error:
             call()
         says(error, "column 'height': 2 NaN", "column 'age': 1 NaN and 1 infinite")
 
 
-@pytest.mark.parametrize("cells", [[1.0, None], pd.array([1, None], dtype="Int64")], ids=["None", "Int64"])
+@pytest.mark.parametrize(
+    "cells", [[1.0, None], pd.array([1, None], dtype="Int64")], ids=["None", "Int64"]
+)
 def test_none_and_nullable_integers_are_missing_cells(three, cells):
     X, y, _ = three
-    column = pd.concat([pd.Series(cells, dtype=getattr(cells, "dtype", object))] * 30, ignore_index=True)
+    column = pd.concat(
+        [pd.Series(cells, dtype=getattr(cells, "dtype", object))] * 30,
+        ignore_index=True,
+    )
     fitted = model().fit(pd.DataFrame({"a": X[:, 0], "b": column}), y)
     assert fitted.preparation_.names == ("a", "b", "b missing")
 
@@ -69,7 +81,10 @@ def test_text_in_a_numeric_column_is_named(three):
             model().fit(rows, y)
         says(error, "'about 3'", "pandas.DataFrame(X)")
     fitted = model().fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
-    blank = pd.DataFrame(np.where(table == "about 3", np.nan, table).astype(float), columns=["a", "b", "c"])
+    blank = pd.DataFrame(
+        np.where(table == "about 3", np.nan, table).astype(float),
+        columns=["a", "b", "c"],
+    )
     with pytest.warns(UserWarning, match="'b'"):
         found = fitted.predict_proba(pd.DataFrame(table, columns=["a", "b", "c"]))
     with pytest.warns(UserWarning, match="missing cells"):
@@ -81,11 +96,15 @@ def test_text_in_a_numeric_column_is_named(three):
 def test_empty_input_says_what_is_empty(make):
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
         model().fit(make(np.zeros((0, 3))), np.zeros(0))
-    with pytest.raises(ValueError, match=r"0 (feature|sample)\(s\)|no rows|no features"):
+    with pytest.raises(
+        ValueError, match=r"0 (feature|sample)\(s\)|no rows|no features"
+    ):
         model().fit(make(np.zeros((5, 0))), np.zeros(5))
 
 
-def test_whatever_is_no_table_is_an_error_of_ours_and_of_the_type_that_scikit_learn_expects(three):
+def test_whatever_is_no_table_is_an_error_of_ours_and_of_the_type_that_scikit_learn_expects(
+    three,
+):
     X, y, _ = three
     fitted, frame = model().fit(X, y), pd.DataFrame(X, columns=["a", "b", 3])
     tables = (
@@ -122,7 +141,9 @@ def test_predict_wants_the_columns_of_fit(three):
         named.predict(frame[["c", "b", "a"]])
 
 
-@pytest.mark.parametrize("call", ["predict", "predict_proba", "predict_log_proba", "predict_latent", "score"])
+@pytest.mark.parametrize(
+    "call", ["predict", "predict_proba", "predict_log_proba", "predict_latent", "score"]
+)
 def test_prediction_before_fit(three, call):
     X, y, _ = three
     arguments = (X, y) if call == "score" else (X,)
@@ -160,9 +181,14 @@ def test_labels_that_are_no_classes(three):
     for labels, words in (
         (X[:, 0], "continuous"),
         (np.c_[y, y], r"1d array.*\(60, 2\)"),
-        (np.array(["a", 1, "b"], dtype=object)[y], r"cannot be ordered \(int, str\).*astype"),
+        (
+            np.array(["a", 1, "b"], dtype=object)[y],
+            r"cannot be ordered \(int, str\).*astype",
+        ),
         *(
-            [(np.array([b"a", b"b", b"c"])[y], "bytes")] if sklearn.__version__ >= "1.7" else []
+            [(np.array([b"a", b"b", b"c"])[y], "bytes")]
+            if sklearn.__version__ >= "1.7"
+            else []
         ),  # older ones take them
         (pairs, "[Ss]equence of sequences"),
         (y + 0j, "Complex"),
@@ -196,7 +222,8 @@ def test_all_rows_alike_gives_the_frequencies(method):
 def test_a_constant_column_is_no_column(three, method, value):
     X, y, new = three
     with_it, without = (
-        model(method, max_epochs=20).fit(rows, y) for rows in (np.c_[X, np.full(len(X), value)], X)
+        model(method, max_epochs=20).fit(rows, y)
+        for rows in (np.c_[X, np.full(len(X), value)], X)
     )
     p = with_it.predict_proba(np.c_[new, np.full(len(new), value)])
     np.testing.assert_allclose(p, without.predict_proba(new), atol=1e-8, rtol=0)
@@ -207,7 +234,9 @@ def test_a_constant_column_is_no_column(three, method, value):
 def test_columns_that_float32_cannot_hold_are_refused(shifted):
     X, y = toy(30, 3)
     with pytest.raises(BadInput, match=r"column 0.*dtype='float32'"):
-        GPClassifier(training=Training(dtype="float32"), max_epochs=2).fit(shifted(X), y)
+        GPClassifier(training=Training(dtype="float32"), max_epochs=2).fit(
+            shifted(X), y
+        )
 
 
 # ---------------------------------------------------------------- cells far outside all others
@@ -235,7 +264,10 @@ def test_a_cell_far_outside_all_others_is_limited_with_a_warning(cell, mixed):
 def test_a_column_of_numbers_too_large_for_their_spread_is_named():
     X, y = outlier_table(0.0)
     X[:, 1] = np.where(X[:, 1] > 0, 1.7e308, -1.7e308)
-    for table, name in ((X, "column 1"), (pd.DataFrame(X, columns=list("abc")), "column 'b'")):
+    for table, name in (
+        (X, "column 1"),
+        (pd.DataFrame(X, columns=list("abc")), "column 'b'"),
+    ):
         with pytest.raises(BadInput, match=rf"{name}.*units"):
             model().fit(table, y)
 
@@ -243,5 +275,9 @@ def test_a_column_of_numbers_too_large_for_their_spread_is_named():
 @pytest.mark.parametrize("unit", ["D", "us", "ns"])
 def test_an_array_of_dates_is_a_table_of_dates(three, unit):
     _, y, _ = three
-    days = pd.date_range("2020-01-01", periods=len(y)).to_numpy()[:, None].astype(f"datetime64[{unit}]")
+    days = (
+        pd.date_range("2020-01-01", periods=len(y))
+        .to_numpy()[:, None]
+        .astype(f"datetime64[{unit}]")
+    )
     assert model().fit(days, y).preparation_.names[0] == "x0 days"

@@ -38,8 +38,14 @@ def test_an_unknown_option_is_answered_with_the_valid_ones(three, name, value, v
 
 
 OUT_OF_RANGE = [
-    *[("n_inducing", v, "at least 1") for v in (0, -1, 1.5, 0.0, "10", None, True, float("nan"))],
-    *[("noise", v, "variance") for v in (-0.1, np.nan, np.inf, [0.1, -0.1, 0.1], "much", None)],
+    *[
+        ("n_inducing", v, "at least 1")
+        for v in (0, -1, 1.5, 0.0, "10", None, True, float("nan"))
+    ],
+    *[
+        ("noise", v, "variance")
+        for v in (-0.1, np.nan, np.inf, [0.1, -0.1, 0.1], "much", None)
+    ],
     ("noise", [0.1, 0.2], "2 values for 3 latent functions"),
     ("noise", 0, "leave 'noise' out of learn"),
     *[("learning_rate", v, "above 0") for v in (0, -1, "fast")],
@@ -60,7 +66,9 @@ OUT_OF_RANGE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "hint"), OUT_OF_RANGE, ids=lambda v: str(v)[:20])
+@pytest.mark.parametrize(
+    ("name", "value", "hint"), OUT_OF_RANGE, ids=lambda v: str(v)[:20]
+)
 def test_a_value_out_of_range_is_answered_with_the_range(three, name, value, hint):
     X, y, _ = three
     with pytest.raises(CavityError) as error:
@@ -71,7 +79,10 @@ def test_a_value_out_of_range_is_answered_with_the_range(three, name, value, hin
 CONFLICTS = [
     ({"method": "sep", "schedule": "inner-exact"}, "use method='ep'"),
     ({"method": "sep", "schedule": "outer", "optimizer": "lbfgs"}, "or method='ep'"),
-    ({"method": REP(sites="tied"), "optimizer": "lbfgs"}, "gradient holds their sums fixed"),
+    (
+        {"method": REP(sites="tied"), "optimizer": "lbfgs"},
+        "gradient holds their sums fixed",
+    ),
     ({"batch_size": 10, "schedule": "outer"}, "use batch_size=None"),
     ({"batch_size": 10, "optimizer": "sign"}, "optimizer='adam'"),
     ({"batch_size": 10, "optimizer": "lbfgs"}, "optimizer='adam'"),

@@ -27,14 +27,18 @@ from support import without_warnings
 
 @pytest.fixture(scope="module")
 def table():
-    X, y = make_classification(160, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    X, y = make_classification(
+        160, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0
+    )
     return X[:110], y[:110], X[110:], y[110:]
 
 
 @pytest.fixture(scope="module")
 def easy():
     """Classes far apart: a short fit is less sure of them than it should be."""
-    return make_blobs(240, 5, centers=6, cluster_std=1.0, center_box=(-4, 4), random_state=0)
+    return make_blobs(
+        240, 5, centers=6, cluster_std=1.0, center_box=(-4, 4), random_state=0
+    )
 
 
 def model(**options):
@@ -52,7 +56,9 @@ def calibrated(easy):
 def judged(monkeypatch):
     """What held-out rows the fits of a test were judged by."""
     found, judge = [], folds.judge_rows
-    monkeypatch.setattr(folds, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r))
+    monkeypatch.setattr(
+        folds, "judge_rows", lambda held, *r: found.append(held) or judge(held, *r)
+    )
     return found
 
 
@@ -89,7 +95,9 @@ def test_the_estimate_scores_rows_with_weights_that_did_not_see_them(easy, judge
     assert fitted.estimate_.log_loss == pytest.approx(loss / len(held.y))
 
 
-@pytest.mark.parametrize(("failing", "how"), [({1}, "3 of 4 folds"), ({1, 2, 3, 4}, "leave-one-out")])
+@pytest.mark.parametrize(
+    ("failing", "how"), [({1}, "3 of 4 folds"), ({1, 2, 3, 4}, "leave-one-out")]
+)
 def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
     X, y, new, _ = table
     fit_fold, fits = folds.fit_fold, []
@@ -112,14 +120,23 @@ def test_held_out_rows_are_added_at_the_learnt_hyper_parameters(monkeypatch, eas
     X, y = easy
     hold_out(monkeypatch)
     fitted = model(max_epochs=8).fit(X, y)
-    assert fitted.calibration_ == "48 rows held out" and fitted.loo_log_proba_.shape == (240, 6)
-    options = {"kernel": fitted.kernel_, "inducing": fitted.inducing_points_, "noise": fitted.noise_}
+    assert (
+        fitted.calibration_ == "48 rows held out"
+        and fitted.loo_log_proba_.shape == (240, 6)
+    )
+    options = {
+        "kernel": fitted.kernel_,
+        "inducing": fitted.inducing_points_,
+        "noise": fitted.noise_,
+    }
     fixed = {"calibration": None, "learn": (), "tol": 1e-5, "max_epochs": 300}
     other = GPClassifier(**nest(**fixed, **options)).fit(X, y)
     w = 1 / fitted.temperature_
     log_p = w * other.predict_log_proba(X)
     log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
-    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), np.exp(log_p), atol=0.02)
+    np.testing.assert_allclose(
+        np.exp(fitted.predict_log_proba(X)), np.exp(log_p), atol=0.02
+    )
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -129,7 +146,9 @@ def test_a_pool_is_saved_without_its_members_being_objects(table, tmp_path, effo
     fitted = model(effort=effort, ensemble="auto").fit(X, y)
     assert fitted.calibration_ == "4 folds" and len(fitted.ensemble_weights_) > 1
     alone = model(effort=effort).fit(X, y)
-    assert log_loss(labels, fitted.predict_proba(new)) < 1.1 * log_loss(labels, alone.predict_proba(new))
+    assert log_loss(labels, fitted.predict_proba(new)) < 1.1 * log_loss(
+        labels, alone.predict_proba(new)
+    )
     fitted.save(tmp_path / "pool.cavity")
     loaded = cavity.load(tmp_path / "pool.cavity")
     np.testing.assert_array_equal(loaded.predict_proba(new), fitted.predict_proba(new))
@@ -139,15 +158,21 @@ def test_a_pool_is_saved_without_its_members_being_objects(table, tmp_path, effo
 
 def test_members_that_do_not_count_are_not_fitted_again(table, monkeypatch):
     X, y, _, _ = table
-    weights = lambda parts, *_: np.array([1.0, *(0.3 if j == 1 else 0.01 for j in range(1, len(parts)))])
+    weights = lambda parts, *_: np.array(
+        [1.0, *(0.3 if j == 1 else 0.01 for j in range(1, len(parts)))]
+    )
     monkeypatch.setattr("cavity.fitting.judging.fit_weights", weights)
-    fits = {kind: 0 for kind in (members.Frequencies, members.Boosting, members.Forests)}
+    fits = {
+        kind: 0 for kind in (members.Frequencies, members.Boosting, members.Forests)
+    }
     for kind in fits:
         fit = kind.fit
         monkeypatch.setattr(
             kind,
             "fit",
-            lambda self, *r, f=fit: fits.update({type(self): fits[type(self)] + 1}) or f(self, *r),
+            lambda self, *r, f=fit: (
+                fits.update({type(self): fits[type(self)] + 1}) or f(self, *r)
+            ),
         )
     fitted = model(ensemble="trees").fit(X, y)
     assert fits == {members.Frequencies: 5, members.Boosting: 1, members.Forests: 1}
@@ -162,30 +187,46 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
     rounds = []
     for y in (rule.astype(int), noise):
         rows, held = (
-            members.MemberRows(X[part], y[part], None, 2) for part in (slice(800), slice(800, None))
+            members.MemberRows(X[part], y[part], None, 2)
+            for part in (slice(800), slice(800, None))
         )
-        _, again = members.Boosting(0.1, 0).fit(rows, members.Columns.first(8), held, lambda: math.inf)
+        _, again = members.Boosting(0.1, 0).fit(
+            rows, members.Columns.first(8), held, lambda: math.inf
+        )
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
 
 
 def test_boosting_takes_the_rounds_that_it_has_time_for():
-    """Without any time it has a few large steps, and is a member all the same; logistic regression is not."""
+    """Without any time it has a few large steps, and is a member all the same; logistic
+    regression is not.
+    """
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, size=(1600, 8)).astype(float)
     y = (X[:, :4].sum(1) % 2).astype(int)
-    train, held = (Table(X[part], y[part], np.ones(800), 2) for part in (slice(800), slice(800, None)))
+    train, held = (
+        Table(X[part], y[part], np.ones(800), 2)
+        for part in (slice(800), slice(800, None))
+    )
     recipes = [members.Frequencies(), members.Boosting(0.1, 0), members.Linear()]
     few = round(boosting.FIRST_REACH / boosting.QUICK_RATE)
     seconds = iter([100.0, 100.0, *np.linspace(99, 0, 40)])
-    fitted, (_, some) = members.fit_members(recipes[:2], train, held, (), lambda: next(seconds, 0.0))
-    assert few < some.rounds and 0.1 <= some.rate < boosting.QUICK_RATE and len(fitted) == 2
+    fitted, (_, some) = members.fit_members(
+        recipes[:2], train, held, (), lambda: next(seconds, 0.0)
+    )
+    assert (
+        few < some.rounds
+        and 0.1 <= some.rate < boosting.QUICK_RATE
+        and len(fitted) == 2
+    )
     fitted, (_, none) = members.fit_members(recipes, train, held, (), lambda: 0.0)
     assert none.rounds <= few and none.rate == boosting.QUICK_RATE and len(fitted) == 2
 
 
 def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
-    """Unshrunk, a leaf whose rows are all certain divides by nearly 0: this table lost 5 nats, and the pool chose by luck."""
+    """Unshrunk, a leaf whose rows are all certain divides by nearly 0: this table lost
+    5 nats, and the pool chose by luck.
+    """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(4000, 4))
     y = np.searchsorted([0.25, 1.04, 1.64, 2.3], X[:, 0])
@@ -214,7 +255,9 @@ def test_members_count_at_rows_like_the_training_rows_and_not_far_away(table, po
     assert (np.diff(ray, axis=0) <= 1e-9).all() and (ray[-2:] < 1e-12).all()
     plain = pooled._fitted._replace(pool=Pool(min(1.0, weights.sum())))
     far = 1e3 * away
-    np.testing.assert_allclose(pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12)
+    np.testing.assert_allclose(
+        pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12
+    )
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -231,8 +274,12 @@ def test_members_may_be_your_own(table):
     X, y, _, _ = table
     fitted = model(ensemble=[HistGradientBoostingClassifier(max_iter=5)]).fit(X, y)
     assert fitted.plan_.calibration.pools and len(fitted.ensemble_weights_) <= 2
-    forest = ExtraTreesClassifier(5, random_state=0)  # iterable, though it is a single classifier
-    assert "given classifiers" in str(model(effort="fast", ensemble=forest).fit(X, y).plan_)
+    forest = ExtraTreesClassifier(
+        5, random_state=0
+    )  # iterable, though it is a single classifier
+    assert "given classifiers" in str(
+        model(effort="fast", ensemble=forest).fit(X, y).plan_
+    )
     with pytest.raises(BadOption, match="LogisticRegression"):
         model(ensemble=[LogisticRegression()]).fit(X, y)
     with pytest.raises(BadOption, match="classifier"):
@@ -261,7 +308,9 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
     X, y = crowd
     monkeypatch.setattr(leave_one_out, "SCORED", 31 * 50)
     monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 1)
-    many = model(method="ep", calibration="temperature", effort="fast", max_epochs=1).fit(X, y)
+    many = model(
+        method="ep", calibration="temperature", effort="fast", max_epochs=1
+    ).fit(X, y)
     assert many.calibration_ == "leave-one-out of 50 rows" and many.estimate_.rows == 50
     assert many.loo_log_proba_.shape == (200, 31)
 
@@ -269,23 +318,43 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
 def test_random_rows_are_distinct_and_ascending():
     assert choose_sample(50, 50) is None
     chosen = choose_sample(10**9, 4000)
-    assert len(chosen) == 4000 and (np.diff(chosen) > 0).all() and 0 <= chosen[0] and chosen[-1] < 10**9
+    assert (
+        len(chosen) == 4000
+        and (np.diff(chosen) > 0).all()
+        and 0 <= chosen[0]
+        and chosen[-1] < 10**9
+    )
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_the_work_of_a_fit_stays_within_the_budget_at_every_size(effort):
-    """Points, steps and rows that are seen follow from one budget: only passes over the rows grow with these."""
+    """Points, steps and rows that are seen follow from one budget: only passes over the
+    rows grow with these.
+    """
     config = GPClassifier(effort=effort, device="cpu")._config()
     for classes, columns in ((1, 5), (3, 300), (12, 20), (300, 4)):
         for rows in (200, 3000, 50_000, 10**6):
             size = TableSize(rows, columns, max(classes, 2), classes, rows)
             M, seen = policy.count_points(config, size), policy.count_seen(config, size)
             plan = policy.plan_training(config, size._replace(rows=seen), M)
-            wide, batches = max(M, policy.LEAST_M), 1 if plan.batch_size is None else seen / plan.batch_size
-            passes = policy.LBFGS_EPOCHS[effort] if plan.optimizer == "lbfgs" else plan.max_epochs
-            visits = passes * seen if plan.batch_size is None else passes * batches * plan.batch_size
+            wide, batches = (
+                max(M, policy.LEAST_M),
+                1 if plan.batch_size is None else seen / plan.batch_size,
+            )
+            passes = (
+                policy.LBFGS_EPOCHS[effort]
+                if plan.optimizer == "lbfgs"
+                else plan.max_epochs
+            )
+            visits = (
+                passes * seen
+                if plan.batch_size is None
+                else passes * batches * plan.batch_size
+            )
             work = classes * wide * (policy.STEP_COST * wide + columns) * visits
-            assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(config, classes)
+            assert M >= policy.LEAST_POINTS and work <= 3.5 * policy.count_budget(
+                config, classes
+            )
             assert plan.optimizer in ("lbfgs", "adam")
 
 
@@ -300,8 +369,17 @@ def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
     X, y = crowd
     monkeypatch.setattr(leave_one_out, "LEAST_ROWS", 50)
     monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
-    late = model(method="ep", calibration="temperature", effort="fast", batch_size=100, max_seconds=1e-3)
+    late = model(
+        method="ep",
+        calibration="temperature",
+        effort="fast",
+        batch_size=100,
+        max_seconds=1e-3,
+    )
     late.fit(X, y)
-    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
+    assert (
+        late.calibration_ == "leave-one-out of 50 rows"
+        and late.history_[-1]["settling_sweeps"] == 0
+    )
     with pytest.raises(AttributeError, match="time was up"):
         _ = late.loo_log_proba_

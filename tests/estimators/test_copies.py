@@ -27,7 +27,9 @@ def test_copies_of_continuous_rows_are_no_cells(copies):
     X, y = noisy(40)
     table = make_table(X.repeat(copies, 0), y.repeat(copies))
     assert not has_cells(table) and len(np.unique(find_units(table))) == 40
-    whole = make_table(np.round(X.repeat(copies, 0)), y.repeat(copies))  # whole numbers, all of them copied
+    whole = make_table(
+        np.round(X.repeat(copies, 0)), y.repeat(copies)
+    )  # whole numbers, all of them copied
     assert not has_cells(whole)
 
 
@@ -46,17 +48,27 @@ def test_rows_with_labels_of_their_own_are_cells():
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_a_table_of_copies_is_the_table_without_them(effort):
-    """40 copies of each row had an estimate of .0008; 100 made a model of confidence .8 whose new rows had twice the loss."""
+    """40 copies of each row had an estimate of .0008; 100 made a model of confidence .8
+    whose new rows had twice the loss.
+    """
     (X, y), fit = noisy(40, 2), GPClassifier(effort=effort, random_state=0).fit
     alone = [*fit(X, y).predict_proba(X).ravel(), *fit(X, y).estimate_[2:4]]
     for k in (5, 100):
-        for clf in (fit(X.repeat(k, 0), y.repeat(k)), fit(X, y, sample_weight=np.full(40, k))):
-            np.testing.assert_array_equal([*clf.predict_proba(X).ravel(), *clf.estimate_[2:4]], alone)
+        for clf in (
+            fit(X.repeat(k, 0), y.repeat(k)),
+            fit(X, y, sample_weight=np.full(40, k)),
+        ):
+            np.testing.assert_array_equal(
+                [*clf.predict_proba(X).ravel(), *clf.estimate_[2:4]], alone
+            )
 
 
 def test_copies_of_a_case_in_a_table_of_cells_stay_together():
     rng = np.random.default_rng(0)
-    X, y = np.column_stack([rng.integers(4, size=300), rng.integers(3, size=300)]), rng.integers(2, size=300)
+    X, y = (
+        np.column_stack([rng.integers(4, size=300), rng.integers(3, size=300)]),
+        rng.integers(2, size=300),
+    )
     assert find_units(make_table(X, y)) is None
     unit = find_units(make_table(X.repeat(5, 0), y.repeat(5)))
     assert (np.bincount(unit) == 5).all() and (
@@ -75,22 +87,33 @@ def test_a_row_of_weight_k_is_k_rows(effort, rows):
     repeated = GPClassifier(**options).fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
     assert weighted.estimate_.log_loss == pytest.approx(repeated.estimate_.log_loss)
-    np.testing.assert_allclose(weighted.loo_log_proba_.repeat(times, 0), repeated.loo_log_proba_)
+    np.testing.assert_allclose(
+        weighted.loo_log_proba_.repeat(times, 0), repeated.loo_log_proba_
+    )
 
 
 @pytest.mark.usefixtures("few_trees")
 def test_scikit_learn_agrees_that_weights_are_repetitions():
-    check_sample_weight_equivalence_on_dense_data("GPClassifier", GPClassifier(n_inducing=8, max_epochs=3))
+    check_sample_weight_equivalence_on_dense_data(
+        "GPClassifier", GPClassifier(n_inducing=8, max_epochs=3)
+    )
 
 
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(("rows", "columns"), [(60, 30), slow(40, 60)])
-def test_the_estimate_of_a_small_wide_table_claims_no_gain_that_is_not_there(rows, columns):
-    """Leave-one-out at hyper-parameters that saw the rows said .46 where new rows had .69."""
+def test_the_estimate_of_a_small_wide_table_claims_no_gain_that_is_not_there(
+    rows, columns
+):
+    """Leave-one-out at hyper-parameters that saw the rows said .46 where new rows had
+    .69.
+    """
     z = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        X, w = rng.normal(size=(rows + 2000, columns)), rng.normal(size=columns) / np.sqrt(columns)
+        X, w = (
+            rng.normal(size=(rows + 2000, columns)),
+            rng.normal(size=columns) / np.sqrt(columns),
+        )
         y = (X @ w + rng.logistic(size=len(X)) > 0).astype(int)
         clf = GPClassifier(effort="fast", random_state=0).fit(X[:rows], y[:rows])
         true = -np.log(clf.predict_proba(X[rows:])[np.arange(2000), y[rows:]]).mean()

@@ -1,4 +1,6 @@
-"""A fitted model predicts on the device of its fit; pickles and files do not depend on it."""
+"""A fitted model predicts on the device of its fit; pickles and files do not depend on
+it.
+"""
 
 import copy
 import pickle
@@ -22,7 +24,13 @@ from cavity.prediction.targets import ARRAYS, predict_joint, predict_values
 from cavity.prediction.uncertainty import predict_uncertainty
 
 X, y = load_iris(return_X_y=True)
-QUICK = {"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0, "device": "cpu"}
+QUICK = {
+    "n_inducing": 8,
+    "max_epochs": 3,
+    "tol": 1.0,
+    "random_state": 0,
+    "device": "cpu",
+}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -43,8 +51,12 @@ def test_to_returns_the_estimator_itself_and_keeps_predictions():
 def test_pickles_and_files_hold_a_copy_on_the_cpu(through, tmp_path, monkeypatch):
     """A model that says it is on a GPU is moved before it is written."""
     clf, asked = fitted(), []
-    monkeypatch.setattr(FittedModel, "device", property(lambda self: torch.device("cuda")))
-    monkeypatch.setattr(FittedModel, "to", lambda self, device: asked.append(str(device)) or self)
+    monkeypatch.setattr(
+        FittedModel, "device", property(lambda self: torch.device("cuda"))
+    )
+    monkeypatch.setattr(
+        FittedModel, "to", lambda self, device: asked.append(str(device)) or self
+    )
     pickle.dumps(clf) if through == "pickle" else clf.save(tmp_path / "iris.cavity")
     assert set(asked) == {"cpu"}
 
@@ -72,7 +84,9 @@ def test_a_model_fitted_on_a_gpu_predicts_there(method, tmp_path):
 @needs_gpu
 @pytest.mark.parametrize("method", ["vi", "fitc", "nystrom", "bcm", "cg"])
 def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
-    gp = GPRegressor(method, **nest(**QUICK | {"device": "cuda"})).fit(X[:, :3], X[:, 3])
+    gp = GPRegressor(method, **nest(**QUICK | {"device": "cuda"})).fit(
+        X[:, :3], X[:, 3]
+    )
     expected = gp.predict(X[:, :3], return_std=True)
     moved = pickle.loads(pickle.dumps(gp)).predict(X[:, :3], return_std=True)
     np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-6)
@@ -80,12 +94,17 @@ def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
 
 # ---------------------------------------------------------------- products instead of solves
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
-@pytest.mark.parametrize("options", [{}, {"share": "both"}, {"inducing": None}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"share": "both"}, {"inducing": None}], ids=str
+)
 def test_products_and_solves_give_the_same_marginals(method, options):
     model = fitted(method, **options)._fitted
     assert model.form is not None
     rows = np.concatenate([X, X + 0.3, 5 * X])
-    f, exact = predict_latent(model, rows), predict_latent(model._replace(by_solves=True), rows)
+    f, exact = (
+        predict_latent(model, rows),
+        predict_latent(model._replace(by_solves=True), rows),
+    )
     np.testing.assert_allclose(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(f.var, exact.var, rtol=1e-9)
 
@@ -94,12 +113,17 @@ def test_products_and_solves_give_the_same_marginals(method, options):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("negative", [False, True])
 def test_products_are_those_of_explicit_matrices(M, shared, negative):
-    """Also in blocks of a triangular matrix; sites with negative τ, which make λ < 0, have no such matrix."""
+    """Also in blocks of a triangular matrix; sites with negative τ, which make λ < 0,
+    have no such matrix.
+    """
     rng = np.random.default_rng(M)
     C, n, noise = 3, 7, 0.3
     A, S = rng.normal(size=(1 if shared else C, M, 2 * M)), rng.normal(size=(C, M, 5))
     K, sign = A @ A.swapaxes(1, 2) / M, np.array([-0.01 if negative else 1, 1, 1, 1, 1])
-    precision, mean = np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M, rng.normal(size=(C, M))
+    precision, mean = (
+        np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M,
+        rng.normal(size=(C, M)),
+    )
     L, lower = np.linalg.cholesky(K), np.linalg.cholesky(precision)
     given = L, mean, lower, np.full(C, noise)
     form, in_torch = make_form(*given), make_form(*map(torch.tensor, given))
@@ -107,18 +131,30 @@ def test_products_are_those_of_explicit_matrices(M, shared, negative):
     k, variance = rng.normal(size=(len(K), M, n)), np.full((C, n), 1e3)
     a = np.linalg.solve(L, k)
     explained = (a * ((np.eye(M) - np.linalg.inv(precision)) @ a)).sum(1)
-    for found in (in_torch.apply(torch.tensor(k), torch.tensor(variance)), form.apply(k, variance)):
-        np.testing.assert_allclose(found[0], (mean[:, None] @ a)[:, 0], rtol=1e-9, atol=1e-9)
+    for found in (
+        in_torch.apply(torch.tensor(k), torch.tensor(variance)),
+        form.apply(k, variance),
+    ):
+        np.testing.assert_allclose(
+            found[0], (mean[:, None] @ a)[:, 0], rtol=1e-9, atol=1e-9
+        )
         np.testing.assert_allclose(found[1], variance - explained, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"share": "both"}, {"share": "kernel"}, {"kernel": Matern32() * Linear() + RBF()}],
+    [
+        {},
+        {"share": "both"},
+        {"share": "kernel"},
+        {"kernel": Matern32() * Linear() + RBF()},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_formulas_in_torch_and_one_row_at_a_time_give_the_same_marginals(options, classes):
+def test_the_formulas_in_torch_and_one_row_at_a_time_give_the_same_marginals(
+    options, classes
+):
     some = y < classes
     model = GPClassifier("ep", **nest(**QUICK | options)).fit(X[some], y[some])._fitted
     rows = np.concatenate([X[::15], 5 * X[::50], [[1e200, -1e300, 0, 0]]])
@@ -137,14 +173,20 @@ def in_torch(model):
     names = ("Z", "noise", "center", "spread", "prior_lower", "mean", "lower")
     kernel = copy.deepcopy(model.prior.kernel).requires_grad_(False)
     formula = formula_of(kernel, TORCH)
-    return model._replace(formula=formula, **{name: torch.tensor(getattr(model, name)) for name in names})
+    return model._replace(
+        formula=formula, **{name: torch.tensor(getattr(model, name)) for name in names}
+    )
 
 
-@pytest.mark.parametrize("options", [{"method": "rep"}, {"method": "laplace"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"method": "rep"}, {"method": "laplace"}, {}], ids=str
+)
 def test_tensors_predict_what_arrays_do(options):
     model = fitted(**{"method": "ep"} | options)._fitted
     for predict in (predict_log_proba, predict_uncertainty):
-        for found, expected in zip(predict(in_torch(model), X), predict(model, X), strict=True):
+        for found, expected in zip(
+            predict(in_torch(model), X), predict(model, X), strict=True
+        ):
             np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=1e-9)
 
 
@@ -152,7 +194,9 @@ def test_tensors_predict_what_arrays_do(options):
 def test_tensors_predict_targets_as_arrays_do(method):
     gp = GPRegressor(method, **nest(**QUICK)).fit(X[:, :3], X[:, 3])
     result, model = gp._result, gp._fitted
-    rows = result.rows and result.rows._replace(**{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS})
+    rows = result.rows and result.rows._replace(
+        **{n: torch.tensor(getattr(result.rows, n)) for n in ARRAYS}
+    )
     for ask in (predict_values, predict_joint):
         expected = ask(model, result.rows, result.predicts_residual, X[:20, :3])
         found = ask(in_torch(model), rows, result.predicts_residual, X[:20, :3])
@@ -167,19 +211,32 @@ def test_products_replace_solves_where_they_are_accurate_and_noise_is_small():
     K, k = (100 * np.exp(-((Z[:, None] - x) ** 2).sum(-1) / 40) for x in (Z, rows))
     L, s = np.linalg.cholesky(K + 1e-6 * np.eye(100)), 1e-3
     a = np.linalg.solve(L, k)
-    lower, mean = np.linalg.cholesky(np.eye(100) + 5 * a @ a.T), rng.normal(size=(1, 100))
+    lower, mean = (
+        np.linalg.cholesky(np.eye(100) + 5 * a @ a.T),
+        rng.normal(size=(1, 100)),
+    )
     form = make_form(L[None], mean, lower[None], np.array([s]))
     found_mean, found_var = form.apply(k[None], np.full((1, 200), 100 + s))
     var = 100 + s - (a * a).sum(0) + (np.linalg.solve(lower, a) ** 2).sum(0)
     np.testing.assert_allclose(found_var[0], var, rtol=1e-9)
-    np.testing.assert_allclose(found_mean[0], mean[0] @ a, rtol=0, atol=1e-9 * var.min() ** 0.5)
+    np.testing.assert_allclose(
+        found_mean[0], mean[0] @ a, rtol=0, atol=1e-9 * var.min() ** 0.5
+    )
 
 
 def test_badly_conditioned_factors_are_solved():
-    lower, q, mean = np.array([[[1.0, 0.0], [1.0, 1e-9]]]), np.eye(2)[None], np.zeros((1, 2))
+    lower, q, mean = (
+        np.array([[[1.0, 0.0], [1.0, 1e-9]]]),
+        np.eye(2)[None],
+        np.zeros((1, 2)),
+    )
     noise = np.array([0.1])
     assert make_form(lower, mean, 2 * q, noise) is None
     assert make_form(lower, mean + 1, q, noise) is None
-    assert make_form(lower, mean, q, noise) is not None  # q is the prior: no product counts
+    assert (
+        make_form(lower, mean, q, noise) is not None
+    )  # q is the prior: no product counts
     assert make_form(q, mean, 2 * q, noise) is not None
-    assert make_form(q, mean, 1e6 * q, 0 * noise) is None  # nothing is left of a variance
+    assert (
+        make_form(q, mean, 1e6 * q, 0 * noise) is None
+    )  # nothing is left of a variance

@@ -1,4 +1,6 @@
-"""Equal rows of equal labels are trained on as one row of their common weight, and nothing but the time shows it. [decision 65]"""
+"""Equal rows of equal labels are trained on as one row of their common weight, and
+nothing but the time shows it. [decision 65]
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ NEW = np.random.default_rng(9).uniform(-0.5, 3.5, size=(40, 2))
 
 
 def cells(n, C, seed=0):
-    """Rows of two categories with four and three levels, each level with its own share of the classes: a table of cells."""
+    """Rows of two categories with four and three levels, each level with its own share
+    of the classes: a table of cells.
+    """
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.integers(4, size=n), rng.integers(3, size=n)])
     score = rng.normal(size=(4, 3, C))[X[:, 0], X[:, 1]]
@@ -24,13 +28,17 @@ def twins(n, C, seed=0):
     """Distinct rows, most of which were entered two or three times."""
     rng = np.random.default_rng(seed)
     X = rng.normal(1.5, 1.0, size=(n // 2, 2))
-    y = ((X - 1.5) @ rng.normal(size=(2, C)) + 0.7 * rng.normal(size=(n // 2, C))).argmax(1)
+    y = (
+        (X - 1.5) @ rng.normal(size=(2, C)) + 0.7 * rng.normal(size=(n // 2, C))
+    ).argmax(1)
     rows = np.concatenate([np.arange(n // 2), rng.integers(n // 2, size=n - n // 2)])
     return X[rows], y[rows]
 
 
 def fit(X, y, weight=None, **options):
-    return GPClassifier(**{"effort": "fast", "random_state": 0} | options).fit(X, y, sample_weight=weight)
+    return GPClassifier(**{"effort": "fast", "random_state": 0} | options).fit(
+        X, y, sample_weight=weight
+    )
 
 
 @pytest.fixture
@@ -50,13 +58,23 @@ def test_the_model_and_its_left_out_rows_are_those_of_every_row(C, unmerged):
     effort, make = "fast", cells
     X, y = make(120, C)
     merged, every = (f(X, y, effort=effort) for f in (fit, unmerged))
-    assert merged.plan_.training.distinct == len(np.unique(np.column_stack([X, y]), axis=0)) < 96
+    assert (
+        merged.plan_.training.distinct
+        == len(np.unique(np.column_stack([X, y]), axis=0))
+        < 96
+    )
     assert every.plan_.training.distinct is None
-    np.testing.assert_allclose(merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6)
+    np.testing.assert_allclose(
+        merged.predict_proba(NEW), every.predict_proba(NEW), atol=1e-6
+    )
     np.testing.assert_allclose(merged.loo_log_proba_, every.loo_log_proba_, atol=1e-6)
     assert merged.loo_log_proba_.shape == (120, C)
-    assert merged.log_marginal_likelihood_ == pytest.approx(every.log_marginal_likelihood_, abs=1e-6)
-    assert merged.estimate_.log_loss == pytest.approx(every.estimate_.log_loss, abs=1e-5)
+    assert merged.log_marginal_likelihood_ == pytest.approx(
+        every.log_marginal_likelihood_, abs=1e-6
+    )
+    assert merged.estimate_.log_loss == pytest.approx(
+        every.estimate_.log_loss, abs=1e-5
+    )
     np.testing.assert_array_equal(np.sort(merged.suspect_labels()), np.arange(120))
 
 
@@ -66,7 +84,9 @@ def test_a_table_repeated_k_times_is_the_table_with_k_times_the_weights(k, weigh
     repeated = fit(np.tile(X, (k, 1)), np.tile(y, k), np.full(60 * k, weight))
     weighted = fit(X, y, np.full(60, k * weight))
     assert repeated.plan_.training.distinct == weighted.plan_.training.distinct
-    np.testing.assert_array_equal(repeated.predict_proba(NEW), weighted.predict_proba(NEW))
+    np.testing.assert_array_equal(
+        repeated.predict_proba(NEW), weighted.predict_proba(NEW)
+    )
     assert repeated.temperature_ == pytest.approx(weighted.temperature_, rel=1e-6)
 
 
@@ -74,9 +94,19 @@ def test_training_works_on_distinct_rows_and_says_how_many_were_given():
     X, y = cells(3000, 2)
     clf = fit(X, y, warm_start=True)
     distinct = len(np.unique(np.column_stack([X, y]), axis=0))
-    assert len(clf._result.continuation.state.sites.tau) == clf.plan_.training.distinct == distinct <= 24
-    assert clf.plan_.training.optimizer == "lbfgs" and clf.plan_.training.batch_size is None
-    assert str(clf.plan_).startswith(f"Plan for 3,000 rows ({distinct} distinct), 2 columns")
+    assert (
+        len(clf._result.continuation.state.sites.tau)
+        == clf.plan_.training.distinct
+        == distinct
+        <= 24
+    )
+    assert (
+        clf.plan_.training.optimizer == "lbfgs"
+        and clf.plan_.training.batch_size is None
+    )
+    assert str(clf.plan_).startswith(
+        f"Plan for 3,000 rows ({distinct} distinct), 2 columns"
+    )
     assert clf.estimate_.rows == 600 and len(clf.loo_log_proba_) == 3000
 
 
@@ -92,13 +122,20 @@ def test_merged_rows_give_back_the_table():
 
 def test_a_checkpoint_belongs_to_the_distinct_rows_in_any_order(tmp_path):
     X, y = cells(300, 3)
-    first = fit(X, y, max_epochs=3, training=Training(checkpoint=tmp_path / "run", checkpoint_every=1))
+    first = fit(
+        X,
+        y,
+        max_epochs=3,
+        training=Training(checkpoint=tmp_path / "run", checkpoint_every=1),
+    )
     order, kept = (
         np.random.default_rng(1).permutation(300),
         Training(checkpoint=tmp_path / "run", resume=True),
     )
     again = fit(X[order], y[order], max_epochs=3, training=kept)
-    assert [row["objective"] for row in again.history_] == [row["objective"] for row in first.history_]
+    assert [row["objective"] for row in again.history_] == [
+        row["objective"] for row in first.history_
+    ]
     with pytest.raises(BadFile):
         fit(X[:250], y[:250], max_epochs=3, training=kept)
 
@@ -109,4 +146,6 @@ def test_cells_of_large_tables_are_not_held_out_as_a_whole():
     train, new = slice(10_100), slice(10_100, None)
     clf = GPClassifier(random_state=0).fit(X[train], y[train])
     loss = log_loss(y[new], clf.predict_proba(X[new]))
-    assert abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - 2020) < 3
+    assert (
+        abs(clf.estimate_.log_loss - loss) < 0.03 and abs(clf.estimate_.rows - 2020) < 3
+    )

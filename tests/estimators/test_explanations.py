@@ -1,4 +1,6 @@
-"""Partial dependence, contributions to single rows, and the importance of columns: laws, and references on raw frames."""
+"""Partial dependence, contributions to single rows, and the importance of columns:
+laws, and references on raw frames.
+"""
 
 import pickle
 
@@ -22,7 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def make_table(seed=0):
     """A signal with missing cells, a category that matters, and noise of every kind."""
     rng = np.random.default_rng(seed)
-    signal, place = rng.normal(50, 10, N), rng.choice(["東京", "Paris", "Oslo"], N, p=[0.5, 0.3, 0.2])
+    signal, place = (
+        rng.normal(50, 10, N),
+        rng.choice(["東京", "Paris", "Oslo"], N, p=[0.5, 0.3, 0.2]),
+    )
     table = pd.DataFrame(
         {
             "signal": np.where(rng.random(N) < 0.1, np.nan, signal),
@@ -30,21 +35,32 @@ def make_table(seed=0):
             "number": rng.normal(size=N),
             "coin": rng.choice(["heads", "tails"], N),
             "levels": [f"level {i}" for i in rng.integers(0, 50, N)],
-            "date": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700, N), unit="D"),
+            "date": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(rng.integers(0, 700, N), unit="D"),
             "key": [f"K-{i:05d}-{i * 7919 % 1000}" for i in range(N)],
             "same": "always",
         }
     )
     score = (signal - 50) / 10 + 1.5 * (place == "東京") - 0.7
     noisy = score + 0.4 * rng.normal(size=N)
-    return table, np.array(["low", "mid", "high"])[(noisy > -0.5).astype(int) + (noisy > 0.8)], noisy
+    return (
+        table,
+        np.array(["low", "mid", "high"])[(noisy > -0.5).astype(int) + (noisy > 0.8)],
+        noisy,
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted():
     table, labels, _ = make_table()
     with without_warnings():
-        return GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(table, labels), table, labels
+        return (
+            GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(
+                table, labels
+            ),
+            table,
+            labels,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +68,9 @@ def regressor():
     table, _, values = make_table()
     with without_warnings():
         return (
-            GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(table, values),
+            GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(
+                table, values
+            ),
             table,
             values,
         )
@@ -63,10 +81,14 @@ def regressor():
 def test_it_is_the_mean_over_raw_rows_with_one_value(fitted, column):
     clf, table, _ = fitted
     found = clf.partial_dependence(table, column, n_values=4, n_rows=60)
-    rows = table.iloc[choose_rows(N, 60, np.random.RandomState(0).randint(2**31 - 1))].reset_index(drop=True)
+    rows = table.iloc[
+        choose_rows(N, 60, np.random.RandomState(0).randint(2**31 - 1))
+    ].reset_index(drop=True)
     assert found.rows == 60 and found.name == column
     for value, mean in zip(found.values, found.mean, strict=True):
-        changed = rows.assign(**{column: pd.Series([value] * 60, dtype=table[column].dtype)})
+        changed = rows.assign(
+            **{column: pd.Series([value] * 60, dtype=table[column].dtype)}
+        )
         np.testing.assert_allclose(mean, clf.predict_proba(changed).mean(0), atol=1e-9)
     assert (found.low <= found.mean).all() and (found.mean <= found.high).all()
     assert (found.low >= 0).all() and (found.high <= 1).all()
@@ -78,14 +100,22 @@ def test_values_are_those_of_the_table(fitted):
     assert np.isnan(signal[-1]) and set(signal[:-1]) <= set(
         table["signal"]
     )  # the training rows have missing cells
-    assert table["signal"].quantile(0.9) < signal[-2] and (np.diff(signal[:-1]) > 0).all()
-    assert clf.partial_dependence(table, "place").values.tolist() == ["東京", "Paris", "Oslo"]  # by frequency
+    assert (
+        table["signal"].quantile(0.9) < signal[-2] and (np.diff(signal[:-1]) > 0).all()
+    )
+    assert clf.partial_dependence(table, "place").values.tolist() == [
+        "東京",
+        "Paris",
+        "Oslo",
+    ]  # by frequency
     dates = clf.partial_dependence(table, "date", n_values=4)
     assert dates.kind == "date" and set(dates.values) <= set(table["date"].to_numpy())
     assert "2021-" in str(dates) and "P(high)" in str(dates)
 
 
-def test_a_signal_moves_predictions_beyond_its_intervals_and_noise_does_not(fitted, regressor):
+def test_a_signal_moves_predictions_beyond_its_intervals_and_noise_does_not(
+    fitted, regressor
+):
     """No constant lies within all intervals of a signal; one does for noise."""
     for model, table, _ in (fitted, regressor):
         for column in ("signal", "place"):
@@ -106,12 +136,16 @@ METHODS = [
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("method, options", METHODS, ids=str)
-def test_probabilities_are_means_over_draws_of_the_latent_functions(method, options, classes):
+def test_probabilities_are_means_over_draws_of_the_latent_functions(
+    method, options, classes
+):
     """The law of total probability."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int) + (classes == 3) * (X[:, 1] > 0.5)
-    clf = GPClassifier(method, **nest(n_inducing=6, max_epochs=15, random_state=0, **options)).fit(X, y)
+    clf = GPClassifier(
+        method, **nest(n_inducing=6, max_epochs=15, random_state=0, **options)
+    ).fit(X, y)
     new = 3 * rng.normal(size=(6, 2))
     (log_p,) = draw_log_proba(clf._fitted, [new], 1000, 0)
     draws = np.exp(log_p)
@@ -126,15 +160,23 @@ def test_the_interval_of_a_regressor_is_that_of_joint_draws(regressor):
         changed = table.assign(signal=found.values[k])
         means = gp.sample_y(changed, 4000, random_state=k).mean(0)
         ends = np.quantile(means, [0.025, 0.975])
-        np.testing.assert_allclose([found.low[k], found.high[k]], ends, atol=0.12 * (ends[1] - ends[0]))
+        np.testing.assert_allclose(
+            [found.low[k], found.high[k]], ends, atol=0.12 * (ends[1] - ends[0])
+        )
 
 
 def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
     clf, table, _ = fitted
     X = np.random.default_rng(0).normal(size=(60, 2))
-    plain = GPClassifier("sep", n_inducing=5, max_epochs=5, random_state=0).fit(X, X[:, 1] > 0)
+    plain = GPClassifier("sep", n_inducing=5, max_epochs=5, random_state=0).fit(
+        X, X[:, 1] > 0
+    )
     found = plain.partial_dependence(X, -1, n_values=4)
-    assert found.name == "column 1" and found.mean.shape == (4, 2) and found.mean[0, 1] < found.low[-1, 1]
+    assert (
+        found.name == "column 1"
+        and found.mean.shape == (4, 2)
+        and found.mean[0, 1] < found.low[-1, 1]
+    )
     with pytest.raises(BadInput, match="'signal'"):
         clf.partial_dependence(table, "signals")
     with pytest.raises(BadInput, match="'key'"):
@@ -151,14 +193,23 @@ def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
         rows, background = table[:3], table[100:110]
         found = model.explain_rows(rows, background)
         labelled = found.classes is not None
-        predict, scale = (model.predict_proba, np.log) if labelled else (model.predict, lambda mean: mean)
+        predict, scale = (
+            (model.predict_proba, np.log)
+            if labelled
+            else (model.predict, lambda mean: mean)
+        )
         for j, name in enumerate(table):
             for i in range(3):
                 changed = pd.concat([rows[i : i + 1]] * 10, ignore_index=True)
                 changed[name] = background[name].to_numpy()
                 expected = scale(predict(rows)[i]) - scale(predict(changed).mean(0))
-                np.testing.assert_allclose(found.contributions[i, j], expected, atol=1e-8)
-        assert found.values[0].tolist()[:2] == [f"{rows['signal'][0]:.6g}", rows["place"][0]]
+                np.testing.assert_allclose(
+                    found.contributions[i, j], expected, atol=1e-8
+                )
+        assert found.values[0].tolist()[:2] == [
+            f"{rows['signal'][0]:.6g}",
+            rows["place"][0],
+        ]
 
 
 def test_their_expectation_is_the_importance_of_columns(fitted):
@@ -169,7 +220,9 @@ def test_their_expectation_is_the_importance_of_columns(fitted):
     np.testing.assert_allclose(clf.feature_importance_, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(("n_classes", "most"), [(3, 40_000), (30, 40_000), (300, 4000), (1000, 1200)])
+@pytest.mark.parametrize(
+    ("n_classes", "most"), [(3, 40_000), (30, 40_000), (300, 4000), (1000, 1200)]
+)
 def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes, most):
     rng, rows = np.random.default_rng(0), []
     slopes = rng.normal(size=(8, n_classes))
@@ -180,11 +233,17 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
         return scores - logsumexp(scores, axis=1, keepdims=True)
 
     def information(own, others):
-        return (np.exp(own) * (own - logsumexp(others, axis=1) + np.log(others.shape[1]))).sum(1)
+        return (
+            np.exp(own) * (own - logsumexp(others, axis=1) + np.log(others.shape[1]))
+        ).sum(1)
 
     X = rng.normal(size=(150, 8))
-    found = compute_importance(X, Features("GPClassifier", 8), predict, information, 1.0, None)
-    replaced = sum(rows[3:])  # after one row that shows the classes, and the rows as they are, twice
+    found = compute_importance(
+        X, Features("GPClassifier", 8), predict, information, 1.0, None
+    )
+    replaced = sum(
+        rows[3:]
+    )  # after one row that shows the classes, and the rows as they are, twice
     assert 0.8 * most < replaced <= most
     assert found.shape == (8,) and (found > 0).all()
 
@@ -205,7 +264,9 @@ def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_pa
         model.save(tmp_path / "m")
         again, copy = load(tmp_path / "m"), pickle.loads(pickle.dumps(model))
         for other in (again, copy):
-            np.testing.assert_array_equal(other.feature_importance_, model.feature_importance_)
+            np.testing.assert_array_equal(
+                other.feature_importance_, model.feature_importance_
+            )
             assert other._result.background is None
     X = np.random.default_rng(0).normal(size=(50, 2))
     grown = GPClassifier("sep", n_inducing=5).partial_fit(X, X[:, 0] > 0)

@@ -16,7 +16,11 @@ from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **nest(**{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options)
+        method,
+        **nest(
+            **{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0}
+            | options
+        ),
     )
 
 
@@ -43,71 +47,127 @@ def numbers(value, seen=None):
 
 # ---------------------------------------------------------------- attributes
 @pytest.mark.parametrize("share", [None, "kernel", "inducing", "both"])
-@pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"])
+@pytest.mark.parametrize(
+    "learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"]
+)
 def test_attributes_have_the_documented_shapes(table, method, share, learn):
     X, y, new = table
     C = len(np.unique(y))
     L = 1 if C == 2 else C
     fitted = model(method, share=share, learn=learn).fit(X, y)
-    shapes = {"classes_": (C,), "inducing_points_": (L, 8, 3), "noise_": (L,), "feature_relevance_": (3,)}
+    shapes = {
+        "classes_": (C,),
+        "inducing_points_": (L, 8, 3),
+        "noise_": (L,),
+        "feature_relevance_": (3,),
+    }
     for name, shape in shapes.items():
-        assert type(getattr(fitted, name)) is np.ndarray and getattr(fitted, name).shape == shape, name
-    assert type(fitted.kernel_.lengthscale) is np.ndarray and fitted.kernel_.lengthscale.shape == (L, 3)
-    assert type(fitted.kernel_.variance) is np.ndarray and fitted.kernel_.variance.shape == (L,)
-    assert type(fitted.log_marginal_likelihood_) is float and fitted.log_marginal_likelihood_ < 0
+        assert (
+            type(getattr(fitted, name)) is np.ndarray
+            and getattr(fitted, name).shape == shape
+        ), name
+    assert type(
+        fitted.kernel_.lengthscale
+    ) is np.ndarray and fitted.kernel_.lengthscale.shape == (
+        L,
+        3,
+    )
+    assert type(
+        fitted.kernel_.variance
+    ) is np.ndarray and fitted.kernel_.variance.shape == (L,)
+    assert (
+        type(fitted.log_marginal_likelihood_) is float
+        and fitted.log_marginal_likelihood_ < 0
+    )
     assert (fitted.n_features_in_, fitted.n_epochs_) == (3, len(fitted.history_))
     np.testing.assert_allclose(fitted.feature_relevance_.sum(), 1.0)
     for part in fitted.predict_latent(new):
-        assert type(part) is np.ndarray and part.shape == (len(new), L) and part.dtype == np.float64
-    assert (fitted.predict_latent(new)[1] > fitted.noise_).all()  # the noise is part of the variance
+        assert (
+            type(part) is np.ndarray
+            and part.shape == (len(new), L)
+            and part.dtype == np.float64
+        )
+    assert (
+        fitted.predict_latent(new)[1] > fitted.noise_
+    ).all()  # the noise is part of the variance
 
 
 def test_learn_says_what_moves(table, method):
     X, y, _ = table
-    start = {"kernel": RBF(lengthscale=[1.0, 4.0, 0.5], variance=1.5), "noise": 0.3, "inducing": X[:8]}
+    start = {
+        "kernel": RBF(lengthscale=[1.0, 4.0, 0.5], variance=1.5),
+        "noise": 0.3,
+        "inducing": X[:8],
+    }
     for learn in ((), ("kernel",), ("noise",), ("inducing",)):
         fitted = model(method, learn=learn, **start).fit(X, y)
         moved = {
-            "kernel": (fitted.kernel_.lengthscale / [1.0, 4.0, 0.5] - 1, fitted.kernel_.variance / 1.5 - 1),
+            "kernel": (
+                fitted.kernel_.lengthscale / [1.0, 4.0, 0.5] - 1,
+                fitted.kernel_.variance / 1.5 - 1,
+            ),
             "noise": (fitted.noise_ / 0.3 - 1,),
             "inducing": (fitted.inducing_points_ - X[:8],),
         }
         for name, differences in moved.items():
             for difference in differences:
-                assert (np.abs(difference).max() > 1e-3) == (name in learn), (name, learn)
+                assert (np.abs(difference).max() > 1e-3) == (name in learn), (
+                    name,
+                    learn,
+                )
                 if name not in learn:
                     np.testing.assert_allclose(difference, 0.0, atol=1e-14)
-    np.testing.assert_array_equal(model(method, learn=(), **start).fit(X, y).noise_, fitted.noise_ * 0 + 0.3)
+    np.testing.assert_array_equal(
+        model(method, learn=(), **start).fit(X, y).noise_, fitted.noise_ * 0 + 0.3
+    )
 
 
 def test_the_relevance_of_a_sum_weighs_its_parts_by_their_variance():
     columns = Columns(np.zeros(2), np.array([2.0, 1.0]), 1.0)
     rbf, linear = RBF(np.array([[1.0, 4.0]]), 3.0), Linear(np.array([[8.0, 0.5]]), 1.0)
-    np.testing.assert_allclose((rbf + Constant(7.0)).relevance(columns), rbf.relevance(columns))
-    expected = np.sqrt((3 * rbf.relevance(columns) ** 2 + linear.relevance(columns) ** 2) / 4)
+    np.testing.assert_allclose(
+        (rbf + Constant(7.0)).relevance(columns), rbf.relevance(columns)
+    )
+    expected = np.sqrt(
+        (3 * rbf.relevance(columns) ** 2 + linear.relevance(columns) ** 2) / 4
+    )
     np.testing.assert_allclose((rbf + linear).relevance(columns), expected)
-    np.testing.assert_allclose((rbf + linear + Constant(7.0)).relevance(columns), expected)
+    np.testing.assert_allclose(
+        (rbf + linear + Constant(7.0)).relevance(columns), expected
+    )
     assert (rbf * linear + Constant(2.0)).weight() == 5.0
 
 
 # ---------------------------------------------------------------- what is kept
-@pytest.mark.parametrize("kernel", [None, Matern52() + RationalQuadratic()], ids=["rbf", "sum"])
+@pytest.mark.parametrize(
+    "kernel", [None, Matern52() + RationalQuadratic()], ids=["rbf", "sum"]
+)
 def test_a_fitted_model_holds_no_rows(make_table, method, kernel):
-    """O(CM(M+D)) CPU numbers, whatever N is; the pickle, which would show hidden storage, agrees.
+    """O(CM(M+D)) CPU numbers, whatever N is; the pickle, which would show hidden
+    storage, agrees.
 
-    Before it is pickled or saved, an estimator also has the leave-one-out marginals of its rows.
+    Before it is pickled or saved, an estimator also has the leave-one-out marginals of
+    its rows.
     """
     C, M, D, sizes = 3, 8, 3, []
     for rows in (200, 2000):
         X, y, _ = make_table(C, rows=rows)
-        fitted = pickle.loads(pickle.dumps(model(method, kernel=kernel, tol=0).fit(X, y)))
+        fitted = pickle.loads(
+            pickle.dumps(model(method, kernel=kernel, tol=0).fit(X, y))
+        )
         held = list(numbers(fitted))
         assert all(rows not in part.shape for part in held)
-        assert all(part.device.type == "cpu" for part in held if isinstance(part, torch.Tensor))
-        most = 8 if method == "sep" else 6  # partial_fit goes on from the sums of a SEP model
+        assert all(
+            part.device.type == "cpu" for part in held if isinstance(part, torch.Tensor)
+        )
+        most = (
+            8 if method == "sep" else 6
+        )  # partial_fit goes on from the sums of a SEP model
         assert sum(part.nbytes for part in held) // 8 < most * C * M * (M + D)
         sizes.append(len(pickle.dumps(fitted)))
-    assert abs(sizes[1] - sizes[0]) < 200  # digits of numbers in the history, a longer name
+    assert (
+        abs(sizes[1] - sizes[0]) < 200
+    )  # digits of numbers in the history, a longer name
 
 
 def test_only_warm_start_keeps_row_sites(make_table):
@@ -146,17 +206,25 @@ def test_nothing_global_is_touched(table, method):
 
 def test_a_foreign_default_dtype_changes_nothing(table):
     X, y, new = table
-    expected = model(dtype="float32").fit(X, y).predict_proba(new), model().fit(X, y).predict_proba(new)
+    expected = (
+        model(dtype="float32").fit(X, y).predict_proba(new),
+        model().fit(X, y).predict_proba(new),
+    )
     torch.set_default_dtype(torch.float64)
     try:
-        found = model(dtype="float32").fit(X, y).predict_proba(new), model().fit(X, y).predict_proba(new)
+        found = (
+            model(dtype="float32").fit(X, y).predict_proba(new),
+            model().fit(X, y).predict_proba(new),
+        )
     finally:
         torch.set_default_dtype(torch.float32)
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 20}], ids=["full", "mini-batches"])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": 20}], ids=["full", "mini-batches"]
+)
 def test_two_threads_are_two_turns(make_table, method, options):
     tables = [make_table(3, seed=s) for s in range(3)]
 

@@ -1,4 +1,6 @@
-"""Frames with mixed columns and missing cells: fitted and predicted as they are, by every method of the estimators."""
+"""Frames with mixed columns and missing cells: fitted and predicted as they are, by
+every method of the estimators.
+"""
 
 import enum
 import re
@@ -36,7 +38,11 @@ VALUE = SIZE + 2.0 * (COLOUR == "red")
 
 def model(**options):
     return GPClassifier(
-        "sep", **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0} | options)
+        "sep",
+        **nest(
+            **{"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0}
+            | options
+        ),
     )
 
 
@@ -50,10 +56,16 @@ def test_a_fit_is_that_of_the_prepared_rows(fitted):
     prepare = Preparation().fit(FRAME)
     X = prepare.encode(FRAME)
     expected = model().fit(Prepared(X, prepare), Y)
-    np.testing.assert_array_equal(fitted.predict_proba(FRAME), expected.predict_proba(Prepared(X)))
+    np.testing.assert_array_equal(
+        fitted.predict_proba(FRAME), expected.predict_proba(Prepared(X))
+    )
     piped = make_pipeline(Preparation(), model()).fit(FRAME, Y)
-    np.testing.assert_array_equal(piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X))
-    assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
+    np.testing.assert_array_equal(
+        piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X)
+    )
+    assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(
+        FRAME
+    )
 
 
 def test_frames_of_numbers_are_not_prepared():
@@ -68,14 +80,18 @@ def test_frames_of_numbers_are_not_prepared():
 
 
 @pytest.mark.parametrize("more", [{}, {"colour": COLOUR}], ids=["numbers", "mixed"])
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: pa.table(dict(columns))])
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame, pl.DataFrame, lambda columns: pa.table(dict(columns))]
+)
 def test_row_numbers_are_left_out_in_any_order_with_a_warning(frame, more):
     number = RNG.permutation(2 * N)[:N]
     columns = {"Unnamed: 0": number, "a": SIZE, **more}
     with pytest.warns(UserWarning, match="'Unnamed: 0'"):
         clf = model().fit(frame(columns), Y)
     P = clf.predict_proba(frame(columns))
-    np.testing.assert_array_equal(P, clf.predict_proba(frame({**columns, "Unnamed: 0": number[::-1]})))
+    np.testing.assert_array_equal(
+        P, clf.predict_proba(frame({**columns, "Unnamed: 0": number[::-1]}))
+    )
     np.testing.assert_array_equal(P, clf.predict_proba(frame({"a": SIZE, **more})))
 
 
@@ -88,25 +104,43 @@ LISTS = {
 }
 FOREIGN = {
     "names": (TWICE, "two columns have the name 'a'"),
-    "numbers as names": (TWICE.set_axis([0, 1, 1], axis=1), "two columns have the name 1"),
-    "names in Arrow": (pa.table([SIZE, SIZE], names=["a", "a"]), "two columns have the name 'a'"),
+    "numbers as names": (
+        TWICE.set_axis([0, 1, 1], axis=1),
+        "two columns have the name 1",
+    ),
+    "names in Arrow": (
+        pa.table([SIZE, SIZE], names=["a", "a"]),
+        "two columns have the name 'a'",
+    ),
     "names, mixed": (TWICE.assign(colour=COLOUR), "two columns have the name 'a'"),
     "complex": (COMPLEX, "Complex data not supported: column 'z'"),
-    "complex, mixed": (COMPLEX.assign(colour=COLOUR), "Complex data not supported: column 'z'"),
-    "complex objects": (COMPLEX.astype({"z": object}), "Complex data not supported: column 'z'"),
+    "complex, mixed": (
+        COMPLEX.assign(colour=COLOUR),
+        "Complex data not supported: column 'z'",
+    ),
+    "complex objects": (
+        COMPLEX.astype({"z": object}),
+        "Complex data not supported: column 'z'",
+    ),
     "a complex array": (COMPLEX.to_numpy(), "Complex data not supported"),
 }
 
 
 TABLES = {
-    "1e308": (pd.DataFrame({"a": SIZE / np.abs(SIZE).max() * 1e308}), "column 'a' has numbers too large"),
+    "1e308": (
+        pd.DataFrame({"a": SIZE / np.abs(SIZE).max() * 1e308}),
+        "column 'a' has numbers too large",
+    ),
     "many digits": (
         pd.DataFrame({"a": pd.Series([10**400, 1] * (N // 2), dtype=object)}),
         "column 'a' has a whole number",
     ),
     "a lazy frame": (pl.LazyFrame({"a": SIZE}), "X is a LazyFrame"),
     "records": ([{"a": 1.0}] * N, "X is a list of dicts"),
-    "a structured array": (np.array([(1.0,)] * N, dtype=[("a", float)]), "a structured array"),
+    "a structured array": (
+        np.array([(1.0,)] * N, dtype=[("a", float)]),
+        "a structured array",
+    ),
 }
 
 
@@ -140,7 +174,9 @@ def test_nested_cells_are_ignored_with_a_warning(name):
     with pytest.raises(BadInput, match=r"'z'.*row 1"):
         model().fit(pd.DataFrame({"a": SIZE, "z": [[1], *SIZE[1:]]}), Y)
     with pytest.warns(UserWarning, match="'z'"):
-        assert model().fit(frame({"a": SIZE, "z": cells}), Y).preparation_.inputs == ("a",)
+        assert model().fit(frame({"a": SIZE, "z": cells}), Y).preparation_.inputs == (
+            "a",
+        )
 
 
 def test_columns_of_no_kind_are_named_in_new_rows_too(fitted):
@@ -160,10 +196,15 @@ def test_columns_are_found_by_name_and_what_is_new_is_said_in_one_warning(fitted
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(
-            fitted.predict_proba(FRAME[["open", "colour", "size"]]), fitted.predict_proba(FRAME)
+            fitted.predict_proba(FRAME[["open", "colour", "size"]]),
+            fitted.predict_proba(FRAME),
         )
     new = FRAME.assign(colour=["mauve", None, *COLOUR[2:]], more=1)
-    words = [r"categories that the.*\(1 cells\)", r"missing cells.*\(1 cells\)", r"'more' \(80 cells\)"]
+    words = [
+        r"categories that the.*\(1 cells\)",
+        r"missing cells.*\(1 cells\)",
+        r"'more' \(80 cells\)",
+    ]
     for table in (new, pa.Table.from_pandas(new)):
         with pytest.warns(UserWarning) as caught:
             P = fitted.predict_proba(table)
@@ -183,18 +224,29 @@ def test_an_array_has_the_raw_columns(fitted):
 
 
 def test_more_rows_more_ways(fitted):
-    """partial_fit, validation rows, uncertainty, ranking, latent values, cross-validation."""
+    """partial_fit, validation rows, uncertainty, ranking, latent values,
+    cross-validation.
+    """
     grown = model().partial_fit(FRAME[:50], Y[:50]).partial_fit(FRAME[50:], Y[50:])
-    assert grown.predict_proba(FRAME).shape == (N, 2) and grown.feature_names_in_.tolist() == list(FRAME)
+    assert grown.predict_proba(FRAME).shape == (
+        N,
+        2,
+    ) and grown.feature_names_in_.tolist() == list(FRAME)
     stopped = model().fit(FRAME[20:], Y[20:], eval_set=(FRAME[:20], Y[:20]))
     assert "validation_nll" in stopped.history_[0]
-    assert fitted.predict_uncertainty(FRAME).total.shape == (N,) == fitted.rank_for_labeling(FRAME).rows.shape
+    assert (
+        fitted.predict_uncertainty(FRAME).total.shape
+        == (N,)
+        == fitted.rank_for_labeling(FRAME).rows.shape
+    )
     assert fitted.predict_latent(FRAME)[0].shape == (N, 1)
     assert len(cross_val_score(model(), FRAME, Y, cv=2)) == 2
 
 
 def test_a_regressor_takes_frames_too():
-    gp = GPRegressor("vi", n_inducing=10, max_epochs=5, random_state=0).fit(FRAME, VALUE)
+    gp = GPRegressor("vi", n_inducing=10, max_epochs=5, random_state=0).fit(
+        FRAME, VALUE
+    )
     mean, std = gp.predict(FRAME, return_std=True)
     joint, _ = gp.predict(pl.from_pandas(FRAME), return_cov=True)
     np.testing.assert_allclose(joint, mean, rtol=1e-8)
@@ -202,9 +254,15 @@ def test_a_regressor_takes_frames_too():
 
 
 def test_files_with_mixed_columns_are_prepared_out_of_core(tmp_path, fitted):
-    pq.write_table(pa.Table.from_pandas(FRAME.assign(y=Y)), tmp_path / "t.parquet", row_group_size=30)
+    pq.write_table(
+        pa.Table.from_pandas(FRAME.assign(y=Y)),
+        tmp_path / "t.parquet",
+        row_group_size=30,
+    )
     read = model().fit(tmp_path / "t.parquet", target="y")
-    np.testing.assert_allclose(read.predict_proba(FRAME), fitted.predict_proba(FRAME), rtol=1e-6)
+    np.testing.assert_allclose(
+        read.predict_proba(FRAME), fitted.predict_proba(FRAME), rtol=1e-6
+    )
     assert read.feature_names_in_.tolist() == list(FRAME)
     assert read.score(tmp_path / "t.parquet", target="y") == read.score(FRAME, Y)
     gaps = pa.table({"a": [None, *SIZE[1:]], "y": Y})
@@ -214,16 +272,22 @@ def test_files_with_mixed_columns_are_prepared_out_of_core(tmp_path, fitted):
 SIDE = enum.Enum("SIDE", "left right")
 CELLS = {
     "bins": pd.cut(SIZE, 4),
-    "intervals": pd.arrays.IntervalArray.from_breaks(np.arange(N + 1) // 20 * 1.0 + np.arange(N + 1)),
+    "intervals": pd.arrays.IntervalArray.from_breaks(
+        np.arange(N + 1) // 20 * 1.0 + np.arange(N + 1)
+    ),
     "months": pd.period_range("2020-01", periods=N, freq="M"),
     "members": [SIDE.left, SIDE.right] * (N // 2),
     "identifiers": [uuid.UUID(int=i) for i in range(N)],
 }
 
 
-@pytest.mark.parametrize("beside", [{}, {"colour": COLOUR}], ids=["alone", "beside text"])
+@pytest.mark.parametrize(
+    "beside", [{}, {"colour": COLOUR}], ids=["alone", "beside text"]
+)
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_of_pandas_and_python_objects_are_categories_dates_or_ignored(name, beside):
+def test_cells_of_pandas_and_python_objects_are_categories_dates_or_ignored(
+    name, beside
+):
     frame = pd.DataFrame({"size": SIZE, name: CELLS[name], **beside})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of columns that are ignored
@@ -238,7 +302,8 @@ def test_a_dict_of_columns_is_a_table():
     columns = {"size": list(SIZE), "colour": list(COLOUR)}
     clf = model().fit(columns, Y)
     np.testing.assert_array_equal(
-        clf.predict_proba(columns), model().fit(pd.DataFrame(columns), Y).predict_proba(pd.DataFrame(columns))
+        clf.predict_proba(columns),
+        model().fit(pd.DataFrame(columns), Y).predict_proba(pd.DataFrame(columns)),
     )
     assert clf.score(columns, Y) > 0.5
 

@@ -1,4 +1,6 @@
-"""Rows of one group, such as those of a patient, stay together wherever a model is judged by rows that it did not see."""
+"""Rows of one group, such as those of a patient, stay together wherever a model is
+judged by rows that it did not see.
+"""
 
 import warnings
 
@@ -32,12 +34,16 @@ def make_groups(n_groups=40, rows=10, seed=0, spread=1e-3):
 
 def make_table(X, y, group=None):
     codes = np.unique(y, return_inverse=True)[1]
-    return Table(np.asarray(X, float), codes, np.ones(len(y)), int(codes.max()) + 1, group=group)
+    return Table(
+        np.asarray(X, float), codes, np.ones(len(y)), int(codes.max()) + 1, group=group
+    )
 
 
 @pytest.fixture
 def splits(monkeypatch):
-    """The groups of the rows that are fitted to and held out, whenever a table is split in two."""
+    """The groups of the rows that are fitted to and held out, whenever a table is split
+    in two.
+    """
     found, judged = [], folds.predict_rows
 
     def predict_rows(model, members, held, unit, part=None):
@@ -56,11 +62,15 @@ def test_the_estimate_covers_new_groups(effort, splits):
     new, labels, _ = make_groups(2000, 1, seed=1)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "most rows are near copies")
-        clf = GPClassifier(effort=effort, random_state=0).fit(X, y, groups=[f"patient {g}" for g in groups])
+        clf = GPClassifier(effort=effort, random_state=0).fit(
+            X, y, groups=[f"patient {g}" for g in groups]
+        )
     true = -np.log(clf.predict_proba(new)[np.arange(2000), labels]).mean()
     assert abs(clf.estimate_.log_loss - true) < 2 * clf.estimate_.standard_error
     assert len(splits) > 1 and sum(map(len, splits)) == len(set().union(*splits)) == 40
-    assert "40 groups kept together" in str(clf.plan_) and "groups kept together" in str(clf.estimate_)
+    assert "40 groups kept together" in str(
+        clf.plan_
+    ) and "groups kept together" in str(clf.estimate_)
     assert clf.loo_log_proba_.shape == (400, 2)
 
 
@@ -74,21 +84,30 @@ def test_near_copies_without_groups_raise_a_warning_that_names_the_remedy():
 
 @pytest.mark.parametrize("load", ["iris", "wine", "digits", "breast_cancer"])
 def test_ordinary_tables_have_no_near_copies(load):
-    assert not has_near_copies(make_table(*getattr(datasets, f"load_{load}")(return_X_y=True)))
+    assert not has_near_copies(
+        make_table(*getattr(datasets, f"load_{load}")(return_X_y=True))
+    )
 
 
 @pytest.mark.parametrize("rows", [60, 300, 1500])
 @pytest.mark.parametrize("seed", range(5))
-def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies(seed, rows):
+def test_neither_whole_numbers_nor_heavy_tails_nor_tight_classes_are_near_copies(
+    seed, rows
+):
     rng = np.random.default_rng(seed)
     cells, centres = rng.integers(0, 2, size=(rows, 3)), rng.normal(size=(20, 3))
     turn, label = 6 * rng.uniform(size=rows), rng.integers(20, size=rows)
     tables = [rng.integers(0, n, size=(rows, d)) for n in (2, 10, 1000) for d in (1, 3)]
-    tables += [np.c_[rng.lognormal(sigma=2, size=rows), cells], rng.standard_cauchy(size=(rows, 2))]
+    tables += [
+        np.c_[rng.lognormal(sigma=2, size=rows), cells],
+        rng.standard_cauchy(size=(rows, 2)),
+    ]
     tables += [np.c_[np.cos(turn), np.sin(turn)]]
     for X in tables:
         assert not has_near_copies(make_table(X, X[:, 0] > np.median(X[:, 0])))
-    assert not has_near_copies(make_table(centres[label] + 1e-3 * rng.normal(size=(rows, 3)), label))
+    assert not has_near_copies(
+        make_table(centres[label] + 1e-3 * rng.normal(size=(rows, 3)), label)
+    )
 
 
 @pytest.mark.parametrize(("n_groups", "rows"), [(40, 10), (200, 2), (2000, 10)])
@@ -99,8 +118,15 @@ def test_near_copies_are_found(n_groups, rows):
 @pytest.mark.parametrize("seed", range(5))
 def test_no_split_cuts_a_group(seed):
     rng = np.random.default_rng(seed)
-    X, y, group = rng.normal(size=(200, 2)), rng.integers(3, size=200), rng.integers(30, size=200) * 7
-    fold, held = choose_folds(X, y, 3, seed, group=group), hold_out(X, y, 0.3, seed, group=group)
+    X, y, group = (
+        rng.normal(size=(200, 2)),
+        rng.integers(3, size=200),
+        rng.integers(30, size=200) * 7,
+    )
+    fold, held = (
+        choose_folds(X, y, 3, seed, group=group),
+        hold_out(X, y, 0.3, seed, group=group),
+    )
     rest, out = monitoring.hold_out_rows(make_table(X, y, group), 0.3, rng)
     for i in np.unique(group):
         assert len(set(fold[group == i])) == len(set(held[group == i])) == 1
@@ -111,7 +137,9 @@ def test_no_split_cuts_a_group(seed):
 def test_the_baseline_of_a_fit_does_not_know_groups_either():
     group = np.arange(20).repeat(6)
     X = np.eye(20)[group] + 1e-3 * np.random.default_rng(0).normal(size=(120, 20))
-    alone, together = (logistic_log_loss(X, group % 2, None, 0, groups) for groups in (None, group))
+    alone, together = (
+        logistic_log_loss(X, group % 2, None, 0, groups) for groups in (None, group)
+    )
     assert alone < 0.3 < 0.6 < together
 
 
@@ -121,13 +149,17 @@ def test_equal_rows_of_different_groups_stay_apart():
     table = make_table(X, X[:, 0], np.arange(40) // 4)
     merged = table.merge()
     assert merged.n_rows == 20 and merged.n_groups == 10 and not has_cells(table)
-    np.testing.assert_array_equal(find_units(merged.select(merged.group > 4)), merged.group[merged.group > 4])
+    np.testing.assert_array_equal(
+        find_units(merged.select(merged.group > 4)), merged.group[merged.group > 4]
+    )
     np.testing.assert_array_equal(merged.group[merged.place], table.group)
 
 
 @pytest.mark.parametrize("method", ["ep", GFITC(), "sep"], ids=["ep", "gfitc", "sep"])
 def test_a_group_leaves_as_a_table_without_it_says(method):
-    """Rows 0 and 20 are neighbours and heavy: leaving them out is near to a fit without both, not to one without either."""
+    """Rows 0 and 20 are neighbours and heavy: leaving them out is near to a fit without
+    both, not to one without either.
+    """
     X, y = toy(40, 2)
     X[20], y[20] = X[0] + 1e-3, y[0]
     weight, groups = np.ones(40), np.arange(40)
@@ -136,16 +168,22 @@ def test_a_group_leaves_as_a_table_without_it_says(method):
     clf = GPClassifier(method, **options).fit(X, y, sample_weight=weight, groups=groups)
     alone = GPClassifier(method, **options).fit(X, y, sample_weight=weight)
     kept = np.delete(np.arange(40), [0, 20])
-    without = GPClassifier(method, **options | {"inducing": clf.inducing_points_[0]}).fit(X[kept], y[kept])
+    without = GPClassifier(
+        method, **options | {"inducing": clf.inducing_points_[0]}
+    ).fit(X[kept], y[kept])
     exact, seen = (model.predict_log_proba(X[:1])[0, y[0]] for model in (without, clf))
     assert abs(clf.loo_log_proba_[0, y[0]] - exact) < 0.25 * abs(seen - exact)
-    np.testing.assert_allclose(clf.loo_log_proba_[kept], alone.loo_log_proba_[kept], rtol=1e-6)
+    np.testing.assert_allclose(
+        clf.loo_log_proba_[kept], alone.loo_log_proba_[kept], rtol=1e-6
+    )
 
 
 @pytest.mark.usefixtures("few_trees")
 def test_rows_held_out_of_a_larger_table_are_whole_groups(splits):
     X, y, groups = make_groups(60, 50, spread=0.3)
-    clf = GPClassifier(effort="fast", n_inducing=10, max_epochs=2, random_state=0).fit(X, y, groups=groups)
+    clf = GPClassifier(effort="fast", n_inducing=10, max_epochs=2, random_state=0).fit(
+        X, y, groups=groups
+    )
     assert clf.plan_.calibration.how == "part" and 10 <= len(splits[0]) < 30
     assert clf.estimate_.rows == 50 * len(splits[0])
 

@@ -1,4 +1,6 @@
-"""Habits of other libraries: `fit(eval_set=...)`, `fit(time_limit=...)`, grids over the default kernel, repr in notebooks."""
+"""Habits of other libraries: `fit(eval_set=...)`, `fit(time_limit=...)`, grids over the
+default kernel, repr in notebooks.
+"""
 
 import time
 import warnings
@@ -18,20 +20,27 @@ from cavity.fitting.options import nest
 
 @pytest.fixture(scope="module")
 def table():
-    X, y = make_classification(220, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    X, y = make_classification(
+        220, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0
+    )
     return X[:110], y[:110], X[110:], y[110:]
 
 
 def model(**options):
     return GPClassifier(
-        **nest(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0, "device": "cpu"} | options)
+        **nest(
+            **{"n_inducing": 8, "max_epochs": 15, "random_state": 0, "device": "cpu"}
+            | options
+        )
     )
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_the_temperature_comes_from_eval_set(table, effort):
     X, y, X_val, y_val = table
-    y_val = np.where(np.arange(110) % 3, y_val, (y_val + 1) % 3)  # the model is too sure of these
+    y_val = np.where(
+        np.arange(110) % 3, y_val, (y_val + 1) % 3
+    )  # the model is too sure of these
     fitted = model(effort=effort).fit(X, y, eval_set=(X_val, y_val))
     assert fitted.temperature_ > 1 and fitted.calibration_ == "110 rows of eval_set"
     assert fitted.estimate_.rows == 110
@@ -40,14 +49,21 @@ def test_the_temperature_comes_from_eval_set(table, effort):
     assert loss < fitted.estimate_.log_loss < loss + fitted.estimate_.standard_error
     assert fitted.loo_log_proba_.shape == (110, 3)  # every row of X was trained on
     same = model(effort=effort).fit(X, y, eval_set=[(X_val, y_val)])
-    np.testing.assert_array_equal(same.predict_proba(X_val), fitted.predict_proba(X_val))
+    np.testing.assert_array_equal(
+        same.predict_proba(X_val), fitted.predict_proba(X_val)
+    )
 
 
 def test_eval_set_may_be_a_frame_with_categories(table):
     X, y, X_val, y_val = table
-    frames = [pd.DataFrame({"a": F[:, 0], "b": np.where(F[:, 1] > 0, "high", "low")}) for F in (X, X_val)]
+    frames = [
+        pd.DataFrame({"a": F[:, 0], "b": np.where(F[:, 1] > 0, "high", "low")})
+        for F in (X, X_val)
+    ]
     fitted = model().fit(frames[0], y, eval_set=(frames[1], y_val))
-    expected = -np.log(fitted.predict_proba(frames[1])[np.arange(len(y_val)), y_val]).mean()
+    expected = -np.log(
+        fitted.predict_proba(frames[1])[np.arange(len(y_val)), y_val]
+    ).mean()
     assert fitted.estimate_.log_loss == pytest.approx(expected, rel=0.05)
 
 
@@ -58,7 +74,9 @@ def test_a_regressor_keeps_its_best_state_on_eval_set(method):
     fitted = made.fit(X[:150], y[:150], eval_set=(X[150:300], y[150:300]))
     losses = [row["validation_nll"] for row in fitted.history_]
     mean, std = fitted.predict(X[150:300], return_std=True)
-    found = np.mean(0.5 * ((y[150:300] - mean) / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi))
+    found = np.mean(
+        0.5 * ((y[150:300] - mean) / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi)
+    )
     assert found == pytest.approx(min(losses), abs=1e-6)
 
 
@@ -98,8 +116,13 @@ def test_a_wrong_time_limit_is_refused_before_rows_are_read(kind, limit):
 @pytest.mark.usefixtures("few_trees")
 def test_a_long_time_limit_changes_nothing(table):
     X, y, X_val, _ = table
-    plain, limited = model(max_epochs=4).fit(X, y), model(max_epochs=4).fit(X, y, time_limit=600)
-    np.testing.assert_array_equal(plain.predict_proba(X_val), limited.predict_proba(X_val))
+    plain, limited = (
+        model(max_epochs=4).fit(X, y),
+        model(max_epochs=4).fit(X, y, time_limit=600),
+    )
+    np.testing.assert_array_equal(
+        plain.predict_proba(X_val), limited.predict_proba(X_val)
+    )
     assert not any(text.startswith("time_limit") for text in limited.fit_warnings_)
 
 
@@ -109,23 +132,31 @@ def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
         warnings.simplefilter("always")
         fitted = model(max_epochs=None).fit(X, y, time_limit=1e-3)
     texts = " ".join(fitted.fit_warnings_)
-    assert "time_limit=0.001 left no time for" in texts and "extra trees in the pool" in texts
+    assert (
+        "time_limit=0.001 left no time for" in texts
+        and "extra trees in the pool" in texts
+    )
     assert fitted.calibration_.endswith("rows held out") and fitted.estimate_.rows < 40
     assert "raise max_epochs= or time_limit=" in texts
     assert {str(w.message) for w in caught} >= set(fitted.fit_warnings_)
     assert np.isfinite(fitted.predict_proba(X_val)).all()
 
 
-def test_no_temperature_is_fitted_if_only_a_pool_was_asked_for_and_no_member_counts(table, monkeypatch):
+def test_no_temperature_is_fitted_if_only_a_pool_was_asked_for_and_no_member_counts(
+    table, monkeypatch
+):
     monkeypatch.setattr(judging, "LEAST_WEIGHT", np.inf)
     X, y, X_val, y_val = table
     for more in ({}, {"eval_set": (X_val, y_val)}):
-        fitted = model(calibration=None, ensemble="trees").fit(X, y, time_limit=1e-3, **more)
+        fitted = model(calibration=None, ensemble="trees").fit(
+            X, y, time_limit=1e-3, **more
+        )
         assert (fitted.temperature_, fitted.calibration_) == (1.0, "none")
 
 
 def test_the_whole_fit_keeps_the_limit():
-    """Training alone would take the limit several times over; so would the folds, and the trees.
+    """Training alone would take the limit several times over; so would the folds, and
+    the trees.
 
     CPU time, which other work on the machine does not lengthen.
     """
@@ -139,11 +170,13 @@ def test_the_whole_fit_keeps_the_limit():
 def test_a_regressor_keeps_the_limit():
     X, y = load_diabetes(return_X_y=True)
     begun = time.process_time()
-    fitted = GPRegressor("exact", random_state=0, max_epochs=10_000, training=Training(tol=0)).fit(
-        X, y, time_limit=1.0
-    )
+    fitted = GPRegressor(
+        "exact", random_state=0, max_epochs=10_000, training=Training(tol=0)
+    ).fit(X, y, time_limit=1.0)
     assert time.process_time() - begun < 1.2 + 2.0
-    assert any("raise max_epochs= or time_limit=" in text for text in fitted.fit_warnings_)
+    assert any(
+        "raise max_epochs= or time_limit=" in text for text in fitted.fit_warnings_
+    )
 
 
 @pytest.mark.parametrize("estimator", [GPClassifier(), GPRegressor()])

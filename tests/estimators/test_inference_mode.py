@@ -1,4 +1,6 @@
-"""Training works within `torch.inference_mode` and `torch.no_grad`, which callers set for predictions."""
+"""Training works within `torch.inference_mode` and `torch.no_grad`, which callers set
+for predictions.
+"""
 
 import pickle
 from functools import cache
@@ -22,7 +24,9 @@ def fit_outside(method):
 
 @pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-@pytest.mark.parametrize("method", ["auto", "vi", slow("ep"), slow("laplace"), slow("gfitc")])
+@pytest.mark.parametrize(
+    "method", ["auto", "vi", slow("ep"), slow("laplace"), slow("gfitc")]
+)
 def test_a_classifier_is_fitted_in_any_mode(mode, method):
     """B10: a raw RuntimeError, "Inference tensors cannot be saved for backward"."""
     outside = fit_outside(method)
@@ -36,7 +40,9 @@ def test_a_classifier_is_fitted_in_any_mode(mode, method):
 def test_a_regressor_is_fitted_in_inference_mode(method):
     with torch.inference_mode():
         gp = GPRegressor(method, **QUICK).fit(X, X[:, 0])
-    np.testing.assert_array_equal(gp.predict(X), GPRegressor(method, **QUICK).fit(X, X[:, 0]).predict(X))
+    np.testing.assert_array_equal(
+        gp.predict(X), GPRegressor(method, **QUICK).fit(X, X[:, 0]).predict(X)
+    )
 
 
 def test_an_unpickled_model_goes_on_learning_in_inference_mode():

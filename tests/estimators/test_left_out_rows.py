@@ -1,4 +1,6 @@
-"""Leave-one-out leaves out whole rows, whatever they weigh: the estimate, the temperature and suspect labels depend on it."""
+"""Leave-one-out leaves out whole rows, whatever they weigh: the estimate, the
+temperature and suspect labels depend on it.
+"""
 
 import itertools
 
@@ -18,7 +20,9 @@ def blobs(n, seed):
     """Three overlapping classes with unit noise."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
-    return np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])[y] + rng.normal(size=(n, 2)), y
+    return np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])[y] + rng.normal(
+        size=(n, 2)
+    ), y
 
 
 def rare(n, seed):
@@ -37,7 +41,11 @@ def fresh():
 @pytest.mark.parametrize("kind", ["threes", "log-normal"])
 def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
     X, y = blobs(150, 0)
-    weight = np.random.default_rng(1).lognormal(-0.5, 1.0, 150) if kind == "log-normal" else np.full(150, 3.0)
+    weight = (
+        np.random.default_rng(1).lognormal(-0.5, 1.0, 150)
+        if kind == "log-normal"
+        else np.full(150, 3.0)
+    )
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y, sample_weight=weight)
     found, true = clf.estimate_, log_loss(fresh[1], clf.predict_proba(fresh[0]))
     assert abs(found.log_loss - true) < 3 * found.standard_error + 0.05
@@ -45,8 +53,12 @@ def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
 
 
 @pytest.mark.parametrize("seeds", [(5,), slow((3, 4, 5, 6))], ids=len)
-def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_rows(seeds):
-    """Nine to 22 rare rows that weighed as dozens each were learnt by heart, and trees that had drawn them all got the pool."""
+def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_rows(
+    seeds,
+):
+    """Nine to 22 rare rows that weighed as dozens each were learnt by heart, and trees
+    that had drawn them all got the pool.
+    """
     new, labels = rare(20000, 4)
     losses = []
     for seed, given in itertools.product(
@@ -56,20 +68,27 @@ def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_row
         clf = GPClassifier(class_weight="balanced", random_state=0, **given).fit(X, y)
         weight = (1 / np.bincount(y))[labels]
         losses.append(log_loss(labels, clf.predict_proba(new), sample_weight=weight))
-        assert abs(clf.estimate_.log_loss - losses[-1]) < 2 * clf.estimate_.standard_error
+        assert (
+            abs(clf.estimate_.log_loss - losses[-1]) < 2 * clf.estimate_.standard_error
+        )
     plain, fast, default = np.mean(np.reshape(losses, (-1, 3)), axis=0)
     assert max(plain, fast, default) < 0.47 and fast < plain + 0.02
 
 
 def fixed(method="ep", **options):
     return GPClassifier(
-        method, **nest(**{"n_inducing": 8, "learn": (), "tol": 1e-9, "random_state": 0} | options)
+        method,
+        **nest(
+            **{"n_inducing": 8, "learn": (), "tol": 1e-9, "random_state": 0} | options
+        ),
     )
 
 
 @pytest.mark.parametrize("method", ["ep", GFITC(), "sep"], ids=["ep", "gfitc", "sep"])
 def test_a_row_and_its_twins_leave_as_a_table_without_them_says(method):
-    """Rows 0 and 20 are equal and heavy: leaving them out is near to a fit without both, not to one without either."""
+    """Rows 0 and 20 are equal and heavy: leaving them out is near to a fit without
+    both, not to one without either.
+    """
     X, y = toy(40, 2)
     X[20], y[20] = X[0], y[0]
     weight = np.ones(40)
@@ -84,11 +103,20 @@ def test_a_row_and_its_twins_leave_as_a_table_without_them_says(method):
 
 
 def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trusted():
-    """Twice the weight is not twice the evidence for a temperature: the rows are as many as before."""
+    """Twice the weight is not twice the evidence for a temperature: the rows are as
+    many as before.
+    """
     X, y = blobs(60, 6)
     fixed = Training(learn=(), tol=0.1)
-    log_p = GPClassifier("ep", n_inducing=10, training=fixed, random_state=0).fit(X, y).predict_log_proba(X)
-    found = [fit_temperature(log_p, y, w * effective_share(w)) for w in (np.ones(60), np.full(60, 7.0))]
+    log_p = (
+        GPClassifier("ep", n_inducing=10, training=fixed, random_state=0)
+        .fit(X, y)
+        .predict_log_proba(X)
+    )
+    found = [
+        fit_temperature(log_p, y, w * effective_share(w))
+        for w in (np.ones(60), np.full(60, 7.0))
+    ]
     assert found[0] == pytest.approx(found[1])
 
 
@@ -107,11 +135,17 @@ def test_rows_of_a_table_of_cells_leave_alone(effort):
 @pytest.mark.parametrize("columns", [1, 2])
 def test_rows_of_cells_with_one_label_each_leave_alone(effort, columns):
     """Without its whole cell, a row that follows a rule exactly would look hopeless."""
-    X = np.array(list(itertools.product(range(2), repeat=columns)) * (100 >> columns), dtype=float)
+    X = np.array(
+        list(itertools.product(range(2), repeat=columns)) * (100 >> columns),
+        dtype=float,
+    )
     y = X.sum(1) % 2
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
     assert clf.estimate_.log_loss < 0.05 and not clf.fit_warnings_
-    assert len(clf.suspect_labels()) == 100 and (np.exp(clf.loo_log_proba_.max(1)) > 0.9).all()
+    assert (
+        len(clf.suspect_labels()) == 100
+        and (np.exp(clf.loo_log_proba_.max(1)) > 0.9).all()
+    )
 
 
 def test_suspect_labels_are_row_numbers_of_the_given_table():

@@ -13,9 +13,13 @@ from cavity.fitting.options import policy
 
 @pytest.mark.slow
 def test_three_hundred_classes_with_two_rows_take_few_sweeps(monkeypatch):
-    """In counts, since seconds depend on the machine: a sweep takes as long as all small operations of a smaller fit together."""
+    """In counts, since seconds depend on the machine: a sweep takes as long as all
+    small operations of a smaller fit together.
+    """
     sweeps, step = [], Engine.step
-    monkeypatch.setattr(Engine, "step", lambda self, *rest: sweeps.append(rest[3]) or step(self, *rest))
+    monkeypatch.setattr(
+        Engine, "step", lambda self, *rest: sweeps.append(rest[3]) or step(self, *rest)
+    )
     rng = np.random.default_rng(0)
     y = np.arange(600) % 300
     X = 3.0 * rng.normal(size=(300, 10))[y] + rng.normal(size=(600, 10))
@@ -46,6 +50,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 @pytest.mark.slow
 def test_five_hundred_classes_stay_below_four_gigabytes(method):
     """1,500 rows, 10 columns, 100 inducing points per class: fit and predict."""
-    done = subprocess.run([sys.executable, "-c", PEAK, method], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, method], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4.0

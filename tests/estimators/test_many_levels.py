@@ -1,4 +1,6 @@
-"""A column of hundreds of levels: what a fit says about itself, and whether the column pays."""
+"""A column of hundreds of levels: what a fit says about itself, and whether the column
+pays.
+"""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,9 @@ from support import slow
 
 
 def draw_levels(seed, N=1000, levels=500):
-    """Two classes by a number and by a level with an effect of its own; frequencies fall as those of words do."""
+    """Two classes by a number and by a level with an effect of its own; frequencies
+    fall as those of words do.
+    """
     rng = np.random.default_rng(seed)
     share = np.arange(1, levels + 1) ** -0.7
     level = rng.choice(levels, N + 4000, p=share / share.sum())
@@ -26,8 +30,12 @@ def draw_levels(seed, N=1000, levels=500):
 @pytest.mark.filterwarnings("ignore:X differs from the training rows")
 @pytest.mark.parametrize("seed", [0, *map(slow, range(1, 5))])
 @pytest.mark.parametrize("effort", ["fast", slow("balanced")])
-def test_the_estimate_knows_that_levels_were_learnt_by_heart_and_the_column_pays(effort, seed):
-    """Inducing points moved along the columns of rare levels: estimate .46 ± .06, new rows .65, without the column .63."""
+def test_the_estimate_knows_that_levels_were_learnt_by_heart_and_the_column_pays(
+    effort, seed
+):
+    """Inducing points moved along the columns of rare levels: estimate .46 ± .06, new
+    rows .65, without the column .63.
+    """
     X, y, new, labels = draw_levels(seed)
     clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
     log_p = clf.predict_log_proba(new)

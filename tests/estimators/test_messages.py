@@ -9,13 +9,17 @@ from cavity import GPClassifier
 from cavity.errors import BadFile, BadInput
 
 
-def test_a_csv_file_and_a_folder_that_does_not_exist_are_named_with_what_to_do(tmp_path) -> None:
+def test_a_csv_file_and_a_folder_that_does_not_exist_are_named_with_what_to_do(
+    tmp_path,
+) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,y\n1,2\n")
     with pytest.raises(BadInput, match=r"read_csv.*cavity fit"):
         GPClassifier().fit(path, target="y")
     X = np.arange(40.0)[:, None]
-    clf = GPClassifier("sep", n_inducing=3, max_epochs=1, random_state=0).fit(X, X[:, 0] > 20)
+    clf = GPClassifier("sep", n_inducing=3, max_epochs=1, random_state=0).fit(
+        X, X[:, 0] > 20
+    )
     with pytest.raises(BadFile, match="nope'"):
         clf.save(tmp_path / "nope" / "model.cavity")
 

@@ -1,4 +1,6 @@
-"""Missing cells: an indicator beside the mean, learnt, predicts better than a model of the complete rows alone."""
+"""Missing cells: an indicator beside the mean, learnt, predicts better than a model of
+the complete rows alone.
+"""
 
 import numpy as np
 import pandas as pd
@@ -21,8 +23,12 @@ def test_a_gap_that_says_something_is_learnt():
     """The label is whether a cell is missing: the mean alone could not tell."""
     rng = np.random.default_rng(0)
     y = np.arange(120) % 2
-    table = pd.DataFrame({"a": np.where(y == 1, np.nan, rng.normal(size=120)), "b": rng.normal(size=120)})
-    fitted = GPClassifier(effort="fast", n_inducing=10, random_state=0, device="cpu").fit(table[:80], y[:80])
+    table = pd.DataFrame(
+        {"a": np.where(y == 1, np.nan, rng.normal(size=120)), "b": rng.normal(size=120)}
+    )
+    fitted = GPClassifier(
+        effort="fast", n_inducing=10, random_state=0, device="cpu"
+    ).fit(table[:80], y[:80])
     assert fitted.score(table[80:], y[80:]) == 1.0
     assert nll(table[:80], y[:80], table[80:], y[80:]) < 0.1
 
@@ -47,7 +53,9 @@ def test_nan_in_an_array_is_a_missing_cell_as_in_a_frame(tmp_path):
         assert clf.n_features_in_ == 3 and clf.preparation_.n_features_in_ == 3
         if rows is X:
             clf.save(tmp_path / "m.cavity")
-            np.testing.assert_array_equal(load(tmp_path / "m.cavity").predict_proba(X), P)
+            np.testing.assert_array_equal(
+                load(tmp_path / "m.cavity").predict_proba(X), P
+            )
         np.testing.assert_allclose(clf.predict_proba(rows), P, atol=1e-5)
     gp = GPRegressor("vi", n_inducing=10, max_epochs=3, random_state=0).fit(X, y)
     assert np.isfinite(gp.predict(X)).all()
@@ -67,8 +75,14 @@ def test_new_gaps_are_the_mean_with_a_warning_in_arrays_and_frames():
 
 def test_new_levels_warn_in_files_as_in_frames(tmp_path):
     X, y = gaps()
-    frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"]).assign(d=np.where(y > 0, "u", "v"))
-    clf, new, path = GPClassifier(**FAST).fit(frame, y), frame[:3].assign(d="w"), tmp_path / "new.parquet"
+    frame = pd.DataFrame(np.nan_to_num(X), columns=["a", "b", "c"]).assign(
+        d=np.where(y > 0, "u", "v")
+    )
+    clf, new, path = (
+        GPClassifier(**FAST).fit(frame, y),
+        frame[:3].assign(d="w"),
+        tmp_path / "new.parquet",
+    )
     new.to_parquet(path)
     for rows in (new, path):
         with pytest.warns(UserWarning, match="training rows"):
@@ -82,8 +96,12 @@ def test_sparse_columns_and_na_among_objects_are_what_they_stand_for():
     sparse = plain.assign(a=plain["a"].astype(pd.SparseDtype(float, 0.0)))
     P = GPClassifier(**FAST).fit(plain, y).predict_proba(plain)
     for table in (sparse, plain.astype(pd.SparseDtype(float, 0.0))):
-        np.testing.assert_array_equal(GPClassifier(**FAST).fit(table, y).predict_proba(table), P)
+        np.testing.assert_array_equal(
+            GPClassifier(**FAST).fit(table, y).predict_proba(table), P
+        )
     lacking = pd.DataFrame(X, columns=["a", "b", "c"])
     P = GPClassifier(**FAST).fit(lacking, y).predict_proba(lacking)
     objects = lacking.astype(object).where(lacking.notna(), pd.NA)
-    np.testing.assert_array_equal(GPClassifier(**FAST).fit(objects, y).predict_proba(objects), P)
+    np.testing.assert_array_equal(
+        GPClassifier(**FAST).fit(objects, y).predict_proba(objects), P
+    )

@@ -19,7 +19,9 @@ FIT = {"n_inducing": 6, "max_epochs": 3, "random_state": 0, "tol": 1.0}
 
 @pytest.fixture
 def above_zero(monkeypatch):
-    """A run that stopped with sites far from their fixed point, as with 100 classes and max_seconds=15."""
+    """A run that stopped with sites far from their fixed point, as with 100 classes and
+    max_seconds=15.
+    """
     monkeypatch.setattr(Run, "evidence", lambda self: 2149.69)
 
 
@@ -42,6 +44,8 @@ def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
 def test_densities_may_be_above_zero(above_zero):
     X, _ = toy(40, 3)
     assert (
-        GPRegressor("fitc", **nest(normalize_y=False, **FIT)).fit(X, X[:, 0]).log_marginal_likelihood_
+        GPRegressor("fitc", **nest(normalize_y=False, **FIT))
+        .fit(X, X[:, 0])
+        .log_marginal_likelihood_
         == 2149.69
     )

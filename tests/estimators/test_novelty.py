@@ -1,4 +1,6 @@
-"""predict_novelty: the share of training rows that are more usual, for every method of both estimators."""
+"""predict_novelty: the share of training rows that are more usual, for every method of
+both estimators.
+"""
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from cavity.prediction.novelty import INSIDE, make_novelty
 from support import classifier, slow, toy
 
 N, NEW = 200, 2000
-# Of the greatest distance between the distributions of novelty at N training rows and at NEW others: its 99.9 % quantile
-# under equal distributions is 1.95 √(1/N + 1/NEW); the most unusual training row has 0.99, not 1.
+# Of the greatest distance between the distributions of novelty at N training rows and
+# at NEW others: its 99.9 % quantile under equal distributions is 1.95 √(1/N + 1/NEW);
+# the most unusual training row has 0.99, not 1.
 FAR_FROM_UNIFORM = 1.95 * np.sqrt(1 / N + 1 / NEW) + 1 - INSIDE
 CLASSIFIERS, SLOW = ("ep", "sep", "rep", "vi"), ("pep", "gfitc", "laplace")
 REGRESSORS = ("exact", "fitc", "vi", "svi", "nystrom", "cg", "bcm")
@@ -27,12 +30,17 @@ def fitted(kind: type, method: str, **options):
     f = np.sin(X[:, 0]) + X[:, 1] / 20 + noise
     y = np.digitize(f, np.quantile(f, [0.3, 0.6])) if kind is GPClassifier else f
     extra = {"effort": "fast"} if kind is GPClassifier else {}
-    return kind(method, n_inducing=30, max_epochs=10, random_state=0, **extra, **options).fit(X, y)
+    return kind(
+        method, n_inducing=30, max_epochs=10, random_state=0, **extra, **options
+    ).fit(X, y)
 
 
 @pytest.fixture(
     scope="module",
-    params=[*((GPClassifier, m) for m in CLASSIFIERS), *(slow((GPClassifier, m)) for m in SLOW)]
+    params=[
+        *((GPClassifier, m) for m in CLASSIFIERS),
+        *(slow((GPClassifier, m)) for m in SLOW),
+    ]
     + [(GPRegressor, m) for m in REGRESSORS],
     ids=lambda p: f"{p[0].__name__}-{p[1]}",
 )
@@ -57,11 +65,18 @@ def test_it_grows_along_a_ray_away_from_the_data(model) -> None:
 
 
 def test_rows_that_the_model_remembers_are_judged_as_rows_that_it_does_not() -> None:
-    """As many inducing points as rows: the variance at a training row is far below that beside it."""
+    """As many inducing points as rows: the variance at a training row is far below that
+    beside it.
+    """
     X = rows(60, 0)
-    gp = GPRegressor("exact", random_state=0).fit(X, np.sin(3 * X[:, 0]) + 0.01 * X[:, 1])
+    gp = GPRegressor("exact", random_state=0).fit(
+        X, np.sin(3 * X[:, 0]) + 0.01 * X[:, 1]
+    )
     assert gp.predict_novelty(X).mean() < gp.predict_novelty(rows(NEW, 2)).mean()
-    assert kstest(gp.predict_novelty(rows(NEW, 2)), "uniform").statistic < 1.95 * np.sqrt(1 / 60) + 0.01
+    assert (
+        kstest(gp.predict_novelty(rows(NEW, 2)), "uniform").statistic
+        < 1.95 * np.sqrt(1 / 60) + 0.01
+    )
 
 
 def test_ties_odd_variances_and_the_prior_have_a_novelty() -> None:
@@ -69,7 +84,9 @@ def test_ties_odd_variances_and_the_prior_have_a_novelty() -> None:
     u = np.array([0.0, 0.1, 0.3, 0.5, 0.75, 1.0, 2.0])[:, None]
     np.testing.assert_allclose(found.at(u), [0, 0, 0.495, 0.99, 0.995, 1, 1], atol=1e-9)
     assert make_novelty(np.ones(1), np.full((5, 1), np.nan), np.ones(5)) is None
-    assert np.isfinite(make_novelty(np.zeros(1), np.zeros((5, 1)), np.ones(5)).quantiles).all()
+    assert np.isfinite(
+        make_novelty(np.zeros(1), np.zeros((5, 1)), np.ones(5)).quantiles
+    ).all()
     found = make_novelty(np.ones(1), np.full((20, 1), 0.3), np.ones(20))
     just = found.at(0.3 + np.array([[-1e-14], [0.0], [1e-14]]))
     np.testing.assert_allclose(just, just[1], atol=1e-4)
@@ -85,9 +102,13 @@ def test_a_weight_is_as_many_rows() -> None:
 
 def test_a_file_keeps_it_and_partial_fit_has_none(tmp_path) -> None:
     X, y = toy(60, 3)
-    clf = classifier("sep", n_inducing=8, max_epochs=3, effort="fast", random_state=0).fit(X, y)
+    clf = classifier(
+        "sep", n_inducing=8, max_epochs=3, effort="fast", random_state=0
+    ).fit(X, y)
     clf.save(tmp_path / "m")
-    np.testing.assert_array_equal(cavity.load(tmp_path / "m").predict_novelty(X), clf.predict_novelty(X))
+    np.testing.assert_array_equal(
+        cavity.load(tmp_path / "m").predict_novelty(X), clf.predict_novelty(X)
+    )
     clf.partial_fit(X[:10], y[:10])
     with pytest.raises(BadInput, match=r"fit\(\)"):
         clf.predict_novelty(X)

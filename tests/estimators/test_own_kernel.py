@@ -1,4 +1,6 @@
-"""A torch module of the user's as a kernel: its weights learn in a copy, the module stays as it was."""
+"""A torch module of the user's as a kernel: its weights learn in a copy, the module
+stays as it was.
+"""
 
 import numpy as np
 import pytest
@@ -50,15 +52,25 @@ def fit(kernel, X, y, **options):
 def test_weights_learn_in_a_copy_and_raise_the_evidence(rings):
     kernel = Deep()
     before = {name: p.detach().clone() for name, p in kernel.named_parameters()}
-    fitted, fixed = fit(kernel, *rings), fit(kernel, *rings, learn=("noise", "inducing"))
+    fitted, fixed = (
+        fit(kernel, *rings),
+        fit(kernel, *rings, learn=("noise", "inducing")),
+    )
     for name, p in kernel.named_parameters():
         assert p.dtype == torch.float32 and p.requires_grad and p.grad is None
         torch.testing.assert_close(p.detach(), before[name], rtol=0, atol=0)
-        learnt, kept = (dict(clf.kernel_.named_parameters())[name] for clf in (fitted, fixed))
+        learnt, kept = (
+            dict(clf.kernel_.named_parameters())[name] for clf in (fitted, fixed)
+        )
         torch.testing.assert_close(kept.detach(), p.detach().double(), rtol=0, atol=0)
         assert learnt.dtype == torch.float64
-        assert name == "net.2.bias" or (learnt - p).abs().max() > 1e-3  # distances do not see the last bias
-    assert fitted.kernel is kernel and len({id(k) for k in (kernel, fitted.kernel_, fixed.kernel_)}) == 3
+        assert (
+            name == "net.2.bias" or (learnt - p).abs().max() > 1e-3
+        )  # distances do not see the last bias
+    assert (
+        fitted.kernel is kernel
+        and len({id(k) for k in (kernel, fitted.kernel_, fixed.kernel_)}) == 3
+    )
     assert fitted.score(*rings) > 0.9 and fitted.feature_relevance_ is None
     assert f"{fitted.noise_[0]:.4g}" in str(fitted.summary())
     assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1

@@ -16,18 +16,29 @@ NOISE, JITTER, SCALE = 0.3, 1e-6, 1.3
 
 
 def growing(**options):
-    given = dict(method="sep", learn=(), noise=NOISE, jitter=JITTER, kernel=RBF(SCALE), random_state=0)
+    given = dict(
+        method="sep",
+        learn=(),
+        noise=NOISE,
+        jitter=JITTER,
+        kernel=RBF(SCALE),
+        random_state=0,
+    )
     return classifier(**(given | options))
 
 
 def reference_sums(X, y, Z, C, calls, old=None, seen=()):
-    """Whitened P and h after calls with these rows, by explicit matrices: P_c += Σ τ υυᵀ, cavity (1 − 1/n_c) P_c, n_c grown.
+    """Whitened P and h after calls with these rows, by explicit matrices: P_c += Σ τ
+    υυᵀ, cavity (1 − 1/n_c) P_c, n_c grown.
 
     `old`: whitened sums to begin with, of the rows `seen`.
     """
     latent = 1 if C == 2 else C
     model = build_model(
-        np.repeat(Z[None], latent, axis=0), [lambda a, b: rbf(a, b, SCALE)] * latent, NOISE, JITTER
+        np.repeat(Z[None], latent, axis=0),
+        [lambda a, b: rbf(a, b, SCALE)] * latent,
+        NOISE,
+        JITTER,
     )
 
     def factors(rows):
@@ -39,21 +50,34 @@ def reference_sums(X, y, Z, C, calls, old=None, seen=()):
 
     L = np.linalg.cholesky(model.K)
     inverse = np.linalg.inv(L)
-    P, h = (np.zeros((latent, len(Z), len(Z))), np.zeros((latent, len(Z)))) if old is None else old
-    P, h = np.swapaxes(inverse, -1, -2) @ P @ inverse, np.einsum("cji,cj->ci", inverse, h)
+    P, h = (
+        (np.zeros((latent, len(Z), len(Z))), np.zeros((latent, len(Z))))
+        if old is None
+        else old
+    )
+    P, h = (
+        np.swapaxes(inverse, -1, -2) @ P @ inverse,
+        np.einsum("cji,cj->ci", inverse, h),
+    )
     counts = count_factors(factors(seen), latent) if len(seen) else np.zeros(latent)
     for rows in calls:
         batch = factors(rows)
         counts = counts + count_factors(batch, latent)
         cavity = moments(*shared_cavity(model, P, h, counts))
-        P_new, h_new = site_sums(batch, *new_sites(batch, gather(cavity, batch)), latent)
+        P_new, h_new = site_sums(
+            batch, *new_sites(batch, gather(cavity, batch)), latent
+        )
         P, h = P + P_new, h + h_new
     return np.swapaxes(L, -1, -2) @ P @ L, np.einsum("cji,cj->ci", L, h)
 
 
 def assert_sums(model, P, h):
-    np.testing.assert_allclose(model._result.growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max())
-    np.testing.assert_allclose(model._result.growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max())
+    np.testing.assert_allclose(
+        model._result.growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max()
+    )
+    np.testing.assert_allclose(
+        model._result.growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max()
+    )
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -72,17 +96,25 @@ def test_the_sums_are_those_of_the_reference(C):
 def test_counts_grow_by_the_rows_and_weights_count_as_rows():
     X, y = toy(40, 3)
     whole = np.repeat(np.arange(40), 2)
-    twice, weighted = growing(inducing=X[:8], batch_size=None), growing(inducing=X[:8], batch_size=None)
+    twice, weighted = (
+        growing(inducing=X[:8], batch_size=None),
+        growing(inducing=X[:8], batch_size=None),
+    )
     for rows in (slice(0, 20), slice(20, 40)):
         twice.partial_fit(
-            X[np.repeat(np.arange(40)[rows], 2)], y[np.repeat(np.arange(40)[rows], 2)], classes=range(3)
+            X[np.repeat(np.arange(40)[rows], 2)],
+            y[np.repeat(np.arange(40)[rows], 2)],
+            classes=range(3),
         )
         weighted.partial_fit(X[rows], y[rows], range(3), np.full(20, 2.0))
     assert float(twice._result.growing.engine.total) == len(whole)
     np.testing.assert_allclose(
-        twice._result.growing.engine.sites.counts, weighted._result.growing.engine.sites.counts
+        twice._result.growing.engine.sites.counts,
+        weighted._result.growing.engine.sites.counts,
     )
-    np.testing.assert_allclose(twice.predict_proba(X), weighted.predict_proba(X), atol=1e-10)
+    np.testing.assert_allclose(
+        twice.predict_proba(X), weighted.predict_proba(X), atol=1e-10
+    )
 
 
 def nll(model, X, y):
@@ -131,7 +163,9 @@ def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(meth
     X, y = toy(100, 3)
     seen, new = range(70), range(70, 100)
     with without_warnings():
-        model = growing(method=method, inducing=X[:8], max_epochs=10, batch_size=None).fit(X[seen], y[seen])
+        model = growing(
+            method=method, inducing=X[:8], max_epochs=10, batch_size=None
+        ).fit(X[seen], y[seen])
     old = tuple(t.numpy().copy() for t in model._result.growing.state.sums)
     assert len(model._result.growing.state.sites.tau) == 0
     model.partial_fit(X[new], y[new])
@@ -141,21 +175,36 @@ def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(meth
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda m, X, y: m.partial_fit(X, np.full(len(y), 7)), "label 7.*first call, .0, 1, 2."),
-        (lambda m, X, y: m.partial_fit(X[:, :1], y), "1 features"),
-        (lambda m, X, y: m.partial_fit(X, y, classes=[0, 1]), "not those of the first call"),
-        (lambda m, X, y: m.partial_fit(X * np.nan, y), "NaN"),
-        (lambda m, X, y: clone(m).partial_fit(X, np.zeros(len(y))), "only one class.*classes="),
         (
-            lambda m, X, y: clone(m).set_params(class_weight="balanced").partial_fit(X, y),
+            lambda m, X, y: m.partial_fit(X, np.full(len(y), 7)),
+            "label 7.*first call, .0, 1, 2.",
+        ),
+        (lambda m, X, y: m.partial_fit(X[:, :1], y), "1 features"),
+        (
+            lambda m, X, y: m.partial_fit(X, y, classes=[0, 1]),
+            "not those of the first call",
+        ),
+        (lambda m, X, y: m.partial_fit(X * np.nan, y), "NaN"),
+        (
+            lambda m, X, y: clone(m).partial_fit(X, np.zeros(len(y))),
+            "only one class.*classes=",
+        ),
+        (
+            lambda m, X, y: (
+                clone(m).set_params(class_weight="balanced").partial_fit(X, y)
+            ),
             "counts of all rows",
         ),
         (
-            lambda m, X, y: clone(m).set_params(training__optimizer="lbfgs").partial_fit(X, y),
+            lambda m, X, y: (
+                clone(m).set_params(training__optimizer="lbfgs").partial_fit(X, y)
+            ),
             "optimizer='lbfgs' needs",
         ),
         (
-            lambda m, X, y: clone(m).set_params(training__schedule="inner-exact").partial_fit(X, y),
+            lambda m, X, y: (
+                clone(m).set_params(training__schedule="inner-exact").partial_fit(X, y)
+            ),
             "inner-exact",
         ),
     ],

@@ -20,14 +20,23 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GPClassifier(n_inducing=8, max_epochs=3, random_state=0, device="cpu").fit(*toy(60, 3))
+    return GPClassifier(n_inducing=8, max_epochs=3, random_state=0, device="cpu").fit(
+        *toy(60, 3)
+    )
 
 
 def test_the_plan_is_what_the_fit_did(fitted):
     training, calibration = fitted.plan_.training, fitted.plan_.calibration
-    assert training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
-    assert training.max_epochs == fitted.n_epochs_ == 3 and training.optimizer == "lbfgs"
-    assert fitted.calibration_ == f"{calibration.parts} folds" and calibration.how == "folds"
+    assert (
+        training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
+    )
+    assert (
+        training.max_epochs == fitted.n_epochs_ == 3 and training.optimizer == "lbfgs"
+    )
+    assert (
+        fitted.calibration_ == f"{calibration.parts} folds"
+        and calibration.how == "folds"
+    )
     assert training.kernel == repr(
         GPClassifier(effort="fast", max_epochs=1).fit(*toy(60, 3)).plan_.training.kernel
     ).strip("'")
@@ -38,16 +47,26 @@ def test_the_plan_says_what_and_why_in_aligned_columns(fitted):
     assert lines[0].startswith("Plan for 60 rows, 2 columns, 3 classes: about 1 s")
     points = next(line for line in lines if "inducing points" in line)
     assert points.split() == ["inducing", "points", "8", "per", "class", "given"]
-    assert any("5 folds" in line for line in lines) and "decision" not in str(fitted.plan_)
-    places = {line.index(choice.value) for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)}
+    assert any("5 folds" in line for line in lines) and "decision" not in str(
+        fitted.plan_
+    )
+    places = {
+        line.index(choice.value)
+        for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)
+    }
     assert len(places) == 1
 
 
 def test_files_and_pickles_hold_the_plan(fitted, tmp_path):
     fitted.save(tmp_path / "m.cavity")
-    for copy in (cavity.load(tmp_path / "m.cavity"), pickle.loads(pickle.dumps(fitted))):
+    for copy in (
+        cavity.load(tmp_path / "m.cavity"),
+        pickle.loads(pickle.dumps(fitted)),
+    ):
         assert copy.plan_ == fitted.plan_ and str(copy.plan_) == str(fitted.plan_)
-    assert "Plan of the fit" in cavity.report.write_report(copy, tmp_path / "r.html").read_text("utf-8")
+    assert "Plan of the fit" in cavity.report.write_report(
+        copy, tmp_path / "r.html"
+    ).read_text("utf-8")
 
 
 def test_a_plan_of_another_version_is_left_out(fitted):
@@ -55,13 +74,20 @@ def test_a_plan_of_another_version_is_left_out(fitted):
     assert Plan.from_json(stored) == fitted.plan_
     assert Plan.from_json(stored | {"colour": "red"}) is None
     assert Plan.from_json(stored | {"training": {"rows": 5}}) is None
-    assert Plan.from_json(stored | {"training": stored["training"] | {"rows": "many"}}) is None
+    assert (
+        Plan.from_json(stored | {"training": stored["training"] | {"rows": "many"}})
+        is None
+    )
 
 
 def test_a_time_limit_is_part_of_the_plan():
-    plan = GPClassifier(n_inducing=5, max_epochs=1).fit(*toy(30, 2), time_limit=10).plan_
+    plan = (
+        GPClassifier(n_inducing=5, max_epochs=1).fit(*toy(30, 2), time_limit=10).plan_
+    )
     assert 0 < plan.training.max_seconds < 10 and "time_limit 10 s" in str(plan)
-    limited = GPClassifier("ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0))
+    limited = GPClassifier(
+        "ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0)
+    )
     assert limited.fit(*toy(30, 2)).plan_.training.max_seconds == 7.0
 
 
@@ -69,18 +95,26 @@ def test_stages_are_announced_in_order():
     said = []
     with forward_stages(said.append):
         GPClassifier(n_inducing=5, max_epochs=1, random_state=0).fit(*toy(40, 2))
-    assert [line.split(":")[0].strip() for line in said] == ["Plan", "Gaussian process", "judging", "pool"]
+    assert [line.split(":")[0].strip() for line in said] == [
+        "Plan",
+        "Gaussian process",
+        "judging",
+        "pool",
+    ]
     assert said[0].endswith("about 1 s")
 
 
 def test_the_estimate_grows_with_the_work(fitted):
     plan = fitted.plan_
     seconds = lambda **change: sum(
-        estimate_seconds(replace(plan, training=replace(plan.training, **change)), 1.0).values()
+        estimate_seconds(
+            replace(plan, training=replace(plan.training, **change)), 1.0
+        ).values()
     )
     usual = seconds()
     assert all(
-        seconds(**{name: 10 * getattr(plan.training, name)}) > usual for name in ("rows", "n_inducing")
+        seconds(**{name: 10 * getattr(plan.training, name)}) > usual
+        for name in ("rows", "n_inducing")
     )
     assert seconds(max_epochs=30) > usual and seconds(latent=30) > usual
     assert sum(estimate_seconds(plan, 2.0).values()) == pytest.approx(2 * usual)
@@ -91,10 +125,13 @@ def plan_of(effort, size):
     """The plan of a fit to a table of this size in memory."""
     config = GPClassifier(effort=effort, device="cpu")._config()
     judging = policy.plan_calibration(config, size, in_memory=True)
-    rest = size._replace(rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0))
+    rest = size._replace(
+        rows=size.rows - (size.rows // judging.parts if judging.how == "part" else 0)
+    )
     seen = rest._replace(rows=policy.count_seen(config, rest))
     return Plan(
-        training=policy.plan_training(config, seen, policy.count_points(config, rest)), calibration=judging
+        training=policy.plan_training(config, seen, policy.count_points(config, rest)),
+        calibration=judging,
     )
 
 
@@ -112,9 +149,12 @@ def test_boosting_is_pooled_where_a_class_fills_one_of_its_leaves(rows, boosts):
 def test_fast_plans_at_most_half_of_the_default_work_at_every_size():
     """Work is counted, not timed: seconds on a machine of slowness 1."""
     rows_of = (60, 100, 300, 600, 2000, 3000, 10**4, 10**5, 10**6)
-    for rows, classes, columns in itertools.product(rows_of, (2, 3, 10, 30, 300), (5, 20, 300)):
+    for rows, classes, columns in itertools.product(
+        rows_of, (2, 3, 10, 30, 300), (5, 20, 300)
+    ):
         size = TableSize(rows, columns, classes, 1 if classes == 2 else classes, rows)
         fast, default = (
-            sum(estimate_seconds(plan_of(effort, size), 1.0).values()) for effort in ("fast", "balanced")
+            sum(estimate_seconds(plan_of(effort, size), 1.0).values())
+            for effort in ("fast", "balanced")
         )
         assert fast <= 0.5 * default, size

@@ -1,4 +1,6 @@
-"""Laws that the rebuilt floors must keep: what is checked when, what a fit fixes, and what stays out of its way."""
+"""Laws that the rebuilt floors must keep: what is checked when, what a fit fixes, and
+what stays out of its way.
+"""
 
 import numpy as np
 import pytest
@@ -36,7 +38,13 @@ def line(n=20):
     ("options", "words"),
     [
         (dict(method=PowerEP(likelihood="robust-max")), "fractional powers"),
-        (dict(method=EP(likelihood=RobustMax(epsilon=0.0)), learn=("kernel", "epsilon")), "epsilon=0 cannot"),
+        (
+            dict(
+                method=EP(likelihood=RobustMax(epsilon=0.0)),
+                learn=("kernel", "epsilon"),
+            ),
+            "epsilon=0 cannot",
+        ),
         (dict(validation_fraction=0.2), "table in memory"),
         (dict(class_weight={0: "heavy"}), "class_weight"),
         (dict(checkpoint=5), "checkpoint=5"),
@@ -50,11 +58,15 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
 
 
 # --- partial_fit is there or not, whatever else is wrong --------------------------------------------------
-@pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str
+)
 def test_only_the_method_decides_whether_partial_fit_exists(wrong):
     assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
     assert hasattr(GPClassifier("sep", **nest(**wrong)), "partial_fit")
-    assert not hasattr(GPClassifier("sep", **nest(optimizer="lbfgs", **wrong)), "partial_fit")
+    assert not hasattr(
+        GPClassifier("sep", **nest(optimizer="lbfgs", **wrong)), "partial_fit"
+    )
 
 
 # --- names of methods -------------------------------------------------------------------------------------
@@ -63,5 +75,9 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
     x, y = line()
     model = quietly(GPRegressor(SubsetOfRegressors(), **nest(**QUICK)).fit, x, y)
     before = model.predict(x + 3, return_std=True)[1]
-    assert np.array_equal(model.set_params(method="fitc").predict(x + 3, return_std=True)[1], before)
-    assert np.array_equal(model.set_params(method="nonsense").predict(x + 3, return_std=True)[1], before)
+    assert np.array_equal(
+        model.set_params(method="fitc").predict(x + 3, return_std=True)[1], before
+    )
+    assert np.array_equal(
+        model.set_params(method="nonsense").predict(x + 3, return_std=True)[1], before
+    )

@@ -1,4 +1,6 @@
-"""Fits after fits: one that fails leaves what was there, and one that goes on goes on from the right place."""
+"""Fits after fits: one that fails leaves what was there, and one that goes on goes on
+from the right place.
+"""
 
 import numpy as np
 import pytest
@@ -57,7 +59,12 @@ def test_an_interrupted_refit_is_what_partial_fit_goes_on_from():
 def test_a_warm_start_with_other_points_is_a_cold_one_for_q():
     """VI's q would else start at the prior, where its bound has poor optima."""
     options = QUICK | {"method": "vi"}
-    warm = classifier(**options, warm_start=True).fit(X, Y).set_params(n_inducing=8).fit(X, Y)
+    warm = (
+        classifier(**options, warm_start=True)
+        .fit(X, Y)
+        .set_params(n_inducing=8)
+        .fit(X, Y)
+    )
     cold = classifier(**options | {"n_inducing": 8}).fit(X, Y)
     assert warm.elbo_ == pytest.approx(cold.elbo_, rel=1e-9)
 

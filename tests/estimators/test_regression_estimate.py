@@ -1,4 +1,6 @@
-"""`GPRegressor.estimate_` and `predict_interval`: leave-one-out against refits, and what intervals hold of new rows."""
+"""`GPRegressor.estimate_` and `predict_interval`: leave-one-out against refits, and
+what intervals hold of new rows.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,12 @@ from cavity import GPRegressor, Training, load
 from cavity.kernels import RBF
 from cavity.prediction.target_estimate import estimate_targets
 
-FIXED = dict(kernel=RBF(0.7, 1.3), normalize_y=False, training=Training(learn=(), noise=0.05), random_state=0)
+FIXED = dict(
+    kernel=RBF(0.7, 1.3),
+    normalize_y=False,
+    training=Training(learn=(), noise=0.05),
+    random_state=0,
+)
 
 
 def curve(n, seed, noise=0.2):
@@ -19,12 +26,16 @@ def curve(n, seed, noise=0.2):
 @pytest.mark.filterwarnings("ignore:the model is not better")
 @pytest.mark.parametrize("method", ["exact", "fitc", "vi", "sr", "pp"])
 def test_leave_one_out_is_a_refit_without_the_row(method):
-    """At fixed hyper-parameters and points, also for weights and for rows that were given twice."""
+    """At fixed hyper-parameters and points, also for weights and for rows that were
+    given twice.
+    """
     X, y = curve(12, 0)
     weight = np.random.default_rng(1).uniform(0.5, 2, 12)
     rows = np.append(np.arange(12), 3)
     Z = None if method == "exact" else X[::3] + 0.1
-    make = lambda: GPRegressor(method, **FIXED, **({} if Z is None else {"inducing": Z}))
+    make = lambda: GPRegressor(
+        method, **FIXED, **({} if Z is None else {"inducing": Z})
+    )
     found = make().fit(X[rows], y[rows], sample_weight=weight[rows]).estimate_
     mean, sd = np.empty(12), np.empty(12)
     for i in range(12):
@@ -35,7 +46,9 @@ def test_leave_one_out_is_a_refit_without_the_row(method):
     expected = estimate_targets(mean, sd, y, total)
     assert found.rows == 12
     for name in set(found._fields) - {"how", "scores"}:
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-5), name
+        assert getattr(found, name) == pytest.approx(
+            getattr(expected, name), rel=1e-5
+        ), name
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
 
@@ -45,9 +58,13 @@ def test_scores_are_those_of_their_definitions():
     found = estimate_targets(mean, sd, y, np.ones(400))
     assert found.rmse == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
     assert found.r2 == pytest.approx(1 - np.mean((y - mean) ** 2) / y.var())
-    assert found.coverage_95 == pytest.approx(np.mean(np.abs(y - mean) < 1.959963984540054 * sd))
+    assert found.coverage_95 == pytest.approx(
+        np.mean(np.abs(y - mean) < 1.959963984540054 * sd)
+    )
     assert found.verdict is not None and "not better" in str(found.verdict)
-    assert sum(np.abs(y - mean) <= found.find_half_width(0.9) * sd) == np.ceil(0.9 * 401)
+    assert sum(np.abs(y - mean) <= found.find_half_width(0.9) * sd) == np.ceil(
+        0.9 * 401
+    )
     assert found.find_half_width(0.999) == max(found.scores)
     heavy = estimate_targets(mean, sd, y, 3 * np.ones(400))
     assert heavy == found  # weights of one size change nothing, errors included
@@ -89,12 +106,17 @@ def test_the_estimate_covers_new_rows_and_a_file_keeps_it(tmp_path):
     mean, sd = gp.predict(new, return_std=True)
     fresh, found = estimate_targets(mean, sd, truth, np.ones(2000)), gp.estimate_
     for name in ("rmse", "r2", "log_density", "coverage_50", "coverage_95"):
-        assert abs(getattr(found, name) - getattr(fresh, name)) < 2 * getattr(found, f"{name}_error") + 0.02
+        assert (
+            abs(getattr(found, name) - getattr(fresh, name))
+            < 2 * getattr(found, f"{name}_error") + 0.02
+        )
     assert found.verdict is None and "as many rows as they should" in found.trust
     gp.save(tmp_path / "m")
     again = load(tmp_path / "m")
     assert again.estimate_ == found
-    np.testing.assert_array_equal(again.predict_interval(new[:5]), gp.predict_interval(new[:5]))
+    np.testing.assert_array_equal(
+        again.predict_interval(new[:5]), gp.predict_interval(new[:5])
+    )
 
 
 @pytest.mark.parametrize("method", ["nystrom", "cg", "bcm"])
@@ -103,4 +125,6 @@ def test_methods_without_an_estimate_have_normal_intervals(method):
     gp = GPRegressor(method, n_inducing=10, max_epochs=2, random_state=0).fit(X, y)
     assert not hasattr(gp, "estimate_")
     mean, sd = gp.predict(X, return_std=True)
-    np.testing.assert_allclose(gp.predict_interval(X)[1], mean + 1.6448536269514722 * sd)
+    np.testing.assert_allclose(
+        gp.predict_interval(X)[1], mean + 1.6448536269514722 * sd
+    )

@@ -1,4 +1,6 @@
-"""GPRegressor as a citizen of scikit-learn: its checks, bad input, options, and what a user meets."""
+"""GPRegressor as a citizen of scikit-learn: its checks, bad input, options, and what a
+user meets.
+"""
 
 import pickle
 
@@ -28,7 +30,11 @@ Y = 30 + 5 * np.sin(X[:, 0]) + 0.2 * X[:, 1] + 0.3 * RNG.normal(size=40)
 def quick(name):
     """Two methods learn; the others, which share their path, only find q."""
     learns = name in ("vi", "svi")
-    return SHORT | {"n_inducing": 5 if name == "vi" else 40} | ({} if learns else {"learn": ()})
+    return (
+        SHORT
+        | {"n_inducing": 5 if name == "vi" else 40}
+        | ({} if learns else {"learn": ()})
+    )
 
 
 @parametrize_with_checks([regressor("exact", **quick("exact"))])
@@ -60,11 +66,15 @@ def test_the_units_of_the_columns_and_of_y_do_not_matter(method):
     other = short(method).fit(X * [8.0, 0.25, 16.0], 4 * Y + 512)
     mean, sd = one.predict(X, return_std=True)
     for a, b in zip(
-        other.predict(X * [8.0, 0.25, 16.0], return_std=True), (4 * mean + 512, 4 * sd), strict=True
+        other.predict(X * [8.0, 0.25, 16.0], return_std=True),
+        (4 * mean + 512, 4 * sd),
+        strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert other.noise_ == pytest.approx(16 * one.noise_, rel=1e-6)
-    rows = len(one.inducing_points_) if method == "sd" else len(Y)  # the evidence is that of its subset
+    rows = (
+        len(one.inducing_points_) if method == "sd" else len(Y)
+    )  # the evidence is that of its subset
     evidence = one.log_marginal_likelihood_ - rows * np.log(4)
     assert other.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-4)
 
@@ -72,7 +82,9 @@ def test_the_units_of_the_columns_and_of_y_do_not_matter(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method):
     gp = short(method).fit(X, Y)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(gp)).predict(X), gp.predict(X))
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(gp)).predict(X), gp.predict(X)
+    )
     np.testing.assert_array_equal(clone(gp).fit(X, Y).predict(X), gp.predict(X))
     assert hasattr(gp, "elbo_") == (method in ("vi", "svi", "cg"))
     shapes = {"exact": (40, 3), "bcm": (4, 10, 3)}
@@ -142,7 +154,9 @@ def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
 
 
 def test_constant_targets_are_predicted():
-    np.testing.assert_allclose(short().fit(X, np.full(40, 7.0)).predict(X), 7.0, atol=1e-6)
+    np.testing.assert_allclose(
+        short().fit(X, np.full(40, 7.0)).predict(X), 7.0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("method", ["exact", "vi", "fitc"])
@@ -150,7 +164,9 @@ def test_what_is_learnt_from_weights_is_learnt_from_repeated_rows(method):
     times = np.where(np.arange(40) % 8 == 0, 2, 1)
     options = {"max_epochs": 15, "learn": ("kernel", "noise")}
     one = short(method, **options).fit(X, Y, sample_weight=times)
-    other = short(method, **options).fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
+    other = short(method, **options).fit(
+        np.repeat(X, times, axis=0), np.repeat(Y, times)
+    )
     # L-BFGS multiplies rounding from step to step
     assert one.noise_ == pytest.approx(other.noise_, rel=1e-4)
     np.testing.assert_allclose(one.predict(X), other.predict(X), rtol=1e-4)
@@ -186,7 +202,10 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(600, 3))
-    y, weight = 1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600), rng.choice([0.5, 1.0, 3.0], 600)
+    y, weight = (
+        1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600),
+        rng.choice([0.5, 1.0, 3.0], 600),
+    )
     columns = {f"x{j}": rows[:, j] for j in range(3)} | {"y": y, "w": weight}
     pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=70)
     return folder, rows, y, weight
@@ -205,7 +224,9 @@ def test_a_source_is_the_table_in_memory(files):
     outer = short("vi", n_inducing=8).fit(folder / "t.parquet", target="y", weight="w")
     assert outer.elbo_ == pytest.approx(inner.elbo_, rel=1e-9)
     assert outer.feature_names_in_.tolist() == ["x0", "x1", "x2"]
-    np.testing.assert_allclose(outer.predict(folder / "t.parquet"), inner.predict(rows), rtol=1e-9)
+    np.testing.assert_allclose(
+        outer.predict(folder / "t.parquet"), inner.predict(rows), rtol=1e-9
+    )
 
 
 def test_sources_that_cannot_be_used_say_what_to_do(files):
@@ -213,7 +234,12 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     for method, arguments, named, words in (
         ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='vi' or 'svi'"),
         ("svi", (folder / "t.parquet",), {}, "target= is missing.*one of"),
-        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, r"batch 0\): Input y contains NaN"),
+        (
+            "svi",
+            (lambda: [(rows, np.where(y > 1000, np.nan, y))],),
+            {},
+            r"batch 0\): Input y contains NaN",
+        ),
         ("svi", (lambda: [(rows, y.astype(str))],), {}, "must contain numbers"),
         ("svi", (lambda: [(rows, y[:-1])],), {}, "target per row"),
         ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),
@@ -225,14 +251,18 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
 
 
 @pytest.mark.parametrize("method", ["exact", slow("vi")])
-def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_is_in_them(method):
+def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_is_in_them(
+    method,
+):
     X, y = load_diabetes(return_X_y=True)
     gp = GPRegressor(method, n_inducing=20, random_state=0).fit(X[::2], y[::2])
     new, truth = X[1::2], y[1::2]
     mean, std = gp.predict(new, return_std=True)
     latent = gp.predict(new, return_std=True, noise=False)[1]
     np.testing.assert_allclose(std**2, latent**2 + gp.noise_, rtol=1e-9)
-    np.testing.assert_allclose(np.diag(gp.predict(new, return_cov=True)[1]), std**2, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.diag(gp.predict(new, return_cov=True)[1]), std**2, rtol=1e-6
+    )
     assert 0.92 < np.mean(np.abs(truth - mean) <= 2 * std) < 0.98
     assert np.mean(np.abs(truth - mean) <= 2 * latent) < 0.6
     low, high = gp.predict_interval(new, coverage=0.8)

@@ -1,4 +1,6 @@
-"""Relevance of columns of a frame: one number per column of the table, whatever becomes of it in the preparation."""
+"""Relevance of columns of a frame: one number per column of the table, whatever becomes
+of it in the preparation.
+"""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,8 @@ def table():
             "number": rng.normal(size=n),
             "gaps": np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n)),
             "noise": rng.choice(LEVELS, n),
-            "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
         }
     )
     return frame, frame["signal"].isin(list("abcd")).to_numpy()
@@ -32,9 +35,14 @@ def test_one_number_per_column_and_the_category_that_decides_comes_first(table, 
     options = {"effort": "fast", "n_inducing": 20, "random_state": 0, "device": "cpu"}
     clf = GPClassifier(kernel=kernel, **options).fit(X, y)
     relevance = dict(zip(clf.feature_names_in_, clf.feature_relevance_, strict=True))
-    assert len(clf.feature_relevance_) == clf.n_features_in_ == 5 and len(clf.preparation_.names) > 20
+    assert (
+        len(clf.feature_relevance_) == clf.n_features_in_ == 5
+        and len(clf.preparation_.names) > 20
+    )
     assert clf.feature_relevance_.sum() == pytest.approx(1.0)
-    assert relevance["signal"] > 2 * max(v for name, v in relevance.items() if name != "signal")
+    assert relevance["signal"] > 2 * max(
+        v for name, v in relevance.items() if name != "signal"
+    )
 
 
 def test_the_order_of_levels_and_columns_does_not_matter(table):
@@ -43,5 +51,9 @@ def test_the_order_of_levels_and_columns_does_not_matter(table):
     options = {"n_inducing": 10, "max_epochs": 3, "random_state": 0}
     one = GPRegressor("exact", **options).fit(X, y)
     names = dict(zip(LEVELS, LEVELS[::-1], strict=True))
-    other = GPRegressor("exact", **options).fit(X.assign(noise=X["noise"].map(names)), y)
-    np.testing.assert_allclose(other.feature_relevance_, one.feature_relevance_, rtol=1e-5)
+    other = GPRegressor("exact", **options).fit(
+        X.assign(noise=X["noise"].map(names)), y
+    )
+    np.testing.assert_allclose(
+        other.feature_relevance_, one.feature_relevance_, rtol=1e-5
+    )

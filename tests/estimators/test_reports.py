@@ -14,7 +14,10 @@ from support import slow
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **nest(**{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options))
+    return GPClassifier(
+        method,
+        **nest(**{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options),
+    )
 
 
 # ---------------------------------------------------------------- warm start
@@ -23,7 +26,10 @@ def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
     fitted = model(method, warm_start=True).fit(*make_table(3)[:2])
     for shape in ({"rows": 80}, {"classes": 4}, {"columns": 2}, {"classes": 2}):
         X, y, new = make_table(**{"classes": 3} | shape)
-        assert fitted.fit(X, y).predict_proba(new).shape == (len(new), len(np.unique(y)))
+        assert fitted.fit(X, y).predict_proba(new).shape == (
+            len(new),
+            len(np.unique(y)),
+        )
         assert fitted.score(X, y) > 0.4
 
 
@@ -33,7 +39,9 @@ def test_history_has_a_row_an_epoch(table, method):
     for options in ({}, {"batch_size": 20}, {"learn": ()}):
         fitted = model(method, tol=0, **options).fit(X, y)
         assert len(fitted.history_) == fitted.n_epochs_ == fitted.max_epochs
-        assert [row["epoch"] for row in fitted.history_] == list(range(1, fitted.n_epochs_ + 1))
+        assert [row["epoch"] for row in fitted.history_] == list(
+            range(1, fitted.n_epochs_ + 1)
+        )
         seconds = [row["seconds"] for row in fitted.history_]
         assert seconds == sorted(seconds) and seconds[0] > 0
         for row in fitted.history_:
@@ -42,8 +50,12 @@ def test_history_has_a_row_an_epoch(table, method):
             assert all(isinstance(value, int | float) for value in row.values())
 
 
-@pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_seconds": 1e-3, "max_epochs": None}], ids=str)
-@pytest.mark.parametrize("options", [{}, {"learn": (), "tol": 0}, {"batch_size": 20}], ids=str)
+@pytest.mark.parametrize(
+    "limit", [{"max_epochs": 2}, {"max_seconds": 1e-3, "max_epochs": None}], ids=str
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"learn": (), "tol": 0}, {"batch_size": 20}], ids=str
+)
 def test_a_limit_before_tol_is_a_convergence_warning(table, method, limit, options):
     X, y, _ = table
     with pytest.warns(ConvergenceWarning, match="max_epochs="):
@@ -80,5 +92,11 @@ def test_messages_go_to_the_logger(table, caplog):
     X, y, _ = table
     with caplog.at_level(logging.DEBUG):
         model().fit(X, y)
-    ours = [record for record in caplog.records if record.name.split(".")[0] == "cavity"]
-    assert len(ours) >= 5 and "Plan" in ours[0].getMessage() and "objective" in ours[-1].getMessage()
+    ours = [
+        record for record in caplog.records if record.name.split(".")[0] == "cavity"
+    ]
+    assert (
+        len(ours) >= 5
+        and "Plan" in ours[0].getMessage()
+        and "objective" in ours[-1].getMessage()
+    )

@@ -1,4 +1,6 @@
-"""Hyper-parameters by NUTS: the target is the evidence with its prior, the draws are its posterior's, predictions their average."""
+"""Hyper-parameters by NUTS: the target is the evidence with its prior, the draws are
+its posterior's, predictions their average.
+"""
 
 import sys
 import warnings
@@ -28,7 +30,9 @@ def sampling_run(model, X, y):
     """The run whose hyper-parameters `sample_hyperparameters` draws."""
     request = GivenRows(X, y)
     if isinstance(model, GPClassifier):
-        table = read_table_of_fit(request, model.class_weight, model._features(), model.classes_)
+        table = read_table_of_fit(
+            request, model.class_weight, model._features(), model.classes_
+        )
     else:
         table = read_targets_of_fit(request, model._features(), model._result.units)
     return sampling.make_sampling_run(model._config(), model._fitted, table)
@@ -48,7 +52,14 @@ def line(N=12, seed=0):
 
 
 def regressor(method="exact", **options):
-    given = dict(kernel=RBF(1.0), noise=0.1, normalize_y=False, random_state=0, max_epochs=20, device="cpu")
+    given = dict(
+        kernel=RBF(1.0),
+        noise=0.1,
+        normalize_y=False,
+        random_state=0,
+        max_epochs=20,
+        device="cpu",
+    )
     return GPRegressor(method, **nest(**{**given, **options}))
 
 
@@ -71,7 +82,9 @@ class Width(Kernel):
         self.lengthscale = lengthscale
 
     def bind(self, classes, columns):
-        self.log_lengthscale = log_parameter(self.lengthscale, (classes, 1), columns.spread, "lengthscale")
+        self.log_lengthscale = log_parameter(
+            self.lengthscale, (classes, 1), columns.spread, "lengthscale"
+        )
         self.register_buffer("unit", torch.tensor(columns.spread))
 
     def settle(self, classes):
@@ -94,7 +107,14 @@ def sampled(sampler):
     x, y = line(20)
     model = quietly(regressor(kernel=Width()).fit, x, y)
     draws = quietly(
-        model.sample_hyperparameters, x, y, n_samples=110, warmup=50, chains=1, random_state=1, n_models=110
+        model.sample_hyperparameters,
+        x,
+        y,
+        n_samples=110,
+        warmup=50,
+        chains=1,
+        random_state=1,
+        n_models=110,
     )
     return model, x, y, draws
 
@@ -131,7 +151,9 @@ def classes():
         pytest.param(3, "laplace", dict(share="kernel"), marks=pytest.mark.slow),
     ],
 )
-def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, options):
+def test_the_gradient_of_a_classifiers_target_is_that_of_differences(
+    C, method, options
+):
     model, X, y = classifier(C, method, **options)
     target = nuts.LogDensity(sampling_run(model, X, y), tol=1e-9)
     theta = target.run.state.theta.numpy() + 0.2 * np.random.default_rng(0).normal(
@@ -147,7 +169,9 @@ def test_the_gradient_of_a_regressors_target_is_that_of_differences(method):
     model = quietly(regressor(method, n_inducing=4).fit, x, y)
     target = nuts.LogDensity(sampling_run(model, x, y))
     theta = target.run.state.theta.numpy() + 0.1
-    assert_gradient(target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4))
+    assert_gradient(
+        target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4)
+    )
 
 
 def test_at_the_start_of_a_fit_the_target_is_its_evidence():
@@ -185,7 +209,9 @@ class Bell:
     cov = np.array([[2.0, 0.9], [0.9, 0.5]])
 
     def __init__(self):
-        self.run = SimpleNamespace(state=SimpleNamespace(theta=torch.zeros(2, dtype=torch.float64)))
+        self.run = SimpleNamespace(
+            state=SimpleNamespace(theta=torch.zeros(2, dtype=torch.float64))
+        )
 
     def __call__(self, theta):
         pull = np.linalg.solve(self.cov, self.mean - theta)
@@ -199,15 +225,17 @@ def test_draws_of_a_normal_have_its_moments(sampler):
     np.testing.assert_allclose(theta.mean(0), Bell.mean, atol=0.3)
     np.testing.assert_allclose(np.cov(theta.T), Bell.cov, rtol=0.3)
     assert not found.diverging.any() and 0.6 < found.acceptance.mean() < 1
-    np.testing.assert_allclose(found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12
+    )
 
 
 def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
     """Likelihood times prior on a grid of (log ℓ, log noise), by explicit matrices."""
     _, x, y, draws = sampled
-    where = np.stack(np.meshgrid(np.linspace(-3, 3, 81), np.linspace(-8, 3, 81), indexing="ij")).reshape(
-        2, -1
-    )
+    where = np.stack(
+        np.meshgrid(np.linspace(-3, 3, 81), np.linspace(-8, 3, 81), indexing="ij")
+    ).reshape(2, -1)
     l, noise = np.exp(where)[:, :, None, None]
     K = np.exp(-0.5 * (x - x.T) ** 2 / l**2) + noise * np.eye(len(x))
     quadratic = y @ np.linalg.solve(K, np.broadcast_to(y[:, None], (len(K), len(x), 1)))
@@ -231,7 +259,8 @@ def test_the_same_random_state_gives_the_same_predictions(monkeypatch):
     x, y = line()
     model = quietly(regressor(kernel=Width()).fit, x, y)
     first, again, other = (
-        quietly(model.sample_hyperparameters, x, y, **{**SHORT, "random_state": seed}) for seed in (0, 0, 1)
+        quietly(model.sample_hyperparameters, x, y, **{**SHORT, "random_state": seed})
+        for seed in (0, 0, 1)
     )
     for name in first.draws:
         np.testing.assert_array_equal(first.draws[name], again.draws[name])
@@ -253,9 +282,15 @@ def test_draws_are_in_the_users_units(monkeypatch):
         )
         for a, b in ((1.0, 1.0), (8.0, 4.0))
     )
-    np.testing.assert_allclose(scaled.draws["lengthscale"], 8 * plain.draws["lengthscale"], rtol=1e-6)
-    np.testing.assert_allclose(scaled.draws["noise"], 16 * plain.draws["noise"], rtol=1e-6)
-    np.testing.assert_allclose(scaled.predict(8 * x), 4 * plain.predict(x), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        scaled.draws["lengthscale"], 8 * plain.draws["lengthscale"], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        scaled.draws["noise"], 16 * plain.draws["noise"], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        scaled.predict(8 * x), 4 * plain.predict(x), rtol=1e-6, atol=1e-8
+    )
 
 
 # --- predictions ------------------------------------------------------------------------------------------
@@ -263,10 +298,16 @@ def test_a_regressor_predicts_the_mixture_of_its_draws(sampled):
     _, x, y, draws = sampled
     new = np.linspace(-2.5, 2.5, 7)[:, None]
     each = []
-    for l, noise in zip(draws.draws["lengthscale"].ravel(), draws.draws["noise"].ravel(), strict=True):
+    for l, noise in zip(
+        draws.draws["lengthscale"].ravel(), draws.draws["noise"].ravel(), strict=True
+    ):
         k = lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / l**2)
-        solved = np.linalg.solve(k(x, x) + noise * np.eye(len(x)), np.column_stack([y, k(x, new)]))
-        each.append((k(new, x) @ solved[:, 0], 1 - np.sum(k(new, x).T * solved[:, 1:], axis=0)))
+        solved = np.linalg.solve(
+            k(x, x) + noise * np.eye(len(x)), np.column_stack([y, k(x, new)])
+        )
+        each.append(
+            (k(new, x) @ solved[:, 0], 1 - np.sum(k(new, x).T * solved[:, 1:], axis=0))
+        )
     means, variances = (np.stack(part) for part in zip(*each, strict=True))
     mean, sd = draws.predict(new, return_std=True, noise=False)
     np.testing.assert_allclose(mean, means.mean(0), rtol=1e-5, atol=1e-6)
@@ -274,14 +315,18 @@ def test_a_regressor_predicts_the_mixture_of_its_draws(sampled):
     np.testing.assert_array_equal(draws.predict(new), mean)
 
 
-def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(classes):
+def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
+    classes,
+):
     _, draws = classes
     new = np.random.default_rng(1).normal(size=(8, 2))
     P = draws.predict_proba(new)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
     each = np.stack([predict_log_proba(m, new)[0] for m in draws.models])
     assert len(each) == 20 and np.ptp(np.exp(each), axis=0).max() > 0.01
-    assert (P >= np.exp(each).min(0) - 1e-12).all() and (P <= np.exp(each).max(0) + 1e-12).all()
+    assert (P >= np.exp(each).min(0) - 1e-12).all() and (
+        P <= np.exp(each).max(0) + 1e-12
+    ).all()
     np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)
     assert "lengthscale[2, 1]" in str(draws) and draws.warnings[-1] in str(draws)
 
@@ -372,19 +417,36 @@ def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
     """The evidence of EP by explicit matrices, times the prior, on a grid of log ℓ."""
     x, curve = line(24)
     y, Z = (curve > 0).astype(int), np.linspace(-3, 3, 6)[:, None]
-    given = dict(kernel=Width(), inducing=Z, noise=0.0, learn="kernel", device="cpu", random_state=0)
+    given = dict(
+        kernel=Width(),
+        inducing=Z,
+        noise=0.0,
+        learn="kernel",
+        device="cpu",
+        random_state=0,
+    )
     model = quietly(support.classifier("ep", **given).fit, x, y)
-    length = dict(n_samples=600, warmup=300, chains=1, random_state=1)  # one parameter: steps adapt slowly
+    length = dict(
+        n_samples=600, warmup=300, chains=1, random_state=1
+    )  # one parameter: steps adapt slowly
     draws = quietly(model.sample_hyperparameters, x, y, **length)
     where = np.linspace(-3, 3, 41)
-    kernels = [lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / np.exp(2 * l)) for l in where]
-    log_p = [brute_ep.sparse_ep(x, 2 * y - 1, Z[None], [k], 0.0, tol=1e-8).log_z for k in kernels]
+    kernels = [
+        lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / np.exp(2 * l)) for l in where
+    ]
+    log_p = [
+        brute_ep.sparse_ep(x, 2 * y - 1, Z[None], [k], 0.0, tol=1e-8).log_z
+        for k in kernels
+    ]
     log_p -= 0.5 * where**2 / 4  # the library's prior: sd 2 around the start
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     mean = where @ p
     sd = np.sqrt((where - mean) ** 2 @ p)
-    got, ess = np.log(draws.draws["lengthscale"]).ravel(), float(draws.ess["lengthscale"].ravel()[0])
+    got, ess = (
+        np.log(draws.draws["lengthscale"]).ravel(),
+        float(draws.ess["lengthscale"].ravel()[0]),
+    )
     assert ess > 30 and p[[0, -1]].max() < 1e-3 and 0.6 < draws.acceptance < 0.95
     assert abs(got.mean() - mean) < 3 * sd / np.sqrt(ess)
     assert abs(got.std() / sd - 1) < 3 / np.sqrt(2 * ess)
@@ -398,7 +460,9 @@ def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_lit
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 2, (20, 1))
     y = np.sin(3 * X[:, 0]) + 0.2 * rng.standard_normal(20)
-    usual = dict(method="exact", kernel=RBF(1.0), noise=0.1, learn=(), normalize_y=False)
+    usual = dict(
+        method="exact", kernel=RBF(1.0), noise=0.1, learn=(), normalize_y=False
+    )
     found = []
     for further in ({}, options):
         gp = GPRegressor(**nest(**usual | further)).fit(X, y)

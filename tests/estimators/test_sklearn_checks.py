@@ -1,4 +1,7 @@
-"""scikit-learn's own checks of an estimator, whole. Weights are repetitions for every model without a pool of trees."""
+"""scikit-learn's own checks of an estimator, whole.
+
+Weights are repetitions for every model without a pool of trees.
+"""
 
 import pytest
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
@@ -25,7 +28,9 @@ VARIANTS = [
 
 
 def expect_failures(estimator):
-    """Trees draw rows and thresholds at random, as scikit-learn's own forests do: there weights are not repetitions."""
+    """Trees draw rows and thresholds at random, as scikit-learn's own forests do: there
+    weights are not repetitions.
+    """
     learns = estimator.training is None or bool(estimator.training.learn)
     pools = estimator.method == "auto" and estimator.effort != "fast" and learns
     reason = "trees of the pool draw rows at random"
@@ -36,8 +41,13 @@ def expect_failures(estimator):
 @pytest.mark.usefixtures("few_trees")
 @parametrize_with_checks([classifier(**SHORTEST)])
 def test_checks_of_the_default(estimator, check):
-    """With a pool where predictions of a model are checked; elsewhere without one, and in slow tests always with it."""
-    if check.func.__name__ not in ("check_classifiers_train", "check_methods_sample_order_invariance"):
+    """With a pool where predictions of a model are checked; elsewhere without one, and
+    in slow tests always with it.
+    """
+    if check.func.__name__ not in (
+        "check_classifiers_train",
+        "check_methods_sample_order_invariance",
+    ):
         estimator.set_params(effort="fast", ensemble=None)
     check(estimator)
 
@@ -53,7 +63,9 @@ def test_checks_of_the_default(estimator, check):
         *(classifier(**method) for method in METHODS),
         *(classifier(**method, **SHORTEST) for method in (*METHODS, *VARIANTS)),
         *(classifier(method, learn=(), **SHORTEST) for method in SWEEP_FIRST),
-        classifier(learn=(), noise=0.5, n_inducing=0.2, inducing="kmeans", max_epochs=30),
+        classifier(
+            learn=(), noise=0.5, n_inducing=0.2, inducing="kmeans", max_epochs=30
+        ),
         classifier(share="both", inducing="random", **SHORT),
         classifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),
         classifier(schedule="outer", inducing="per-class", **SHORT),

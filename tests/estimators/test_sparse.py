@@ -1,4 +1,6 @@
-"""Sparse rows of SciPy: the model of the same rows as a dense array, and no table that is dense as a whole above the limit."""
+"""Sparse rows of SciPy: the model of the same rows as a dense array, and no table that
+is dense as a whole above the limit.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,9 @@ def draw(N=300, D=8, seed=0):
 
 @pytest.fixture
 def few_dense_bytes(monkeypatch):
-    """Let 300 × 8 cells be too many, and count the cells of each array that a sparse table becomes."""
+    """Let 300 × 8 cells be too many, and count the cells of each array that a sparse
+    table becomes.
+    """
     cells = []
     for kind in (sp.csr_array, sp.csr_matrix, sp.csc_matrix, sp.coo_array):
         whole = kind.toarray
@@ -58,19 +62,29 @@ def test_a_small_sparse_table_gives_the_default_of_the_dense_one():
         known = np.array(getattr(dense, predict)(X))
         for rows in (csr, csc, coo):
             assert np.abs(np.array(getattr(model, predict)(rows)) - known).max() < 1e-9
-    found, known = (m.explain(rows, y, n_repeats=1) for m, rows in ((model, coo), (dense, X)))
+    found, known = (
+        m.explain(rows, y, n_repeats=1) for m, rows in ((model, coo), (dense, X))
+    )
     assert np.allclose(found.importance, known.importance)
     known = dense.explain_rows(X[:2], X, n_background=5).contributions
-    assert np.allclose(model.explain_rows(csr[:2], csc, n_background=5).contributions, known)
+    assert np.allclose(
+        model.explain_rows(csr[:2], csc, n_background=5).contributions, known
+    )
 
 
 @pytest.mark.parametrize("make", FORMATS)
 def test_a_regressor_takes_sparse_rows(make):
     X, _, f = draw(90)
     dense, model = regressor(**SHORT).fit(X, f), regressor(**SHORT).fit(make(X), f)
-    found, known = model.predict(make(X), return_std=True), dense.predict(X, return_std=True)
+    found, known = (
+        model.predict(make(X), return_std=True),
+        dense.predict(X, return_std=True),
+    )
     assert np.abs(np.array(found) - np.array(known)).max() < 1e-9
-    found, known = (m.predict(rows, return_cov=True)[1] for m, rows in ((model, make(X[:5])), (dense, X[:5])))
+    found, known = (
+        m.predict(rows, return_cov=True)[1]
+        for m, rows in ((model, make(X[:5])), (dense, X[:5]))
+    )
     assert np.abs(found - known).max() < 1e-9
     assert model.score(make(X), f) == pytest.approx(dense.score(X, f), abs=1e-9)
 
@@ -82,16 +96,23 @@ def test_a_large_sparse_table_is_never_dense_as_a_whole(make, method, few_dense_
     weight = np.linspace(1, 2, len(y))
     dense, model = (classifier(**options).fit(rows, y, weight) for rows in (X, make(X)))
     assert np.abs(model.predict_proba(make(X)) - dense.predict_proba(X)).max() < 1e-9
-    assert model.score(make(X), y, weight) == pytest.approx(dense.score(X, y, weight), abs=1e-12)
+    assert model.score(make(X), y, weight) == pytest.approx(
+        dense.score(X, y, weight), abs=1e-12
+    )
     regressor("svi", batch_size=50, **SHORT).fit(make(X), f).predict(make(X))
     assert 0 < max(few_dense_bytes) <= 800
 
 
-def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(few_dense_bytes, monkeypatch):
+def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(
+    few_dense_bytes, monkeypatch
+):
     X, y, f = draw()
     monkeypatch.setattr(survey, "SAMPLE_BYTES", 8 * 8 * 90)
     options = {"batch_size": 50, **SHORT}
-    cases = (classifier(**options), y, "predict_proba"), (regressor("svi", **options), f, "predict")
+    cases = (
+        (classifier(**options), y, "predict_proba"),
+        (regressor("svi", **options), f, "predict"),
+    )
     for model, target, predict in cases:
         known = getattr(model.fit(Arrays(X, target)), predict)(X)
         found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
@@ -100,7 +121,10 @@ def test_a_large_sparse_table_gives_the_model_of_the_dense_rows(few_dense_bytes,
 
 @pytest.mark.parametrize("model", [GPClassifier(), GPRegressor()])
 def test_too_many_columns_are_refused_with_advice(model):
-    X, y = sp.random(20, 5001, density=0.01, format="csr", random_state=0), np.arange(20) % 2
+    X, y = (
+        sp.random(20, 5001, density=0.01, format="csr", random_state=0),
+        np.arange(20) % 2,
+    )
     with pytest.raises(BadInput, match=r"5,001.*5,000"):
         model.fit(X, y)
 

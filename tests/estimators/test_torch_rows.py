@@ -1,4 +1,5 @@
-"""Rows, labels and weights may be arrays of any library with DLPack, of any device and number type.
+"""Rows, labels and weights may be arrays of any library with DLPack, of any device and
+number type.
 
 Results are NumPy arrays.
 """
@@ -17,11 +18,17 @@ WEIGHT = np.linspace(0.5, 1.5, 150)
 
 
 class Far:
-    """An array on a device that NumPy cannot read, as of CuPy: it has DLPack and a namespace, but no length and no `__array__`."""
+    """An array on a device that NumPy cannot read, as of CuPy: it has DLPack and a
+    namespace, but no length and no `__array__`.
+    """
 
     def __init__(self, values, device="far:0"):
         self.values, self.device = np.asarray(values), device
-        self.shape, self.dtype, self.ndim = self.values.shape, self.values.dtype, self.values.ndim
+        self.shape, self.dtype, self.ndim = (
+            self.values.shape,
+            self.values.dtype,
+            self.values.ndim,
+        )
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("no implicit conversion to a NumPy array")
@@ -59,7 +66,9 @@ def cupy(a):
 KINDS = {
     "float64": lambda a: torch.tensor(a),
     "with a gradient": lambda a: torch.tensor(a, requires_grad=a.dtype.kind == "f"),
-    "bfloat16": lambda a: torch.tensor(a).bfloat16() if a.dtype.kind == "f" else torch.tensor(a),
+    "bfloat16": lambda a: (
+        torch.tensor(a).bfloat16() if a.dtype.kind == "f" else torch.tensor(a)
+    ),
     "cuda": lambda a: torch.tensor(a).cuda(),
     "cupy": cupy,
     "another library": Far,
@@ -73,7 +82,10 @@ FOLLOW = {
 
 
 def fit(kind, convert):
-    X_, target, weight = (convert(a) for a in (X, y if kind is GPClassifier else X[:, 0] + X[:, 3], WEIGHT))
+    X_, target, weight = (
+        convert(a)
+        for a in (X, y if kind is GPClassifier else X[:, 0] + X[:, 3], WEIGHT)
+    )
     options = {"effort": "fast", "ensemble": None} if kind is GPClassifier else {}
     gp = kind(n_inducing=10, max_epochs=3, random_state=0, **options)
     held = X_[::3], target[::3]
@@ -87,22 +99,35 @@ def test_tensors_give_what_their_numbers_give(kind, name):
         pytest.skip("there is no CUDA device")
 
     def as_numbers(a):
-        return KINDS[name](a).double().numpy() if name == "bfloat16" and a.dtype.kind == "f" else a
+        return (
+            KINDS[name](a).double().numpy()
+            if name == "bfloat16" and a.dtype.kind == "f"
+            else a
+        )
 
     (gp, *rows), (plain, *numbers) = fit(kind, KINDS[name]), fit(kind, as_numbers)
     ask = "predict_proba" if kind is GPClassifier else "predict"
     found = getattr(gp, ask)(rows[0])
     assert type(found) is np.ndarray
     np.testing.assert_array_equal(found, getattr(plain, ask)(numbers[0]))
-    np.testing.assert_array_equal(gp.predict_novelty(rows[0]), plain.predict_novelty(numbers[0]))
+    np.testing.assert_array_equal(
+        gp.predict_novelty(rows[0]), plain.predict_novelty(numbers[0])
+    )
     assert gp.score(*rows) == plain.score(*numbers)
     few, less = (tuple(a[:20] for a in given) for given in (rows, numbers))
-    np.testing.assert_array_equal(gp.explain(*few).importance, plain.explain(*less).importance)
+    np.testing.assert_array_equal(
+        gp.explain(*few).importance, plain.explain(*less).importance
+    )
 
 
 def test_a_report_reads_rows_of_another_library(tmp_path):
     some = slice(None, None, 5)
-    gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(X, y)
-    for name, rows in {"far": (Far(X[some]), Far(y[some])), "near": (X[some], y[some])}.items():
+    gp = GPClassifier(effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(
+        X, y
+    )
+    for name, rows in {
+        "far": (Far(X[some]), Far(y[some])),
+        "near": (X[some], y[some]),
+    }.items():
         report.write_report(gp, tmp_path / name, *rows)
     assert (tmp_path / "far").read_bytes() == (tmp_path / "near").read_bytes()

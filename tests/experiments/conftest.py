@@ -22,4 +22,10 @@ def tiny() -> Target:
 @pytest.fixture
 def broken(tiny: Target) -> Target:
     """One of its fits names a method that does not exist."""
-    return replace(tiny, jobs=lambda: [*jobs()[:1], Job("score", "toy", 0, "nonsense", "4", options=SHORT)])
+    return replace(
+        tiny,
+        jobs=lambda: [
+            *jobs()[:1],
+            Job("score", "toy", 0, "nonsense", "4", options=SHORT),
+        ],
+    )

@@ -1,4 +1,6 @@
-"""The benchmark of accuracy runs, and docs/methods.md says what its rows say (test_pages.py compares the tables)."""
+"""The benchmark of accuracy runs, and docs/methods.md says what its rows say
+(test_pages.py compares the tables).
+"""
 
 from pathlib import Path
 
@@ -27,7 +29,9 @@ def test_the_benchmark_runs(benchmark):
     sparse = {"EP", "SEP", "REP(epsilon=0)", "GFITC", "Laplace", accuracy.EXACT}
     assert {row["method"] for row in rows if row["M"] == 3} == sparse
     kl = {
-        name: np.mean([float(r["kl"]) for r in rows if r["method"] == name and r["M"] == 9])
+        name: np.mean(
+            [float(r["kl"]) for r in rows if r["method"] == name and r["M"] == 9]
+        )
         for name in accuracy.METHODS
     }
     assert abs(kl["REP(epsilon=0)"]) < 0.01 < kl["VI, robust-max"]
@@ -40,15 +44,24 @@ def mean(found, *names):
 def test_two_classes_are_nearly_exact_with_ep():
     for found in (found for case, found in DENSE.items() if case[0] == 2):
         ep, rep, gfitc = mean(found, "EP", "REP(epsilon=0)", "GFITC")
-        assert ep < 2e-3 and rep == pytest.approx(ep, abs=1e-5) and gfitc == pytest.approx(ep, abs=1e-4)
+        assert (
+            ep < 2e-3
+            and rep == pytest.approx(ep, abs=1e-5)
+            and gfitc == pytest.approx(ep, abs=1e-4)
+        )
 
 
 def test_the_exact_factor_is_nearest_to_the_judge_with_more_classes():
     cases = [found for case, found in DENSE.items() if case[0] > 2]
     ep, rep, gfitc, vi = np.mean(
-        [mean(f, "EP", "REP(epsilon=0)", "GFITC", "VI, robust-max") for f in cases], axis=0
+        [mean(f, "EP", "REP(epsilon=0)", "GFITC", "VI, robust-max") for f in cases],
+        axis=0,
     )
-    assert rep < 0.5 * ep and gfitc == pytest.approx(rep, rel=0.2, abs=1e-4) and vi > 10 * ep
+    assert (
+        rep < 0.5 * ep
+        and gfitc == pytest.approx(rep, rel=0.2, abs=1e-4)
+        and vi > 10 * ep
+    )
 
 
 def test_with_the_exact_factor_most_of_the_distance_comes_from_the_points():

@@ -12,11 +12,15 @@ from experiments.__main__ import main
 ROOT = Path(__file__).parents[2]
 
 
-def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Python with the path of this process."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=cwd)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, cwd=cwd
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,8 @@ def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
         ("table2 --plan --splits 1", 0, "table2: 176 fits"),
         ("table2 --plan --sets wine", 0, "table2: 215 fits"),
         (
-            "table2 --plan --sets wine glass --methods ep --inducing 10% --splits 2 --epochs 9 "
+            "table2 --plan --sets wine glass --methods ep --inducing 10% --splits 2 "
+            "--epochs 9 "
             "--jobs 2 --threads 1 --budget 60 --data tables --device cpu",
             0,
             "table2: 4 fits",
@@ -35,7 +40,9 @@ def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
         ("--check --seed 3 --seconds 7", 1, "7 s"),
     ],
 )
-def test_a_command_ends_with_its_code_and_says_what_matters(words, code, said, tmp_path, capsys):
+def test_a_command_ends_with_its_code_and_says_what_matters(
+    words, code, said, tmp_path, capsys
+):
     assert main([*words.split(), "--results", str(tmp_path)]) == code
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
@@ -54,7 +61,9 @@ def test_rows_and_documents_are_found_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_files_do_not_import_each_other_in_circles() -> None:
-    """Every import of another file of `experiments`, also within functions, goes one way."""
+    """Every import of another file of `experiments`, also within functions, goes one
+    way.
+    """
     import ast
     from graphlib import TopologicalSorter
 
@@ -64,7 +73,9 @@ def test_files_do_not_import_each_other_in_circles() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "experiments":
                 found |= {name.name for name in node.names}
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("experiments."):
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "experiments."
+            ):
                 found.add((node.module or "").split(".")[1])
     assert len(graph) > 10
     TopologicalSorter(graph).prepare()  # raises CycleError

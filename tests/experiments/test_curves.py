@@ -17,8 +17,15 @@ def data() -> Split:
 
 def record(data: Split, batch: int | None, epochs: int) -> curves.ScoreCurve:
     curve = curves.ScoreCurve(data, {"batch_size": batch, "max_epochs": epochs}, 5)
-    size = {"n_inducing": 5, "batch_size": batch, "max_epochs": epochs, "training": Training(tol=0)}
-    GPClassifier("sep", random_state=0, device="cpu", callbacks=[curve], **size).fit(data.X, data.y)
+    size = {
+        "n_inducing": 5,
+        "batch_size": batch,
+        "max_epochs": epochs,
+        "training": Training(tol=0),
+    }
+    GPClassifier("sep", random_state=0, device="cpu", callbacks=[curve], **size).fit(
+        data.X, data.y
+    )
     return curve
 
 
@@ -27,5 +34,9 @@ def test_moments_are_updates_and_passes_follow(data: Split) -> None:
     curve = record(data, 30, 8)
     moments = [row["moment"] for row in curve.rows]
     assert moments == sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
-    assert [row["passes"] for row in curve.rows] == pytest.approx([m / 3 for m in moments])
-    assert [row["seconds"] for row in curve.rows] == sorted(row["seconds"] for row in curve.rows)
+    assert [row["passes"] for row in curve.rows] == pytest.approx(
+        [m / 3 for m in moments]
+    )
+    assert [row["seconds"] for row in curve.rows] == sorted(
+        row["seconds"] for row in curve.rows
+    )

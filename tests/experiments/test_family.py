@@ -1,4 +1,6 @@
-"""docs/methods.md: a row for every method, tests that exist, and the numbers of the benchmark's rows."""
+"""docs/methods.md: a row for every method, tests that exist, and the numbers of the
+benchmark's rows.
+"""
 
 import re
 from pathlib import Path
@@ -13,7 +15,10 @@ PAGE, RESULTS, ERRATA = (
     (ROOT / "docs" / name).read_text(encoding="utf-8")
     for name in ("methods.md", "results/methods.md", "results/misprints.md")
 )
-TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+TESTS = {
+    path: path.read_text(encoding="utf-8")
+    for path in (ROOT / "tests").rglob("test_*.py")
+}
 ROWS = [
     [cell.strip() for cell in line.strip("| ").split("|")]
     for line in PAGE.split("## What each method approximates")[1].splitlines()
@@ -46,7 +51,11 @@ def test_every_method_has_a_row_and_every_row_is_full(estimator, known):
 def test_every_test_that_a_page_names_exists(page):
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 10
-    functions = {name for text in TESTS.values() for name in re.findall(r"^def (test_\w+)", text, re.M)}
+    functions = {
+        name
+        for text in TESTS.values()
+        for name in re.findall(r"^def (test_\w+)", text, re.M)
+    }
     assert named <= functions, named - functions
     files = {path.name for path in TESTS}
     assert set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)", page)) <= files
@@ -61,7 +70,10 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):
     rows = benchmark.read(ROOT / "benchmarks" / "results" / "regression.csv")
     assert benchmark.table(rows) in RESULTS
     found = benchmark.group_curves(rows)
-    sets, panels = {data for data, _ in found}, {m for panel in benchmark.PANELS.values() for m in panel}
+    sets, panels = (
+        {data for data, _ in found},
+        {m for panel in benchmark.PANELS.values() for m in panel},
+    )
     assert len(sets) == 3 and {method for _, method in found} == panels
     for curve in found.values():
         seconds = [row["seconds"] for row in curve]
@@ -73,12 +85,16 @@ def test_the_benchmark_runs(benchmark, tmp_path, monkeypatch):
     few = {"few": benchmark.make_tables(40)["GP draw, N=40"]}
     monkeypatch.setattr(benchmark, "make_tables", lambda rows: few)
     monkeypatch.setattr(
-        benchmark, "METHODS", {name: benchmark.METHODS[name] for name in ("vi-means", "svi-natural")}
+        benchmark,
+        "METHODS",
+        {name: benchmark.METHODS[name] for name in ("vi-means", "svi-natural")},
     )
     monkeypatch.setattr(benchmark, "PANELS", {"one": ["vi-means", "svi-natural"]})
     monkeypatch.setattr(benchmark, "ORDER", ["vi-means", "svi-natural"])
     files = ["--csv", str(tmp_path / "r.csv"), "--png", str(tmp_path / "r.png")]
-    monkeypatch.setattr("sys.argv", ["regression.py", "--points", "5", "--seconds", "0.05", *files])
+    monkeypatch.setattr(
+        "sys.argv", ["regression.py", "--points", "5", "--seconds", "0.05", *files]
+    )
     benchmark.main()
     found = benchmark.group_curves(benchmark.read(tmp_path / "r.csv"))
     assert (

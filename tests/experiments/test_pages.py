@@ -8,7 +8,15 @@ import pytest
 
 from experiments import page, runner, tables
 from experiments.jobs import ResultFile
-from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
+from experiments.scores import (
+    Cell,
+    agrees,
+    best_published,
+    is_close,
+    mark,
+    mean_cell,
+    published,
+)
 from experiments.sets import UCI
 from experiments.targets import SHARES, TABLE_METHODS, TARGETS
 
@@ -43,8 +51,17 @@ def test_every_mark_in_a_document_names_a_table() -> None:
 def test_every_published_cell_is_there() -> None:
     for score in ("nll", "error"):
         table = published(score)
-        missing = [(s, d, m) for s in SHARES for d in UCI for m in TABLE_METHODS if (s, d, m) not in table]
-        assert missing in ([], [("20%", "wine", "vi")])  # that cell of the ICML paper is empty
+        missing = [
+            (s, d, m)
+            for s in SHARES
+            for d in UCI
+            for m in TABLE_METHODS
+            if (s, d, m) not in table
+        ]
+        assert missing in (
+            [],
+            [("20%", "wine", "vi")],
+        )  # that cell of the ICML paper is empty
     assert published("nll")["5%", "glass", "gfitc"] == Cell(0.61, 0.05, 20)
     assert published("nll")["200", "mnist", "sep"].mean == 0.0725
     thesis = published("nll")["20%", "waveform", "ep_outer"]
@@ -52,7 +69,9 @@ def test_every_published_cell_is_there() -> None:
     assert best_published("glass").mean == 0.58
 
 
-def test_a_mean_at_the_edge_of_one_combined_error_agrees_and_beyond_two_it_does_not() -> None:
+def test_a_mean_at_the_edge_of_one_combined_error_agrees_and_beyond_two_it_does_not() -> (
+    None
+):
     theirs = Cell(0.30, 0.03, 20)
     at = lambda mean: Cell(mean, 0.04, 20)
     assert agrees(at(0.3549), theirs) and not agrees(at(0.3551), theirs)
@@ -71,7 +90,9 @@ def test_reduced_rows_are_on_no_page() -> None:
     assert tables.counts(rows + short) == tables.counts(rows)
 
 
-def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_others() -> None:
+def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_others() -> (
+    None
+):
     old = {"nll": 0.5, "error": 0.1, "versions": "a", "device": "cpu"}
     assert not runner.find_disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
     assert "nll" in runner.find_disagreement(old, old | {"nll": 0.501}, 0.1)

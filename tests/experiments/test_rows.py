@@ -1,4 +1,6 @@
-"""A result file survives a crash at any byte, and a job is done exactly when its result is there."""
+"""A result file survives a crash at any byte, and a job is done exactly when its result
+is there.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,12 @@ JOB = Job("score", "wine", 0, "ep", "10%", options={"max_epochs": 250})
 
 
 def row(job: Job, **values: float) -> Row:
-    blank = {"dataset": job.dataset, "split": job.split, "method": job.method, "inducing": job.inducing}
+    blank = {
+        "dataset": job.dataset,
+        "split": job.split,
+        "method": job.method,
+        "inducing": job.inducing,
+    }
     return blank | {"flip": job.flip, "settings": job.settings, "nll": 0.1} | values
 
 
@@ -20,7 +27,11 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
     file = ResultFile(tmp_path / "rows.csv")
     file.append([row(JOB, nll=0.123456789, error=0.0)])
     (found,) = file.read()
-    assert found["nll"] == 0.123456789 and found["error"] == 0.0 and found["ece"] != found["ece"]
+    assert (
+        found["nll"] == 0.123456789
+        and found["error"] == 0.0
+        and found["ece"] != found["ece"]
+    )
     assert key_of(found) == JOB.key and file.finished() == {JOB.key}
 
 

@@ -1,4 +1,6 @@
-"""A run continues where it stopped, a failed fit does not stop the others, and what is left is reported."""
+"""A run continues where it stopped, a failed fit does not stop the others, and what is
+left is reported.
+"""
 
 import os
 import signal
@@ -35,24 +37,37 @@ def test_a_run_goes_on_where_it_stopped_and_a_bad_fit_costs_only_itself(
     assert rows[1]["commit"] and "torch" in rows[1]["versions"]
 
 
-def test_a_budget_that_is_too_small_fits_nothing_and_says_so(tiny: Target, tmp_path: Path) -> None:
+def test_a_budget_that_is_too_small_fits_nothing_and_says_so(
+    tiny: Target, tmp_path: Path
+) -> None:
     said: list[str] = []
-    tally = run_target(tiny, Selection(splits=1), RunOptions(tmp_path, budget=3.0), said.append)
+    tally = run_target(
+        tiny, Selection(splits=1), RunOptions(tmp_path, budget=3.0), said.append
+    )
     assert (tally.fitted, tally.left) == (0, 1)
-    assert any("1 fits are still to do (the budget of 3 s is spent)" in line for line in said)
+    assert any(
+        "1 fits are still to do (the budget of 3 s is spent)" in line for line in said
+    )
     assert any("Reduced: 1 of the 2 fits" in line for line in said)
 
 
 def test_the_queue_passes_over_what_would_not_end_in_time() -> None:
     short, long = (Job("score", "toy", s, "ep", "4") for s in range(2))
-    queue = workers.JobQueue([long, short], {long: 100.0, short: 1.0}, time.monotonic() + 10)
+    queue = workers.JobQueue(
+        [long, short], {long: 100.0, short: 1.0}, time.monotonic() + 10
+    )
     assert queue.pop() is short and queue.pop() is None and queue.jobs == [long]
     queue.pace = 0.01
     assert queue.pop() is long
 
 
 @pytest.mark.parametrize(
-    "selection", [Selection(sets=("nowhere",)), Selection(methods=("nothing",)), Selection(inducing=("7%",))]
+    "selection",
+    [
+        Selection(sets=("nowhere",)),
+        Selection(methods=("nothing",)),
+        Selection(inducing=("7%",)),
+    ],
 )
 def test_what_a_target_does_not_have_is_refused(selection: Selection) -> None:
     with pytest.raises(BadOption, match="target"):
@@ -67,7 +82,9 @@ def test_the_table_has_the_papers_cells() -> None:
         if j.method in ("ep", "sep", "vi", "gfitc", "rep", "ep_outer")
     }
     assert len([c for c in cells if c[1] == "ep"]) == 24
-    assert {j.split for j in jobs if j.method == "ep" and j.dataset == "glass"} == set(range(20))
+    assert {j.split for j in jobs if j.method == "ep" and j.dataset == "glass"} == set(
+        range(20)
+    )
     assert {j.split for j in jobs if j.dataset == "satellite"} == set(range(5))
     assert len({job.key for job in jobs}) == len(jobs)
 
@@ -87,13 +104,21 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc, which only Linux has")
-def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="reads /proc, which only Linux has"
+)
+def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "abandoned.py"
     script.write_text(ABANDONED)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     worker, until = int(done.stdout), time.monotonic() + 20
@@ -105,6 +130,8 @@ def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(t
 def _runs(pid: int) -> bool:
     """Whether a process still runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except OSError:
         return False

@@ -16,12 +16,20 @@ from reference.problems import hyper_parameters
 from support import classifier, toy
 
 METHODS = [{"method": name} for name in ("ep", "sep", "pep", "gfitc", "vi")]
-METHODS += [{"method": "rep", "epsilon": 0.1}, {"method": "vi", "likelihood": "softmax"}]
+METHODS += [
+    {"method": "rep", "epsilon": 0.1},
+    {"method": "vi", "likelihood": "softmax"},
+]
 
 
 def fitted(C: int = 3, **options) -> GPClassifier:
     X, y = toy(50, C, 3)
-    settings = {"n_inducing": 6, "max_epochs": 3, "calibration": None, "random_state": 0}
+    settings = {
+        "n_inducing": 6,
+        "max_epochs": 3,
+        "calibration": None,
+        "random_state": 0,
+    }
     return classifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
 
 
@@ -34,10 +42,14 @@ def session(clf, **options) -> onnxruntime.InferenceSession:
     model = export.make_model(clf, **options).SerializeToString()
     alone = onnxruntime.SessionOptions()
     alone.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, alone, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model, alone, providers=["CPUExecutionProvider"]
+    )
 
 
-def assert_same(clf: GPClassifier, X: np.ndarray, tolerance: float = 1e-7, **options) -> None:
+def assert_same(
+    clf: GPClassifier, X: np.ndarray, tolerance: float = 1e-7, **options
+) -> None:
     label, P = session(clf, **options).run(["label", "probabilities"], {"X": X})
     np.testing.assert_allclose(P, clf.predict_proba(X), atol=tolerance)
     np.testing.assert_array_equal(label, clf.predict(X))
@@ -45,13 +57,18 @@ def assert_same(clf: GPClassifier, X: np.ndarray, tolerance: float = 1e-7, **opt
 
 
 @pytest.mark.parametrize("C", [2, 3])
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: "-".join(map(str, m.values())))
+@pytest.mark.parametrize(
+    "method", METHODS, ids=lambda m: "-".join(map(str, m.values()))
+)
 def test_every_method_with_novelty_on_request(method, C) -> None:
     clf, X = fitted(C, **method), new_rows()
     assert_same(clf, X)
     (found,) = session(clf, novelty=True).run(["novelty"], {"X": X})
     np.testing.assert_allclose(found, clf.predict_novelty(X), atol=1e-6)
-    assert [output.name for output in session(clf).get_outputs()] == ["label", "probabilities"]
+    assert [output.name for output in session(clf).get_outputs()] == [
+        "label",
+        "probabilities",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,12 +83,19 @@ def test_every_method_with_novelty_on_request(method, C) -> None:
 )
 @pytest.mark.parametrize("C", [2, 3])
 def test_the_graph_says_what_explicit_matrices_say(C, method, options, solve) -> None:
-    """Known hyper-parameters, inference and prediction both written without the library."""
+    """Known hyper-parameters, inference and prediction both written without the
+    library.
+    """
     X, y = toy(10, C)
     Z, lengthscale, variance, noise = hyper_parameters(C, 3)
     ks = written_out.one_per_class(written_out.matern32, lengthscale, variance)
     exact = solve(X, 2 * y - 1 if C == 2 else y, Z, ks, noise, **options)
-    given = {"kernel": kernels.Matern32(lengthscale, variance), "inducing": Z, "noise": noise, "learn": ()}
+    given = {
+        "kernel": kernels.Matern32(lengthscale, variance),
+        "inducing": Z,
+        "noise": noise,
+        "learn": (),
+    }
     clf = classifier(method, **given, **options, tol=1e-13, max_epochs=2000).fit(X, y)
     new = np.random.default_rng(2).normal(size=(20, 2), scale=2.0)
     P = session(clf).run(["probabilities"], {"X": new})[0]
@@ -107,24 +131,33 @@ def test_single_precision_of_the_model_or_of_the_rows(model, rows) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["no", "yes", "<b>ü"], [-3, 5, 1000], [1.0, 2.0, 4.0], [True, False]], ids=str
+    "names",
+    [["no", "yes", "<b>ü"], [-3, 5, 1000], [1.0, 2.0, 4.0], [True, False]],
+    ids=str,
 )
 def test_labels_of_every_kind_and_the_metadata(names) -> None:
     X, y = toy(50, len(names), 3)
-    clf = classifier(effort="fast", n_inducing=5, max_epochs=2, random_state=0).fit(X, np.array(names)[y])
+    clf = classifier(effort="fast", n_inducing=5, max_epochs=2, random_state=0).fit(
+        X, np.array(names)[y]
+    )
     run = session(clf)
     (label,) = run.run(["label"], {"X": X})
     np.testing.assert_array_equal(label, clf.predict(X))
     assert (label.dtype == bool) == (clf.classes_.dtype == bool)
     meta = run.get_modelmeta().custom_metadata_map
-    assert json.loads(meta["classes"]) == clf.classes_.tolist() and meta["method"] == "auto"
+    assert (
+        json.loads(meta["classes"]) == clf.classes_.tolist()
+        and meta["method"] == "auto"
+    )
 
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path) -> None:
     clf = fitted()
     path = export.onnx(clf, tmp_path / "model.onnx")
     run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    assert [i.name for i in run.get_inputs()] == ["X"] and len(list(tmp_path.iterdir())) == 1
+    assert [i.name for i in run.get_inputs()] == ["X"] and len(
+        list(tmp_path.iterdir())
+    ) == 1
     assert export.make_model(clf).opset_import[0].version == OPSET
     with pytest.raises(BadFile, match="does not exist"):
         export.onnx(clf, tmp_path / "no" / "model.onnx")
@@ -151,7 +184,9 @@ def test_a_formula_that_belongs_to_the_parent_class_is_not_used() -> None:
     with pytest.raises(BadOption, match="Bent"):
         export.make_model(clf)
     X = new_rows()
-    np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X)[:1], rtol=1e-9)
+    np.testing.assert_allclose(
+        clf.predict_proba(X[:1]), clf.predict_proba(X)[:1], rtol=1e-9
+    )
     same = type("Named", (kernels.RBF,), {})
     assert_same(fitted(kernel=same()), X)
 
@@ -200,6 +235,9 @@ def test_a_regressor_has_mean_and_std_with_the_noise(method) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_cells_whose_squares_overflow(C, dtype) -> None:
     clf = fitted(C, kernel=kernels.RBF() + kernels.Linear(), dtype=dtype)
-    # single precision ends at 3e38: beyond, a model in it loses the direction of a row with several such cells
-    cells = (1e20, 1e155, 1e300, -1.7e308) if dtype == "float64" else (1e15, 1e30, -1e38)
+    # single precision ends at 3e38: beyond, a model in it loses the direction of a row
+    # with several such cells
+    cells = (
+        (1e20, 1e155, 1e300, -1.7e308) if dtype == "float64" else (1e15, 1e30, -1e38)
+    )
     assert_same(clf, np.array([[cell, -cell, cell / 10] for cell in cells]), 1e-5)

@@ -1,4 +1,6 @@
-"""An ONNX graph of a model of a frame takes raw columns, each with its name, and says what `predict_proba` says of the frame."""
+"""An ONNX graph of a model of a frame takes raw columns, each with its name, and says
+what `predict_proba` says of the frame.
+"""
 
 import json
 
@@ -18,9 +20,13 @@ QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}
 
 
 def make_table(n: int = 90, seed: int = 0) -> pd.DataFrame:
-    """Numbers with gaps, text with gaps, whole numbers, a truth value and dates over several years."""
+    """Numbers with gaps, text with gaps, whole numbers, a truth value and dates over
+    several years.
+    """
     rng = np.random.default_rng(seed)
-    days = pd.Timestamp("2015-12-20") + pd.to_timedelta(rng.integers(0, 1500, n), unit="D")
+    days = pd.Timestamp("2015-12-20") + pd.to_timedelta(
+        rng.integers(0, 1500, n), unit="D"
+    )
     frame = pd.DataFrame(
         {
             "mass [g]": np.where(rng.random(n) < 0.2, np.nan, rng.normal(4000, 500, n)),
@@ -37,7 +43,9 @@ def make_table(n: int = 90, seed: int = 0) -> pd.DataFrame:
 
 
 def make_labels(table: pd.DataFrame) -> np.ndarray:
-    return np.where(table["island, or none"] == "Dream", "a", np.where(table["v1"] > 0, "b", "c"))
+    return np.where(
+        table["island, or none"] == "Dream", "a", np.where(table["v1"] > 0, "b", "c")
+    )
 
 
 def as_inputs(model, table: pd.DataFrame, dtype=np.float64) -> dict:
@@ -47,7 +55,9 @@ def as_inputs(model, table: pd.DataFrame, dtype=np.float64) -> dict:
     for name, kind in kinds.items():
         column = table[name]
         if kind == "text":
-            cells[name] = np.array([["" if pd.isna(v) else str(v)] for v in column], dtype=object)
+            cells[name] = np.array(
+                [["" if pd.isna(v) else str(v)] for v in column], dtype=object
+            )
         elif kind == "number":
             cells[name] = column.to_numpy(dtype)[:, None]
         else:
@@ -90,7 +100,9 @@ def test_new_categories_and_missing_cells_count_as_in_python(fitted):
     with without_warnings():
         expected = clf.predict_proba(new)
     assert np.abs(expected[:10] - clf.predict_proba(table)[:10]).max() > 1e-3
-    np.testing.assert_allclose(run(model, ["probabilities"], as_inputs(model, new))[0], expected, atol=1e-9)
+    np.testing.assert_allclose(
+        run(model, ["probabilities"], as_inputs(model, new))[0], expected, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("text", ["", "NA", "nan", "None", "?"])
@@ -100,7 +112,9 @@ def test_every_text_that_stands_for_nothing_is_missing(fitted, text):
     cells = as_inputs(model, table[:5])
     cells["island, or none"][:] = text
     empty = table[:5].assign(**{"island, or none": None})
-    np.testing.assert_allclose(run(model, ["probabilities"], cells)[0], clf.predict_proba(empty), atol=1e-9)
+    np.testing.assert_allclose(
+        run(model, ["probabilities"], cells)[0], clf.predict_proba(empty), atol=1e-9
+    )
 
 
 def test_inputs_in_single_precision(fitted):
@@ -141,7 +155,9 @@ def test_a_default_model_with_trees_takes_raw_columns():
 
 
 def test_features_are_those_of_python_to_the_last_bit():
-    """Trees may split between any two numbers: cosines of two weekdays must not differ by rounding alone."""
+    """Trees may split between any two numbers: cosines of two weekdays must not differ
+    by rounding alone.
+    """
     from cavity.export import raw_columns
 
     table = make_table(2000)
@@ -151,14 +167,20 @@ def test_features_are_those_of_python_to_the_last_bit():
     output = helper.make_tensor_value_info(X.name, kind, ["n", "D"])
     made = helper.make_model(
         helper.make_graph(graph.nodes, "features", inputs, [output], graph.constants),
-        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(ML_DOMAIN, ML_OPSET)],
+        opset_imports=[
+            helper.make_opsetid("", 18),
+            helper.make_opsetid(ML_DOMAIN, ML_OPSET),
+        ],
         ir_version=8,
     )
     helper.set_model_props(made, {"inputs": json.dumps(kinds)})
     expected = prepare.encode(table)
-    np.testing.assert_array_equal(run(made, [X.name], as_inputs(made, table))[0], expected)
+    np.testing.assert_array_equal(
+        run(made, [X.name], as_inputs(made, table))[0], expected
+    )
     cosine = expected[
-        table["seen on"].notna(), list(prepare.get_feature_names_out()).index("seen on weekday cos")
+        table["seen on"].notna(),
+        list(prepare.get_feature_names_out()).index("seen on weekday cos"),
     ]
     assert len(np.unique(cosine)) == 4
 
@@ -167,16 +189,25 @@ def test_the_calendar_of_the_graph_is_that_of_numpy():
     """Every day of 1896 to 2104 around leap years, and a few far ones."""
     from cavity.export import raw_columns
 
-    days = np.concatenate([np.arange(-27_100, 49_400, 13), [-700_000, -1, 0, 59, 60, 2_000_000, 10_956.75]])
+    days = np.concatenate(
+        [
+            np.arange(-27_100, 49_400, 13),
+            [-700_000, -1, 0, 59, 60, 2_000_000, 10_956.75],
+        ]
+    )
     graph = Graph()
     value = Value(graph, "days")
     year = raw_columns._find_year(graph, graph.op("Floor", value))
     season = (value - raw_columns._first_day(year)) / raw_columns.YEAR
     helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
-    outputs = [helper.make_tensor_value_info(v.name, kind, ["n"]) for v in (year, season)]
+    outputs = [
+        helper.make_tensor_value_info(v.name, kind, ["n"]) for v in (year, season)
+    ]
     inputs = [helper.make_tensor_value_info("days", kind, ["n"])]
     body = helper.make_graph(graph.nodes, "days", inputs, outputs, graph.constants)
-    made = helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    made = helper.make_model(
+        body, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )
     found = run(made, [year.name, season.name], {"days": days.astype(np.float64)})
     np.testing.assert_array_equal(found[0], find_years(days))
     np.testing.assert_allclose(found[1], find_season(days), atol=1e-12)

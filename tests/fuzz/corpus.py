@@ -20,6 +20,11 @@ def make_folder(name: str, seeds: dict[str, bytes]) -> Path:
 def start(once: Callable[[bytes], None], folder: Path) -> None:
     """Run for -max_total_time seconds, or until an error that is not ours."""
     flags = [flag for flag in sys.argv[1:] if flag.startswith("-")]
-    usual = ["-rss_limit_mb=8192", "-timeout=30", "-max_len=65536", f"-artifact_prefix={FOLDER}/"]
+    usual = [
+        "-rss_limit_mb=8192",
+        "-timeout=30",
+        "-max_len=65536",
+        f"-artifact_prefix={FOLDER}/",
+    ]
     atheris.Setup([sys.argv[0], str(folder), *usual, *flags], once)
     atheris.Fuzz()

@@ -1,8 +1,10 @@
-"""Bytes that libFuzzer makes of a model file: `cavity.load` reads them or raises BadFile, never anything else.
+"""Bytes that libFuzzer makes of a model file: `cavity.load` reads them or raises
+BadFile, never anything else.
 
     python tests/fuzz/fuzz_load.py -max_total_time=120        (make fuzz)
 
-What it finds is left in a file crash-...: fix the cause, and add the bytes to tests/saved/test_damage.py.
+What it finds is left in a file crash-...: fix the cause, and add the bytes to
+tests/saved/test_damage.py.
 """
 
 import sys
@@ -36,4 +38,9 @@ def once(content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    start(once, make_folder("load", {path.name: path.read_bytes() for path in MODELS.glob("*.cavity")}))
+    start(
+        once,
+        make_folder(
+            "load", {path.name: path.read_bytes() for path in MODELS.glob("*.cavity")}
+        ),
+    )

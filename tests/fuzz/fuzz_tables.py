@@ -1,9 +1,10 @@
-"""Bytes that libFuzzer makes of tables: they are read and prepared, or an error of ours says why not.
+"""Bytes that libFuzzer makes of tables: they are read and prepared, or an error of ours
+says why not.
 
     python tests/fuzz/fuzz_tables.py -max_total_time=120        (make fuzz)
 
-The first byte says what kind of file the rest is. What it finds is left in a file crash-...: fix the cause, and add the bytes to
-tests/unit/test_preparation.py.
+The first byte says what kind of file the rest is. What it finds is left in a file
+crash-...: fix the cause, and add the bytes to tests/unit/test_preparation.py.
 """
 
 import sys
@@ -41,7 +42,9 @@ def once(content: bytes) -> None:
     path.write_bytes(content[1:])
     try:
         table = open_table(path)
-        learnt = Preparation(target="kind" if "kind" in table.names else None).fit_batches(table.chunks())
+        learnt = Preparation(
+            target="kind" if "kind" in table.names else None
+        ).fit_batches(table.chunks())
         for chunk in table.chunks():
             learnt.transform(chunk)
             if learnt.target is not None:
@@ -59,7 +62,9 @@ def seeds() -> dict[str, bytes]:
         stream.write(TEXT)
     pq.write_table(table, PLACE / "t.parquet", row_group_size=10)
     feather.write_feather(table, str(PLACE / "t.arrow"), compression="uncompressed")
-    return {name: bytes([i]) + (PLACE / name).read_bytes() for i, name in enumerate(KINDS)}
+    return {
+        name: bytes([i]) + (PLACE / name).read_bytes() for i, name in enumerate(KINDS)
+    }
 
 
 if __name__ == "__main__":

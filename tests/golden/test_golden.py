@@ -1,8 +1,11 @@
-"""Nothing got worse: evidence and predictions of every method at fixed seeds, as version 0.1.0 computed them.
+"""Nothing got worse: evidence and predictions of every method at fixed seeds, as
+version 0.1.0 computed them.
 
-`predictions.json` was written by version 0.1.0 (commit edc1c98) with one thread. On the platform that it names, numbers agree to
-1e-10. Elsewhere other BLAS kernels round differently, and optimisers amplify that: there the tolerance is 1e-3. A change that
-is meant to change numbers must say so in its commit message, and write the file again: `python tests/golden/test_golden.py`.
+`predictions.json` was written by version 0.1.0 (commit edc1c98) with one thread. On the
+platform that it names, numbers agree to 1e-10. Elsewhere other BLAS kernels round
+differently, and optimisers amplify that: there the tolerance is 1e-3. A change that is
+meant to change numbers must say so in its commit message, and write the file again:
+`python tests/golden/test_golden.py`.
 """
 
 import csv
@@ -24,7 +27,13 @@ from cavity.methods import BCM, REP, VI, ConjugateGradients, PowerEP, SubsetOfDa
 
 FILE = Path(__file__).parent / "predictions.json"
 LEARN = ("kernel", "noise", "inducing")
-SHORT = {"n_inducing": 10, "random_state": 0, "device": "cpu", "max_epochs": 6, "tol": 0.0}
+SHORT = {
+    "n_inducing": 10,
+    "random_state": 0,
+    "device": "cpu",
+    "max_epochs": 6,
+    "tol": 0.0,
+}
 
 CLASSIFIERS = {
     "ep": ("ep", {}),
@@ -48,7 +57,21 @@ CLASSIFIERS = {
     "ep-full": ("ep", {"inducing": None, "max_epochs": 2}),
 }
 REGRESSORS = {
-    **{name: (name, {}) for name in ("exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg")},
+    **{
+        name: (name, {})
+        for name in (
+            "exact",
+            "fitc",
+            "vi",
+            "svi",
+            "pp",
+            "sr",
+            "nystrom",
+            "sd",
+            "bcm",
+            "cg",
+        )
+    },
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
@@ -86,7 +109,9 @@ def rows(name):
             pytest.skip("vehicle.csv is not in $CAVITY_DATA")
         with path.open(newline="") as file:
             table = list(csv.reader(file))[1:301]
-        return np.array([row[:-1] for row in table], dtype=float), np.array([row[-1] for row in table])
+        return np.array([row[:-1] for row in table], dtype=float), np.array(
+            [row[-1] for row in table]
+        )
     X, y = load_wine(return_X_y=True)
     return (X[y < 2], y[y < 2]) if name == "two" else (X, y)
 
@@ -124,7 +149,8 @@ KEYS = list(STORED["entries"])
 
 
 @pytest.mark.parametrize(
-    "key", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KEYS]
+    "key",
+    [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KEYS],
 )
 def test_a_method_predicts_what_it_did(key):
     old, new = STORED["entries"][key], compute(key)
@@ -137,4 +163,6 @@ def test_a_method_predicts_what_it_did(key):
 
 if __name__ == "__main__":
     entries = {key: compute(key) for key in KEYS}
-    FILE.write_text(json.dumps({"platform": this_platform(), "entries": entries}, indent=0) + "\n")
+    FILE.write_text(
+        json.dumps({"platform": this_platform(), "entries": entries}, indent=0) + "\n"
+    )

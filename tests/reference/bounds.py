@@ -1,4 +1,6 @@
-"""The review's bounds of the logistic likelihood, in its own symbols: u with prior N(0, K_mm), labels y = ±1."""
+"""The review's bounds of the logistic likelihood, in its own symbols: u with prior N(0,
+K_mm), labels y = ±1.
+"""
 
 from typing import NamedTuple
 
@@ -38,7 +40,9 @@ def marginals(mu, Sigma, K: Gram):
 
 
 def optimum(curve, pull, K: Gram):
-    """q that maximises Σ [pull_i f_i − curve_i f_i²] − KL: Σ̂ = (2AᵀΨA + K⁻¹)⁻¹, μ̂ = Σ̂ Aᵀ pull.   [review 13, 14]"""
+    """q that maximises Σ [pull_i f_i − curve_i f_i²] − KL: Σ̂ = (2AᵀΨA + K⁻¹)⁻¹, μ̂ =
+    Σ̂ Aᵀ pull.   [review 13, 14]
+    """
     A = K.projection
     Sigma = np.linalg.inv(2 * A.T @ (curve[:, None] * A) + np.linalg.inv(K.mm))
     return Sigma @ A.T @ pull, Sigma
@@ -51,7 +55,11 @@ def jaakkola_lambda(xi):
 def jaakkola_bound(mu, Sigma, xi, y, K: Gram):
     """J(μ, Σ, ξ)."""
     m, var = marginals(mu, Sigma, K)
-    rows = np.log(expit(xi)) + (y * m - xi) / 2 - jaakkola_lambda(xi) * (m**2 + var - xi**2)
+    rows = (
+        np.log(expit(xi))
+        + (y * m - xi) / 2
+        - jaakkola_lambda(xi) * (m**2 + var - xi**2)
+    )
     return rows.sum() - kl(mu, Sigma, K.mm)
 
 
@@ -69,7 +77,9 @@ def taylor_value(mu, Sigma, xi, y, K: Gram):
     """J₂(μ, Σ, ξ)."""
     m, var = marginals(mu, Sigma, K)
     s = expit(y * xi)
-    rows = np.log(s) + y * (1 - s) * (m - xi) - 0.5 * s * (1 - s) * (var + (m - xi) ** 2)
+    rows = (
+        np.log(s) + y * (1 - s) * (m - xi) - 0.5 * s * (1 - s) * (var + (m - xi) ** 2)
+    )
     return rows.sum() - kl(mu, Sigma, K.mm)
 
 

@@ -1,4 +1,5 @@
-"""The factors of EP: each knows log Z and its derivatives in the cavity means of its sides.   [METHOD 4]
+"""The factors of EP: each knows log Z and its derivatives in the cavity means of its
+sides.   [METHOD 4]
 
 Probit       Φ(Σ ± t / √Σ r)^ω, two sides (y, k) for each pair, one for one latent; Θ(Σ ± f) where r = 0
 PanelProbit  the same factor by another quadrature (tilted.py)
@@ -20,12 +21,15 @@ from .tilted import bend, log_integral, mean_derivatives, tilt
 def pair_sides(y, C):
     """Rows (F,), classes (F, S) and signs (F, S) of the probit factors.
 
-    C > 1: every (n, k), k ≠ y_n, n slowest, k ascending; sides (y_n, k), signs (+1, −1). C = 1: y = ±1 is the sign.
+    C > 1: every (n, k), k ≠ y_n, n slowest, k ascending; sides (y_n, k), signs (+1,
+    −1). C = 1: y = ±1 is the sign.
     """
     if C == 1:
         y = np.asarray(y, dtype=float)
         if not np.all(np.abs(y) == 1):
-            raise ValueError(f"with one latent, labels are -1 and +1, got {np.unique(y)}")
+            raise ValueError(
+                f"with one latent, labels are -1 and +1, got {np.unique(y)}"
+            )
         return np.arange(len(y)), np.zeros((len(y), 1), dtype=int), y[:, None]
     pairs = [(n, y[n], k) for n in range(len(y)) for k in range(C) if k != y[n]]
     pairs = np.array(pairs, dtype=int).reshape(-1, 3)
@@ -34,7 +38,9 @@ def pair_sides(y, C):
 
 @dataclass(frozen=True)
 class Probit(Factor):
-    """Φ(Σ_s sign_s t_s / √Σ_s r_s)^exponent: closed form at exponent 1, Gauss–Legendre panels elsewhere."""
+    """Φ(Σ_s sign_s t_s / √Σ_s r_s)^exponent: closed form at exponent 1, Gauss–Legendre
+    panels elsewhere.
+    """
 
     signs: np.ndarray  # (F, S)
     exponent: np.ndarray  # (F,)
@@ -45,13 +51,17 @@ class Probit(Factor):
         return log_z, self.signs * d1[:, None], d2[:, None] + 0 * var
 
     def integrate(self, d, v, R):
-        """log ∫ Φ(x/√R)^exponent N(x; d, v) dx and its first two derivatives in d, each (F,)."""
+        """log ∫ Φ(x/√R)^exponent N(x; d, v) dx and its first two derivatives in d, each
+        (F,).
+        """
         return factor_derivatives(d, v, R, self.exponent)
 
 
 @dataclass(frozen=True)
 class PanelProbit(Probit):
-    """The same by the mode, ends and panels of tilted.py; adaptive: scipy's quad instead of fixed panels."""
+    """The same by the mode, ends and panels of tilted.py; adaptive: scipy's quad
+    instead of fixed panels.
+    """
 
     adaptive: bool = False
 
@@ -61,7 +71,9 @@ class PanelProbit(Probit):
 
 
 def power_moments(mean, var, r, power, adaptive=True):
-    """log Z, ∂/∂m, ∂²/∂m² of Z = ∫ Φ(d/√r)^p N(d; mean, var) dd for one factor; NaN outside the domain."""
+    """log Z, ∂/∂m, ∂²/∂m² of Z = ∫ Φ(d/√r)^p N(d; mean, var) dd for one factor; NaN
+    outside the domain.
+    """
     if not (np.isfinite(mean) and var > 0):
         return math.nan, math.nan, math.nan
     t = tilt(mean, var, [0.0], [r], power)
@@ -70,7 +82,9 @@ def power_moments(mean, var, r, power, adaptive=True):
 
 @dataclass(frozen=True)
 class Robust(Factor):
-    """(1−ε) P(f_y largest) + ε/C, f_c ~ N(t_c, r_c); derivatives from robust.py. τ < 0 is genuine for ε > 0."""
+    """(1−ε) P(f_y largest) + ε/C, f_c ~ N(t_c, r_c); derivatives from robust.py. τ < 0
+    is genuine for ε > 0.
+    """
 
     y: np.ndarray  # (F,) class, or ±1 if there is one latent
     epsilon: float = 0.0
@@ -83,7 +97,9 @@ class Robust(Factor):
         return log_z, d1, d2
 
     def one_point(self, y, mean, V):
-        """log Z, d₁ (C,), d₂ (C,) of one point from the cavities of f, V = v\\ + r; NaN outside the domain."""
+        """log Z, d₁ (C,), d₂ (C,) of one point from the cavities of f, V = v\\ + r; NaN
+        outside the domain.
+        """
         if not (np.all(np.isfinite(mean)) and np.all(V > 0)):
             return math.nan, math.nan, math.nan
         if len(mean) > 1:

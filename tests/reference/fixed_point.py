@@ -1,4 +1,6 @@
-"""Fixed points x = g(x) by sweeps, with Anderson's extrapolation: EP may need thousands of plain sweeps."""
+"""Fixed points x = g(x) by sweeps, with Anderson's extrapolation: EP may need thousands
+of plain sweeps.
+"""
 
 import numpy as np
 
@@ -34,7 +36,9 @@ def extrapolate(xs, fs):
 
 
 def residual_of(arrays, target):
-    """max|g(x) − x| / max(1, max|g(x)|), worst over the arrays; inf outside the domain of g."""
+    """max|g(x) − x| / max(1, max|g(x)|), worst over the arrays; inf outside the domain
+    of g.
+    """
     moves = [
         np.abs(b - a).max(initial=0) / max(1, np.abs(b).max(initial=0))
         for a, b in zip(arrays, target, strict=True)
@@ -43,10 +47,12 @@ def residual_of(arrays, target):
 
 
 def solve(g, start, max_sweeps, tol, accelerate):
-    """Fixed point of g over several arrays: the arrays, the number of sweeps, the residual.
+    """Fixed point of g over several arrays: the arrays, the number of sweeps, the
+    residual.
 
-    Without `accelerate`: x ← g(x), and the last x. With it: extrapolated sweeps, and the best x. An extrapolation
-    that raises the residual tenfold is undone: back to the best x, then plain sweeps.
+    Without `accelerate`: x ← g(x), and the last x. With it: extrapolated sweeps, and
+    the best x. An extrapolation that raises the residual tenfold is undone: back to the
+    best x, then plain sweeps.
     """
     x, xs, fs, residuals, wait = flatten(start), [], [], [np.inf], PLAIN_SWEEPS
     best, best_x = np.inf, x
@@ -63,6 +69,10 @@ def solve(g, start, max_sweeps, tol, accelerate):
             continue
         if residuals[-1] < best:
             best, best_x = residuals[-1], x
-        xs, fs, wait = [*xs[-MEMORY:], x], [*fs[-MEMORY:], flatten(target) - x], wait - 1
+        xs, fs, wait = (
+            [*xs[-MEMORY:], x],
+            [*fs[-MEMORY:], flatten(target) - x],
+            wait - 1,
+        )
         x = extrapolate(xs, fs) if wait <= 0 and len(xs) > 1 else flatten(target)
     return unflatten(best_x, start), len(residuals) - 1, best

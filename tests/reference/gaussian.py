@@ -16,10 +16,14 @@ def moments(K, P, h):
 
 
 def log_normaliser(K, P, h):
-    """G = log ∫ N(u; 0, K) exp(−½ uᵀPu + hᵀu) du = −½ log|I + PK| + ½ hᵀΣh. Returns (...)."""
+    """G = log ∫ N(u; 0, K) exp(−½ uᵀPu + hᵀu) du = −½ log|I + PK| + ½ hᵀΣh.
+
+    Returns (...).
+    """
     sign, logdet = np.linalg.slogdet(np.eye(K.shape[-1]) + P @ K)
     if np.any(sign <= 0):
         raise np.linalg.LinAlgError(
-            "a precision matrix is not positive definite: lower damping=, or raise jitter="
+            "a precision matrix is not positive definite: lower damping=, or raise "
+            "jitter="
         )
     return -0.5 * logdet + 0.5 * np.sum(h * moments(K, P, h)[0], axis=-1)

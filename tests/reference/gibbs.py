@@ -1,4 +1,6 @@
-"""The gold standard: Gibbs sampling of latent values under the argmax likelihood.   [thesis 3.3.2]"""
+"""The gold standard: Gibbs sampling of latent values under the argmax likelihood.
+[thesis 3.3.2]
+"""
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
@@ -13,7 +15,8 @@ def truncated(mean, sd, low, high, u):
 
 
 def gibbs(K_list, y, noise, sweeps, burn_in=200, seed=0):
-    """Samples of g_c = f_c + N(0, s) at the training rows, given that g_y is the largest at each: (sweeps, C, N).
+    """Samples of g_c = f_c + N(0, s) at the training rows, given that g_y is the
+    largest at each: (sweeps, C, N).
 
     Each value given all others is a normal, cut where another class would win.
     """
@@ -58,17 +61,23 @@ def below(bound, u):
 
 
 def gibbs_chains(K, y, noise, C, chains, sweeps, burn_in, every, seed=0):
-    """`gibbs` for a batch of problems, many independent chains each: samples of g, (kept, B, N, C, chains).
+    """`gibbs` for a batch of problems, many independent chains each: samples of g,
+    (kept, B, N, C, chains).
 
-    K (B, N, N) is shared by the classes of a problem, y (B, N). One step refreshes a row: first the class of its label, which
-    must be the largest, then all rivals, which are independent given it. Every `every`-th sweep after `burn_in` is kept.
+    K (B, N, N) is shared by the classes of a problem, y (B, N). One step refreshes a
+    row: first the class of its label, which must be the largest, then all rivals, which
+    are independent given it. Every `every`-th sweep after `burn_in` is kept.
     """
     B, N = y.shape
     precision = np.linalg.inv(K + noise * np.eye(N))
     scale = 1 / np.sqrt(np.diagonal(precision, axis1=1, axis2=2))  # (B, N)
     rng = np.random.default_rng(seed)
     own = y[..., None] == np.arange(C)  # (B, N, C)
-    g = np.where(own[..., None], 1.0, -1.0) * np.sqrt(noise) * rng.random((B, N, C, chains))
+    g = (
+        np.where(own[..., None], 1.0, -1.0)
+        * np.sqrt(noise)
+        * rng.random((B, N, C, chains))
+    )
     flat, kept, problem = g.reshape(B, N, C * chains), [], np.arange(B)
     for sweep in range(burn_in + sweeps):
         for n in range(N):
@@ -78,7 +87,9 @@ def gibbs_chains(K, y, noise, C, chains, sweeps, burn_in, every, seed=0):
             u = rng.random((B, C, chains))
             rival = np.where(mine, -np.inf, g[:, n]).max(1)
             first = mean[problem, label], s[:, 0]
-            largest = first[0] - first[1] * below((first[0] - rival) / first[1], u[problem, label])
+            largest = first[0] - first[1] * below(
+                (first[0] - rival) / first[1], u[problem, label]
+            )
             largest = np.maximum(largest, rival)[:, None]
             others = np.minimum(mean + s * below((largest - mean) / s, u), largest)
             g[:, n] = np.where(mine, largest, others)
@@ -88,7 +99,9 @@ def gibbs_chains(K, y, noise, C, chains, sweeps, burn_in, every, seed=0):
 
 
 def largest_of_equal_variances(mean, sd, step=0.5, reach=6.0):
-    """p(class c has the largest value) of independent normals with one deviation: mean (…, C), sd (…), by the trapezoid rule."""
+    """p(class c has the largest value) of independent normals with one deviation: mean
+    (…, C), sd (…), by the trapezoid rule.
+    """
     z = np.arange(-reach, reach + step / 2, step)
     top = mean.max(-1, keepdims=True)
     x = (top - mean)[..., None, :] / sd[..., None, None] + z[:, None]  # (…, nodes, C)
@@ -99,7 +112,9 @@ def largest_of_equal_variances(mean, sd, step=0.5, reach=6.0):
 
 
 def chain_probabilities(samples, K, noise, Kstar, kss):
-    """p(y* = c) of each chain, the average over its samples: (B, chains, n, C); Kstar (B, n, N), kss (n,)."""
+    """p(y* = c) of each chain, the average over its samples: (B, chains, n, C); Kstar
+    (B, n, N), kss (n,).
+    """
     N = K.shape[-1]
     weights = Kstar @ np.linalg.inv(K + noise * np.eye(N))  # (B, n, N)
     sd = np.sqrt(kss + noise - np.sum(weights * Kstar, axis=2))  # (B, n)

@@ -6,8 +6,12 @@ import numpy as np
 from scipy.special import ndtr, softmax, xlogy
 
 
-def conditional(f: np.ndarray, noise: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """p(y|f), [S C]: Gauss–Hermite in the winner's own noise, or an average of softmaxes over draws of the noise."""
+def conditional(
+    f: np.ndarray, noise: np.ndarray, kind: str, rng: np.random.Generator
+) -> np.ndarray:
+    """p(y|f), [S C]: Gauss–Hermite in the winner's own noise, or an average of
+    softmaxes over draws of the noise.
+    """
     C = f.shape[-1]
     if kind == "softmax":
         e = rng.normal(size=(50, C)) * np.sqrt(noise)
@@ -21,14 +25,27 @@ def conditional(f: np.ndarray, noise: np.ndarray, kind: str, rng: np.random.Gene
     return p / p.sum(-1, keepdims=True)
 
 
-def monte_carlo(mean: Any, var: Any, noise: Any, kind: str, epsilon: float, draws: int, seed: int = 0):
-    """((value, standard error) of total, aleatoric, epistemic), [n] each. One latent column: its sign decides."""
+def monte_carlo(
+    mean: Any,
+    var: Any,
+    noise: Any,
+    kind: str,
+    epsilon: float,
+    draws: int,
+    seed: int = 0,
+):
+    """((value, standard error) of total, aleatoric, epistemic), [n] each.
+
+    One latent column: its sign decides.
+    """
     rng = np.random.default_rng(seed)
     mean, var, noise = (np.asarray(a) for a in (mean, var, noise))
     found = []
     for m, v in zip(mean, var, strict=True):
         f = m + np.sqrt(v) * rng.normal(size=(draws, len(m)))
-        if len(m) == 1:  # the same as two latent values, the first of them 0 and without noise of its own
+        if (
+            len(m) == 1
+        ):  # the same as two latent values, the first of them 0 and without noise of its own
             half = np.concatenate([noise, noise]) / 2
             p = conditional(np.concatenate([0 * f, f], 1), half, kind, rng)
         else:

@@ -13,7 +13,9 @@ def one_per_class(kernel, lengthscale, variance):
 
 def scaled_distance(X1, X2, lengthscale):
     """|(x − x')/ℓ|, ℓ a scalar or one per column. Returns (n, m)."""
-    difference = (X1[:, None, :] - X2[None, :, :]) / np.asarray(lengthscale, dtype=float)
+    difference = (X1[:, None, :] - X2[None, :, :]) / np.asarray(
+        lengthscale, dtype=float
+    )
     return np.sqrt(np.sum(difference**2, axis=-1))
 
 
@@ -41,7 +43,9 @@ def matern52(X1, X2, lengthscale=1.0, variance=1.0):
 
 def rational_quadratic(X1, X2, lengthscale=1.0, variance=1.0, alpha=1.0):
     """σ² (1 + d²/(2α))^(−α)."""
-    return variance * (1 + scaled_distance(X1, X2, lengthscale) ** 2 / (2 * alpha)) ** (-alpha)
+    return variance * (1 + scaled_distance(X1, X2, lengthscale) ** 2 / (2 * alpha)) ** (
+        -alpha
+    )
 
 
 def linear(X1, X2, variance=1.0, bias=0.0):

@@ -1,4 +1,6 @@
-"""Laplace's method with explicit matrices: softmax with coupled classes.   [R&W 3.5, Williams & Barber 1998]"""
+"""Laplace's method with explicit matrices: softmax with coupled classes.   [R&W 3.5,
+Williams & Barber 1998]
+"""
 
 from typing import NamedTuple
 
@@ -25,7 +27,9 @@ def hessian(pi):
 
 
 def softmax_laplace(K_list, y, sweeps=200) -> SoftmaxLaplace:
-    """Newton's iteration f ← (K⁻¹ + W)⁻¹(Wf + y − π), written K(I + WK)⁻¹; K_list (C, N, N), y (N,).   [R&W 3.39, 3.44]"""
+    """Newton's iteration f ← (K⁻¹ + W)⁻¹(Wf + y − π), written K(I + WK)⁻¹; K_list (C,
+    N, N), y (N,).   [R&W 3.39, 3.44]
+    """
     C, N = len(K_list), len(y)
     K = np.zeros((C * N, C * N))
     for c in range(C):
@@ -40,5 +44,11 @@ def softmax_laplace(K_list, y, sweeps=200) -> SoftmaxLaplace:
     pi = softmax(f.reshape(C, N), axis=0)
     W = hessian(pi)
     log_lik = log_softmax(f.reshape(C, N), axis=0)[y, np.arange(N)].sum()
-    log_evidence = -0.5 * f @ (own - pi.reshape(-1)) + log_lik - 0.5 * np.linalg.slogdet(eye + W @ K)[1]
-    return SoftmaxLaplace(f.reshape(C, N), K @ np.linalg.inv(eye + W @ K), float(log_evidence))
+    log_evidence = (
+        -0.5 * f @ (own - pi.reshape(-1))
+        + log_lik
+        - 0.5 * np.linalg.slogdet(eye + W @ K)[1]
+    )
+    return SoftmaxLaplace(
+        f.reshape(C, N), K @ np.linalg.inv(eye + W @ K), float(log_evidence)
+    )

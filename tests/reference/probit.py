@@ -27,13 +27,21 @@ def probit_derivatives(mean, var, r):
 
 
 def power_derivatives(mean, var, r, power):
-    """Z = ∫ Φ(d/√r)^p N(d; m, v) dd by composite Gauss–Legendre: log Z, ∂/∂m, ∂²/∂m², each (F,).
+    """Z = ∫ Φ(d/√r)^p N(d; m, v) dd by composite Gauss–Legendre: log Z, ∂/∂m, ∂²/∂m²,
+    each (F,).
 
-    With ψ = log Φ(d/√r)^p and ⟨·⟩ the tilted average: d₁ = ⟨ψ'⟩, d₂ = ⟨ψ'² + ψ''⟩ − d₁².
-    Panels in x = (d − m)/√v, broken at the scales of both the Gaussian and the step.
+    With ψ = log Φ(d/√r)^p and ⟨·⟩ the tilted average: d₁ = ⟨ψ'⟩, d₂ = ⟨ψ'² + ψ''⟩ −
+    d₁². Panels in x = (d − m)/√v, broken at the scales of both the Gaussian and the
+    step.
     """
-    sd, step, width = np.sqrt(var)[:, None], -(mean / np.sqrt(var))[:, None], np.sqrt(r / var)[:, None]
-    breaks = np.concatenate([SPREAD + 0 * step, step + width * SPREAD, step + SPREAD], axis=1)
+    sd, step, width = (
+        np.sqrt(var)[:, None],
+        -(mean / np.sqrt(var))[:, None],
+        np.sqrt(r / var)[:, None],
+    )
+    breaks = np.concatenate(
+        [SPREAD + 0 * step, step + width * SPREAD, step + SPREAD], axis=1
+    )
     breaks = np.sort(np.clip(breaks, -12, np.maximum(step, 0) + 12), axis=1)
     half = 0.5 * np.diff(breaks, axis=1)[:, :, None]
     x = (breaks[:, :-1, None] + half * (1 + NODES)).reshape(len(mean), -1)
@@ -53,7 +61,10 @@ def power_derivatives(mean, var, r, power):
 
 
 def factor_derivatives(mean, var, r, exponent):
-    """Φ^exponent for every factor: the closed form at 1, quadrature elsewhere. Inputs and outputs (F,)."""
+    """Φ^exponent for every factor: the closed form at 1, quadrature elsewhere.
+
+    Inputs and outputs (F,).
+    """
     log_z, d1, d2 = probit_derivatives(mean, var, r)
     i = np.flatnonzero(exponent != 1)
     if len(i):

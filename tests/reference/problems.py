@@ -1,4 +1,6 @@
-"""Small problems on which the references are tested, and what several of those tests need."""
+"""Small problems on which the references are tested, and what several of those tests
+need.
+"""
 
 from functools import partial
 
@@ -26,7 +28,9 @@ def problem(N=10, M=4, C=3, seed=0):
 
 
 def hyper_parameters(C, M):
-    """Z (L, M, 2), lengthscale (L, 2), variance (L,), noise (L,) that differ from class to class; L = 1 for C = 2."""
+    """Z (L, M, 2), lengthscale (L, 2), variance (L,), noise (L,) that differ from class
+    to class; L = 1 for C = 2.
+    """
     L, rng = 1 if C == 2 else C, np.random.default_rng(C)
     Z, lengthscale = rng.normal(size=(L, M, 2)), rng.uniform(0.6, 1.8, (L, 2))
     return Z, lengthscale, rng.uniform(0.5, 2, L), rng.uniform(0.2, 0.6, L)
@@ -42,17 +46,32 @@ def outliers():
     """Two far labels in each other's territory and strong kernels: sites with τ < 0."""
     X, y, Z, _, _ = problem(N=8, seed=3)
     ks = [partial(kernels.rbf, lengthscale=1.5, variance=9.0 + c) for c in range(3)]
-    return X, np.where(np.arange(8) % 5 == 1, (y + 1) % 3, y), Z, ks, np.array([0.1, 0.2, 0.1])
+    return (
+        X,
+        np.where(np.arange(8) % 5 == 1, (y + 1) % 3, y),
+        Z,
+        ks,
+        np.array([0.1, 0.2, 0.1]),
+    )
 
 
 def smooth_kernels(C=3):
     """Kernels whose matrices at the data are well conditioned without jitter."""
-    return [partial(kernels.matern32, lengthscale=1 + 0.2 * c, variance=1 + c) for c in range(C)]
+    return [
+        partial(kernels.matern32, lengthscale=1 + 0.2 * c, variance=1 + c)
+        for c in range(C)
+    ]
 
 
 def kernel_matrices(ks, X):
-    """k(X, X) of every class, then what predictions at NEW need: k(NEW, X) and diag k(NEW, NEW)."""
-    return [k(X, X) for k in ks], [k(NEW, X) for k in ks], [np.diag(k(NEW, NEW)) for k in ks]
+    """k(X, X) of every class, then what predictions at NEW need: k(NEW, X) and diag
+    k(NEW, NEW).
+    """
+    return (
+        [k(X, X) for k in ks],
+        [k(NEW, X) for k in ks],
+        [np.diag(k(NEW, NEW)) for k in ks],
+    )
 
 
 def assert_all_close(got, expected, atol):

@@ -1,4 +1,5 @@
-"""The likelihood "y is the largest" under independent Gaussians, and its robust form.   [METHOD 4, REP]
+"""The likelihood "y is the largest" under independent Gaussians, and its robust form.
+[METHOD 4, REP]
 
     S = P(f_y largest) = ∫ N(f; m_y, V_y) Π_{c≠y} Φ(z_c) df,   z_c = (f − m_c)/√V_c,   Z = (1−ε) S + ε/C
 
@@ -6,10 +7,12 @@ With ⟨·⟩ the average under the normalised integrand, s' = S'/S and κ = (1�
 
     class y:  s'_y = ⟨f−m_y⟩/V_y             S''_y/S = ⟨(f−m_y)²⟩/V_y² − 1/V_y
     rival c:  s'_c = −⟨φ(z_c)/Φ(z_c)⟩/√V_c   S''_c/S = −⟨z_c φ(z_c)/Φ(z_c)⟩/V_c
-    d₁ = ∂log Z/∂m = κ s',  d₂ = ∂²log Z/∂m² = κ S''/S − d₁²,  ∂log Z/∂V = ½ κ S''/S,  ∂log Z/∂ε = (1/C − S)/Z
+    d₁ = ∂log Z/∂m = κ s',  d₂ = ∂²log Z/∂m² = κ S''/S − d₁²,  ∂log Z/∂V = ½ κ S''/S,
+    ∂log Z/∂ε = (1/C − S)/Z
 
-d₂ is computed centred, κ [S''/S − s'²] + κ(1−κ) s'², because S''/S and s'² are 1e16 in the tails and their
-difference is not: S''_y/S − s'_y² = Var(f)/V_y² − 1/V_y,  S''_c/S − s'_c² = [Var(h_c) − ⟨h_c(h_c+z_c)⟩]/V_c.
+d₂ is computed centred, κ [S''/S − s'²] + κ(1−κ) s'², because S''/S and s'² are 1e16 in
+the tails and their difference is not: S''_y/S − s'_y² = Var(f)/V_y² − 1/V_y,  S''_c/S −
+s'_c² = [Var(h_c) − ⟨h_c(h_c+z_c)⟩]/V_c.
 """
 
 import math
@@ -45,7 +48,9 @@ def integrand_of(y, mean, var):
 
 
 def log_largest(y, mean, var, adaptive=True) -> float:
-    """log S(y), right to 1e-11 + 1e-14·|log S|; mean, var (C,). adaptive=False: fixed panels, faster."""
+    """log S(y), right to 1e-11 + 1e-14·|log S|; mean, var (C,). adaptive=False: fixed
+    panels, faster.
+    """
     return log_integral(integrand_of(y, mean, var), adaptive)
 
 
@@ -61,7 +66,9 @@ def mix(log_s, epsilon, C):
     else:
         log_z = float(np.logaddexp(math.log1p(-epsilon) + log_s, math.log(epsilon / C)))
         kappa = math.exp(math.log1p(-epsilon) + log_s - log_z)
-    with np.errstate(over="ignore"):  # ε = 0 and S below 1e-308: the slope in ε is infinite in float64
+    with np.errstate(
+        over="ignore"
+    ):  # ε = 0 and S below 1e-308: the slope in ε is infinite in float64
         return log_z, kappa, float(np.exp(-math.log(C) - log_z) - np.exp(log_s - log_z))
 
 
@@ -74,7 +81,9 @@ def step_derivatives(t, y, C, adaptive=True):
     h = averages(t, [lambda p, i=i: p.h[..., i] for i in at], adaptive)
     zh = averages(t, [lambda p, i=i: p.z[..., i] * p.h[..., i] for i in at], adaptive)
     bent = averages(t, [lambda p, i=i: p.bend[..., i] for i in at], adaptive)
-    spread = averages(t, [lambda p, i=i: (p.h[..., i] - h[i]) ** 2 for i in at], adaptive)
+    spread = averages(
+        t, [lambda p, i=i: (p.h[..., i] - h[i]) ** 2 for i in at], adaptive
+    )
     for i, c in enumerate(rivals_of(y, C)):
         first[c] = -h[i] / t.sd[i]
         second[c] = (spread[i] - bent[i]) / t.sd[i] ** 2
@@ -83,9 +92,11 @@ def step_derivatives(t, y, C, adaptive=True):
 
 
 def robust_moments(y, mean, var, epsilon=0.0, adaptive=True) -> RobustMoments:
-    """log S, log Z and all first derivatives, d₂ too; mean, var (C,) are m\\ and V = v\\ + r of one point.
+    """log S, log Z and all first derivatives, d₂ too; mean, var (C,) are m\\ and V =
+    v\\ + r of one point.
 
-    adaptive=True: scipy's quad for every average. adaptive=False: fixed panels, for use inside EP.
+    adaptive=True: scipy's quad for every average. adaptive=False: fixed panels, for use
+    inside EP.
     """
     t = integrand_of(y, mean, var)
     log_s = log_integral(t, adaptive)
@@ -96,7 +107,9 @@ def robust_moments(y, mean, var, epsilon=0.0, adaptive=True) -> RobustMoments:
 
 
 def largest_probabilities(mean, var, epsilon=0.0, adaptive=True):
-    """(1−ε) p(y = k) + ε/C of every row, not normalised; mean, var, result (n, C).   [METHOD 8]"""
+    """(1−ε) p(y = k) + ε/C of every row, not normalised; mean, var, result (n, C).
+    [METHOD 8]
+    """
     return np.array(
         [
             [np.exp(log_robust(k, m, v, epsilon, adaptive)) for k in range(len(m))]
@@ -107,7 +120,10 @@ def largest_probabilities(mean, var, epsilon=0.0, adaptive=True):
 
 def difference(function, x, step) -> float:
     """f'(x) ≈ [8(f(x+h) − f(x−h)) − (f(x+2h) − f(x−2h))]/(12h), error O(h⁴)."""
-    near, far = function(x + step) - function(x - step), function(x + 2 * step) - function(x - 2 * step)
+    near, far = (
+        function(x + step) - function(x - step),
+        function(x + 2 * step) - function(x - 2 * step),
+    )
     return (8 * near - far) / (12 * step)
 
 
@@ -119,17 +135,32 @@ def moved(values, c, x):
 
 
 def finite_differences(y, mean, var, epsilon, step=1e-3):
-    """∂log Z/∂m (C,), ∂²/∂m² (C,), ∂/∂V (C,), ∂/∂ε from values of log Z (d₂: of d₁) alone.
+    """∂log Z/∂m (C,), ∂²/∂m² (C,), ∂/∂V (C,), ∂/∂ε from values of log Z (d₂: of d₁)
+    alone.
 
-    Steps: step·√min(V_y, V_c) in m_c; step·V_c in V_c; step·min(ε, 1−ε) in ε (NaN at ε = 0).
+    Steps: step·√min(V_y, V_c) in m_c; step·V_c in V_c; step·min(ε, 1−ε) in ε (NaN at ε
+    = 0).
     """
     value = lambda m, v, e: log_robust(y, m, v, e, adaptive=False)
     d1, d2, dv = np.zeros((3, len(mean)))
     for c, sd in enumerate(np.sqrt(np.minimum(var, var[y]))):
-        slope = lambda x, c=c: robust_moments(y, moved(mean, c, x), var, epsilon, adaptive=False).d1[c]
-        d1[c] = difference(lambda x, c=c: value(moved(mean, c, x), var, epsilon), mean[c], step * sd)
+        slope = lambda x, c=c: robust_moments(
+            y, moved(mean, c, x), var, epsilon, adaptive=False
+        ).d1[c]
+        d1[c] = difference(
+            lambda x, c=c: value(moved(mean, c, x), var, epsilon), mean[c], step * sd
+        )
         d2[c] = difference(slope, mean[c], step * sd)
-        dv[c] = difference(lambda x, c=c: value(mean, moved(var, c, x), epsilon), var[c], step * var[c])
+        dv[c] = difference(
+            lambda x, c=c: value(mean, moved(var, c, x), epsilon), var[c], step * var[c]
+        )
     if epsilon == 0:
         return d1, d2, dv, math.nan
-    return d1, d2, dv, difference(partial(value, mean, var), epsilon, step * min(epsilon, 1 - epsilon))
+    return (
+        d1,
+        d2,
+        dv,
+        difference(
+            partial(value, mean, var), epsilon, step * min(epsilon, 1 - epsilon)
+        ),
+    )

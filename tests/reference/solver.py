@@ -1,15 +1,19 @@
-"""EP by brute force: one solver for every factor, with explicit matrices and inverses.   [METHOD 3, 4, 5]
+"""EP by brute force: one solver for every factor, with explicit matrices and inverses.
+[METHOD 3, 4, 5]
 
     latents   g_c ~ N(0, K_c) in R^D, independent over the classes c
     factors   factor i has S sides; side s sees t = υ·g_c and gets a site exp(−½ τ t² + ν t)
     q         P_c = Σ τ υυᵀ,  h_c = Σ ν υ,  q(g_c) ∝ N(g_c; 0, K_c) exp(−½ g_cᵀP_c g_c + h_cᵀg_c)
     cavity    own sites:   P_c − pτ υυᵀ,  h_c − pν υ
-              tied sites:  (1 − 1/n_c) P_c,  (1 − 1/n_c) h_c,  n_c the factors on class c
-    new site  τ = −d₂/(p(1 + v\\d₂)),  ν = (d₁ − m\\d₂)/(p(1 + v\\d₂)),  d₁, d₂ of log Z in m\\
+              tied sites:  (1 − 1/n_c) P_c,  (1 − 1/n_c) h_c,  n_c the factors on class
+              c
+    new site  τ = −d₂/(p(1 + v\\d₂)),  ν = (d₁ − m\\d₂)/(p(1 + v\\d₂)),  d₁, d₂ of log Z
+    in m\\
     evidence  own:   Σ_c G(q_c) + Σ_i (1/p) [log Z + Σ_sides G(cavity) − G(q)]
               tied:  Σ_c [G(q_c) + n_c (G(cavity_c) − G(q_c))] + Σ_i log Z
 
-A method is a factor (factors.py), a place for its sites (υ and r) and the options of `run`; brute_ep.py lists them.
+A method is a factor (factors.py), a place for its sites (υ and r) and the options of
+`run`; brute_ep.py lists them.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -40,7 +44,10 @@ class Factor:
     def at(self, index):
         """Some of the factors."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v[index] for k, v in values.items() if isinstance(v, np.ndarray)})
+        return replace(
+            self,
+            **{k: v[index] for k, v in values.items() if isinstance(v, np.ndarray)},
+        )
 
 
 class EPResult(NamedTuple):
@@ -51,12 +58,15 @@ class EPResult(NamedTuple):
     cov: np.ndarray  # (C, D, D)
     P: np.ndarray  # (C, D, D)
     h: np.ndarray  # (C, D)
-    tau: np.ndarray  # (F, S) per row, all its copies if it has a weight; tied: what a sweep would add
+    tau: (
+        np.ndarray
+    )  # (F, S) per row, all its copies if it has a weight; tied: what a sweep would add
     nu: np.ndarray  # (F, S)
     model: Any  # K (C, D, D), and what predictions need
     factor: Factor
     sweeps: int
-    residual: float  # how far one undamped sweep would still move the sites, relative to their size
+    # how far one undamped sweep would still move the sites, relative to their size
+    residual: float
 
 
 def site_sums(factor: Factor, tau, nu, C):
@@ -69,7 +79,9 @@ def site_sums(factor: Factor, tau, nu, C):
 
 
 def own_cavities(model, factor: Factor, tau, nu, index=slice(None)):
-    """K, P − pτ υυᵀ (F, S, D, D), h − pν υ (F, S, D) of every site, or of those at `index`."""
+    """K, P − pτ υυᵀ (F, S, D, D), h − pν υ (F, S, D) of every site, or of those at
+    `index`.
+    """
     P, h = site_sums(factor, tau, nu, len(model.K))
     f, p = factor.at(index), factor.removed[index, None]
     less_P = (p * tau[index])[..., None, None] * outer(f.upsilon)
@@ -94,7 +106,9 @@ def gather(cavity, factor: Factor):
 
 
 def tilt(factor: Factor, cavity):
-    """log Z (F,), then d₁, d₂, m\\, v\\ of t = υ·g (F, S), from cavities of g: mean (F, S, D), cov (F, S, D, D)."""
+    """log Z (F,), then d₁, d₂, m\\, v\\ of t = υ·g (F, S), from cavities of g: mean (F,
+    S, D), cov (F, S, D, D).
+    """
     mean = np.einsum("fsm,fsm->fs", factor.upsilon, cavity[0])
     var = np.einsum("fsm,fsmk,fsk->fs", factor.upsilon, cavity[1], factor.upsilon)
     return *factor.derivatives(mean, var), mean, var
@@ -112,7 +126,9 @@ def own_sweep(model, factor, parts, damping, tau, nu):
     tau, nu = tau.copy(), nu.copy()
     for part in parts:
         cavity = moments(*own_cavities(model, factor, tau, nu, part))
-        for site, new in zip((tau, nu), new_sites(factor.at(part), cavity), strict=True):
+        for site, new in zip(
+            (tau, nu), new_sites(factor.at(part), cavity), strict=True
+        ):
             site[part] += damping * (new - site[part])
     return tau, nu
 
@@ -120,8 +136,8 @@ def own_sweep(model, factor, parts, damping, tau, nu):
 def averaged_sweep(model, factor, parts, damping, tau, nu):
     """Mini-batch EP: P_c ← (1 − ρ|B|/N) P_c + ρ Σ_B τ_new υυᵀ, same for h.
 
-    What the sums hold of every site decays with them, so P = Σ τ υυᵀ at all times, and a cavity removes just that. |B|/N is the
-    share of the rows.
+    What the sums hold of every site decays with them, so P = Σ τ υυᵀ at all times, and
+    a cavity removes just that. |B|/N is the share of the rows.
     """
     tau, nu, N = tau.copy(), nu.copy(), len(np.unique(factor.rows))
     for part in parts:
@@ -134,14 +150,21 @@ def averaged_sweep(model, factor, parts, damping, tau, nu):
 
 
 def tied_sweep(model, factor, parts, damping, P, h):
-    """P_c ← (1 − ρ b_c/n_c) P_c + ρ Σ_part τ_new υυᵀ, same for h; b_c the factors of the part on class c."""
+    """P_c ← (1 − ρ b_c/n_c) P_c + ρ Σ_part τ_new υυᵀ, same for h; b_c the factors of
+    the part on class c.
+    """
     counts = count_factors(factor, len(P))
     for part in parts:
         batch = factor.at(part)
         cavity = moments(*shared_cavity(model, P, h, counts))
-        P_new, h_new = site_sums(batch, *new_sites(batch, gather(cavity, batch)), len(P))
+        P_new, h_new = site_sums(
+            batch, *new_sites(batch, gather(cavity, batch)), len(P)
+        )
         keep = 1 - damping * count_factors(batch, len(P)) / counts
-        P, h = keep[:, None, None] * P + damping * P_new, keep[:, None] * h + damping * h_new
+        P, h = (
+            keep[:, None, None] * P + damping * P_new,
+            keep[:, None] * h + damping * h_new,
+        )
     return P, h
 
 
@@ -150,7 +173,9 @@ def log_evidence(model, factor: Factor, tau, nu) -> float:
     g = log_normaliser(model.K, *site_sums(factor, tau, nu, len(model.K)))
     cavity = own_cavities(model, factor, tau, nu)
     log_z = tilt(factor, moments(*cavity))[0]
-    log_s = (log_z + np.sum(log_normaliser(*cavity) - g[factor.classes], axis=1)) / factor.removed
+    log_s = (
+        log_z + np.sum(log_normaliser(*cavity) - g[factor.classes], axis=1)
+    ) / factor.removed
     return float(np.sum(g) + np.sum(log_s))
 
 
@@ -176,17 +201,30 @@ def run(
 ) -> EPResult:
     """Sweeps from empty sites to convergence, then q and its evidence. damping is ρ.
 
-    A sweep refreshes all factors in parallel; with `batches` (lists of rows) batch after batch; with `sequential`
-    one after the other. accelerate=False, tol=0, max_sweeps=k makes exactly k plain sweeps.
+    A sweep refreshes all factors in parallel; with `batches` (lists of rows) batch
+    after batch; with `sequential` one after the other. accelerate=False, tol=0,
+    max_sweeps=k makes exactly k plain sweeps.
     """
     F, C, D = len(factor.rows), *model.K.shape[:2]
-    parts = [np.arange(F)] if batches is None else [np.isin(factor.rows, rows) for rows in batches]
+    parts = (
+        [np.arange(F)]
+        if batches is None
+        else [np.isin(factor.rows, rows) for rows in batches]
+    )
     if sequential:
         parts = [[i] for i in range(F)]
     sweep = tied_sweep if tied else own_sweep
-    start = (np.zeros((C, D, D)), np.zeros((C, D))) if tied else (np.zeros(factor.r.shape),) * 2
+    start = (
+        (np.zeros((C, D, D)), np.zeros((C, D)))
+        if tied
+        else (np.zeros(factor.r.shape),) * 2
+    )
     found, sweeps, residual = solve(
-        lambda *x: sweep(model, factor, parts, damping, *x), start, max_sweeps, damping * tol, accelerate
+        lambda *x: sweep(model, factor, parts, damping, *x),
+        start,
+        max_sweeps,
+        damping * tol,
+        accelerate,
     )
     if tied:
         P, h = found

@@ -1,4 +1,6 @@
-"""Sparse regression with explicit N×N matrices: what each method puts in the place of K. [thesis 4.1, 4.2; review 2.1.1]"""
+"""Sparse regression with explicit N×N matrices: what each method puts in the place of
+K. [thesis 4.1, 4.2; review 2.1.1]
+"""
 
 from typing import NamedTuple
 
@@ -27,12 +29,23 @@ def kernels(k, Z, X, new) -> Kernels:
 
 
 def log_normal(y, C):
-    return float(-0.5 * (y @ np.linalg.solve(C, y) + np.linalg.slogdet(C)[1] + len(y) * np.log(2 * np.pi)))
+    return float(
+        -0.5
+        * (
+            y @ np.linalg.solve(C, y)
+            + np.linalg.slogdet(C)[1]
+            + len(y) * np.log(2 * np.pi)
+        )
+    )
 
 
 def conditional(train, cross, prior, y):
-    """Mean and covariance of f* given y ~ N(0, train), cov(y, f*) = cross, cov(f*) = prior."""
-    return cross.T @ np.linalg.solve(train, y), prior - cross.T @ np.linalg.solve(train, cross)
+    """Mean and covariance of f* given y ~ N(0, train), cov(y, f*) = cross, cov(f*) =
+    prior.
+    """
+    return cross.T @ np.linalg.solve(train, y), prior - cross.T @ np.linalg.solve(
+        train, cross
+    )
 
 
 def exact(K: Kernels, y, noise) -> Answer:
@@ -43,10 +56,16 @@ def exact(K: Kernels, y, noise) -> Answer:
 def sparse(K: Kernels, y, noise, method) -> Answer:
     """FITC, VI (Titsias), PP, SR, Nyström: the prior that each assumes over y and f*."""
     inverse = np.linalg.inv(K.mm)
-    Q, Qs, Qss = K.mn.T @ inverse @ K.mn, K.mn.T @ inverse @ K.ms, K.ms.T @ inverse @ K.ms
+    Q, Qs, Qss = (
+        K.mn.T @ inverse @ K.mn,
+        K.mn.T @ inverse @ K.ms,
+        K.ms.T @ inverse @ K.ms,
+    )
     eye = noise * np.eye(len(y))
     C = Q + eye + (np.diag(np.diag(K.nn - Q)) if method == "fitc" else 0)
-    evidence = log_normal(y, C) - (0.5 * np.trace(K.nn - Q) / noise if method == "vi" else 0.0)
+    evidence = log_normal(y, C) - (
+        0.5 * np.trace(K.nn - Q) / noise if method == "vi" else 0.0
+    )
     cross = K.ns if method == "nystrom" else Qs
     prior = Qss if method == "sr" else K.ss
     return Answer(*conditional(C, cross, prior, y), evidence)

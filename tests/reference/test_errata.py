@@ -1,4 +1,6 @@
-"""The printed formulas of the review against finite differences: those that fail, beside what holds."""
+"""The printed formulas of the review against finite differences: those that fail,
+beside what holds.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,12 @@ THETA = np.log([1.1, 1.7])
 K = gram(THETA)
 K_INV = np.linalg.inv(K.mm)
 DK = [
-    bounds.Gram(*((a - b) / (2 * H) for a, b in zip(gram(THETA + H * e), gram(THETA - H * e), strict=True)))
+    bounds.Gram(
+        *(
+            (a - b) / (2 * H)
+            for a, b in zip(gram(THETA + H * e), gram(THETA - H * e), strict=True)
+        )
+    )
     for e in np.eye(2)
 ]
 
@@ -67,16 +74,24 @@ def logistic_elbo(mu, Sigma, gram_, nodes=60):
 
 # --- the evidence ------------------------------------------------------------------------------------------
 def test_5_the_determinant_of_laplace_is_that_of_one_plus_kw():
-    """−½ log|B| completes log q(y) for a Gaussian likelihood, where Laplace is exact, with |B| = |I + KW|."""
+    """−½ log|B| completes log q(y) for a Gaussian likelihood, where Laplace is exact,
+    with |B| = |I + KW|.
+    """
     kernel = rbf(X, X, 1.1, 1.7)
     W = np.eye(N) / NOISE
     f = kernel @ np.linalg.solve(kernel + NOISE * np.eye(N), Y)
     log_lik = -0.5 * N * np.log(2 * np.pi * NOISE) - 0.5 * np.sum((Y - f) ** 2) / NOISE
     psi = log_lik - 0.5 * f @ np.linalg.solve(kernel, f)
     C = kernel + NOISE * np.eye(N)
-    exact = -0.5 * (Y @ np.linalg.solve(C, Y) + np.linalg.slogdet(C)[1] + N * np.log(2 * np.pi))
-    assert psi - 0.5 * np.linalg.slogdet(np.eye(N) + kernel @ W)[1] == pytest.approx(exact, abs=1e-8)
-    assert_differs(psi - 0.5 * np.linalg.slogdet(kernel)[1] - 0.5 * np.linalg.slogdet(W)[1], exact)
+    exact = -0.5 * (
+        Y @ np.linalg.solve(C, Y) + np.linalg.slogdet(C)[1] + N * np.log(2 * np.pi)
+    )
+    assert psi - 0.5 * np.linalg.slogdet(np.eye(N) + kernel @ W)[1] == pytest.approx(
+        exact, abs=1e-8
+    )
+    assert_differs(
+        psi - 0.5 * np.linalg.slogdet(kernel)[1] - 0.5 * np.linalg.slogdet(W)[1], exact
+    )
 
 
 def test_2_1_1_the_determinant_of_b_has_sigma_to_the_2n():
@@ -108,7 +123,9 @@ def test_2_1_1_the_gradient_of_the_collapsed_bound_holds():
     for i, d in enumerate(DK):
         dB = (d.mn.T - K.mn.T @ K_INV @ d.mm) @ K_INV @ K.mn + K.mn.T @ K_INV @ d.mn
         traces = -np.trace(B_inv @ dB) - (d.nn.sum() - np.trace(dB)) / NOISE
-        assert 0.5 * (traces + Y @ B_inv @ dB @ B_inv @ Y) == pytest.approx(slope(bound, THETA)[i], abs=1e-6)
+        assert 0.5 * (traces + Y @ B_inv @ dB @ B_inv @ Y) == pytest.approx(
+            slope(bound, THETA)[i], abs=1e-6
+        )
 
 
 # --- stochastic variational inference ----------------------------------------------------------------------
@@ -131,7 +148,9 @@ def test_2_1_2_the_gradient_in_the_cholesky_factor_holds():
     L = np.linalg.cholesky(SIGMA)
     true = np.tril(slope(lambda T: elbo(MU, np.tril(T) @ np.tril(T).T, K), L))
     Lambda = K_INV @ K.mn @ K.mn.T @ K_INV / NOISE
-    np.testing.assert_allclose(np.tril(-Lambda @ L + np.diag(1 / np.diag(L)) - K_INV @ L), true, atol=1e-5)
+    np.testing.assert_allclose(
+        np.tril(-Lambda @ L + np.diag(1 / np.diag(L)) - K_INV @ L), true, atol=1e-5
+    )
 
 
 def test_2_1_2_a_minus_is_missing_in_the_gradient_of_the_kernel():
@@ -140,18 +159,24 @@ def test_2_1_2_a_minus_is_missing_in_the_gradient_of_the_kernel():
         A, dA = K_INV @ K.mn, K_INV @ d.mn - K_INV @ d.mm @ K_INV @ K.mn
         fit = (Y - A.T @ MU) @ (dA.T @ MU) / NOISE - np.trace(A.T @ SIGMA @ dA) / NOISE
         rest = 0.5 * (
-            -np.trace(K_INV @ d.mm) + np.trace(SIGMA @ K_INV @ d.mm @ K_INV) + MU @ K_INV @ d.mm @ K_INV @ MU
+            -np.trace(K_INV @ d.mm)
+            + np.trace(SIGMA @ K_INV @ d.mm @ K_INV)
+            + MU @ K_INV @ d.mm @ K_INV @ MU
         )
         moved = np.trace(K.mn.T @ K_INV @ d.mm @ K_INV @ K.mn)
         residual = -d.nn.sum() + 2 * np.trace(d.mn.T @ K_INV @ K.mn)
-        assert fit + rest + 0.5 * (residual - moved) / NOISE == pytest.approx(true[i], abs=1e-5)
+        assert fit + rest + 0.5 * (residual - moved) / NOISE == pytest.approx(
+            true[i], abs=1e-5
+        )
         assert_differs(fit + rest + 0.5 * (residual + moved) / NOISE, true[i])
 
 
 def test_2_2_the_gradient_in_the_mean_subtracts_the_prior():
     m, var = bounds.marginals(MU, SIGMA, K)
     z, w = np.polynomial.hermite_e.hermegauss(60)
-    pull = LABEL * (expit(-LABEL[:, None] * (m[:, None] + np.sqrt(var)[:, None] * z)) @ w / w.sum())
+    pull = LABEL * (
+        expit(-LABEL[:, None] * (m[:, None] + np.sqrt(var)[:, None] * z)) @ w / w.sum()
+    )
     true = slope(lambda u: logistic_elbo(u, SIGMA, K), MU)
     np.testing.assert_allclose(K_INV @ K.mn @ pull - K_INV @ MU, true, atol=1e-5)
     assert_differs(K_INV @ K.mn @ pull + K_INV @ MU, true)
@@ -166,9 +191,13 @@ def test_2_3_1_the_derivative_of_b_holds_inside_a_trace_only():
         true = (matrix(gram(THETA + H * e)) - matrix(gram(THETA - H * e))) / (2 * H)
         printed = 4 * d.mn @ Lam @ K.mn.T + d.mm
         B_inv = np.linalg.inv(matrix(K))
-        assert np.trace(B_inv @ printed) == pytest.approx(np.trace(B_inv @ true), abs=1e-6)
+        assert np.trace(B_inv @ printed) == pytest.approx(
+            np.trace(B_inv @ true), abs=1e-6
+        )
         gaps.append(np.abs(printed - true).max())
-    assert_differs(max(gaps), 0)  # in the lengthscale; the variance scales all entries alike
+    assert_differs(
+        max(gaps), 0
+    )  # in the lengthscale; the variance scales all entries alike
 
 
 def test_2_3_1_the_gradient_of_the_collapsed_bound_holds():
@@ -189,8 +218,15 @@ def test_2_3_1_the_gradient_of_the_collapsed_bound_holds():
             - 2 * np.sum((d.mn.T @ K_INV) * K.mn.T, 1)
             + np.sum((K.mn.T @ K_INV @ d.mm @ K_INV) * K.mn.T, 1)
         )
-        quadratic = (d.mn @ LABEL) @ B_inv @ pulled / 4 - pulled @ B_inv @ dB @ B_inv @ pulled / 8
-        got = quadratic + 0.5 * np.trace(K_INV @ d.mm) - 0.5 * np.trace(B_inv @ dB) - lam @ dK
+        quadratic = (
+            d.mn @ LABEL
+        ) @ B_inv @ pulled / 4 - pulled @ B_inv @ dB @ B_inv @ pulled / 8
+        got = (
+            quadratic
+            + 0.5 * np.trace(K_INV @ d.mm)
+            - 0.5 * np.trace(B_inv @ dB)
+            - lam @ dK
+        )
         assert got == pytest.approx(slope(J, THETA)[i], abs=1e-6)
 
 
@@ -199,7 +235,9 @@ def test_2_3_2_the_mean_is_not_the_best_point_of_expansion():
     m, var = bounds.marginals(MU, SIGMA, K)
     at = slope(lambda x: bounds.taylor_value(MU, SIGMA, x, LABEL, K), m)
     s = expit(LABEL * m)
-    np.testing.assert_allclose(at, -0.5 * LABEL * s * (1 - s) * (1 - 2 * s) * var, atol=1e-6)
+    np.testing.assert_allclose(
+        at, -0.5 * LABEL * s * (1 - s) * (1 - 2 * s) * var, atol=1e-6
+    )
     assert_differs(at, 0, least=1e-2)
 
 
@@ -211,7 +249,12 @@ def test_2_3_2_the_log_determinant_of_b_enters_the_gradient_with_a_plus():
     true = slope(lambda t: 0.5 * np.linalg.slogdet(B(gram(t)))[1], THETA)
     A_inv = np.linalg.inv(A(K))
     for i, d in enumerate(DK):
-        dB = 2 * B(K) @ (A_inv @ d.mn @ (psi[:, None] * K.mn.T) @ A_inv + K_INV @ d.mm @ K_INV) @ B(K)
+        dB = (
+            2
+            * B(K)
+            @ (A_inv @ d.mn @ (psi[:, None] * K.mn.T) @ A_inv + K_INV @ d.mm @ K_INV)
+            @ B(K)
+        )
         trace = 0.5 * np.trace(np.linalg.solve(B(K), dB))
         assert trace == pytest.approx(true[i], abs=1e-5)
         assert_differs(-trace, true[i])

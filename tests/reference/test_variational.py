@@ -68,9 +68,14 @@ def binary_data(N=8):
 
 def assert_gradient(data, expected, atol=1e-7):
     x, h = some_q(data)[0], 1e-5
-    values = [[negative_bound(x + s * h * e, data, expected)[0] for s in (1, -1)] for e in np.eye(len(x))]
+    values = [
+        [negative_bound(x + s * h * e, data, expected)[0] for s in (1, -1)]
+        for e in np.eye(len(x))
+    ]
     numerical = [(up - down) / (2 * h) for up, down in values]
-    np.testing.assert_allclose(negative_bound(x, data, expected)[1], numerical, atol=atol)
+    np.testing.assert_allclose(
+        negative_bound(x, data, expected)[1], numerical, atol=atol
+    )
 
 
 def test_whitened_projection_is_that_of_u_space():
@@ -82,7 +87,9 @@ def test_whitened_projection_is_that_of_u_space():
     u_mean, u_cov = to_inducing(model, mean, cov)
     np.testing.assert_allclose(data.r, r.T, atol=1e-9)
     np.testing.assert_allclose(m, np.einsum("cnm,cm->nc", upsilon, u_mean), atol=1e-9)
-    np.testing.assert_allclose(v, np.einsum("cnm,cmk,cnk->nc", upsilon, u_cov, upsilon), atol=1e-9)
+    np.testing.assert_allclose(
+        v, np.einsum("cnm,cmk,cnk->nc", upsilon, u_cov, upsilon), atol=1e-9
+    )
     assert_all_close(to_whitened(model, u_mean, u_cov), (mean, cov), 1e-8)
 
 
@@ -91,11 +98,17 @@ def expected_log_ndtr(mean, var, r) -> float:
     sd = math.sqrt(var)
 
     def integrand(x):
-        return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * log_ndtr((mean + sd * x) / math.sqrt(r))
+        return (
+            math.exp(-0.5 * x * x)
+            / math.sqrt(2 * math.pi)
+            * log_ndtr((mean + sd * x) / math.sqrt(r))
+        )
 
     kinks = -mean / sd + math.sqrt(r) / sd * np.array([-4, -1, 0, 1, 4])
     points = np.unique([-4.0, -1.0, 1.0, 4.0, *kinks[np.abs(kinks) < 12]])
-    return quad(integrand, -12, 12, points=points, limit=400, epsabs=1e-13, epsrel=1e-11)[0]
+    return quad(
+        integrand, -12, 12, points=points, limit=400, epsabs=1e-13, epsrel=1e-11
+    )[0]
 
 
 @pytest.mark.parametrize("one_latent", [False, True])
@@ -116,7 +129,10 @@ def test_bounds_agree_with_monte_carlo():
     _, mean, cov = some_q(data)
     sampled = robust_max_bound_mc(data, mean, cov, EPSILON)
     assert abs(bound(data, mean, cov, ROBUST) - sampled.value) < 4 * sampled.error < 0.3
-    fine, coarse = (bound(data, mean, cov, partial(expected_softmax, nodes=nodes)) for nodes in (40, 24))
+    fine, coarse = (
+        bound(data, mean, cov, partial(expected_softmax, nodes=nodes))
+        for nodes in (40, 24)
+    )
     sampled = softmax_bound_mc(data, mean, cov)
     assert abs(fine - sampled.value) < 4 * sampled.error < 0.1
     assert coarse == pytest.approx(fine, abs=1e-6)
@@ -126,12 +142,16 @@ def test_softmax_of_two_classes_is_the_logistic_of_the_difference():
     """r = 0, one rival that is known to be zero: E log softmax = E log σ."""
     one = binary_data()
     two = Whitened(
-        np.stack([0 * one.a[:, 0], one.a[:, 0]], axis=1), np.zeros((8, 2)), (one.y > 0).astype(int)
+        np.stack([0 * one.a[:, 0], one.a[:, 0]], axis=1),
+        np.zeros((8, 2)),
+        (one.y > 0).astype(int),
     )
     one = one._replace(r=0 * one.r)
     _, mean, cov = some_q(one)
     m, v = marginals(one, mean, cov)
-    both = expected_softmax(two, np.hstack([0 * m, m]), np.hstack([0 * v + 1e-30, v]), nodes=60)
+    both = expected_softmax(
+        two, np.hstack([0 * m, m]), np.hstack([0 * v + 1e-30, v]), nodes=60
+    )
     single = expected_logistic(one, m, v)
     assert both.value == pytest.approx(single.value, abs=1e-8)
     np.testing.assert_allclose(both.dm[:, 1:], single.dm, atol=1e-8)
@@ -153,7 +173,9 @@ def test_maxima_are_stationary_and_below_the_true_evidence(name):
     found = maximise(data, expected)
     assert found.gradient < 1e-6
     prior = log_evidence_is(data, log_likelihood, samples=5_000)
-    better = log_evidence_is(data, log_likelihood, (found.mean, found.cov), samples=5_000, seed=1)
+    better = log_evidence_is(
+        data, log_likelihood, (found.mean, found.cov), samples=5_000, seed=1
+    )
     assert max(prior.error, better.error) < 0.1
     assert abs(prior.value - better.value) < 4 * np.hypot(prior.error, better.error)
     assert found.bound < better.value + 3 * better.error
@@ -171,7 +193,9 @@ def test_a_maximum_obeys_the_site_equations():
         a, tau = data.a[:, c], -2 * e.dv[:, c]
         precision = np.eye(3) + (a.T * tau) @ a
         np.testing.assert_allclose(precision @ found.cov[c], np.eye(3), atol=1e-6)
-        np.testing.assert_allclose(precision @ found.mean[c], a.T @ (e.dm[:, c] + tau * m[:, c]), atol=1e-6)
+        np.testing.assert_allclose(
+            precision @ found.mean[c], a.T @ (e.dm[:, c] + tau * m[:, c]), atol=1e-6
+        )
 
 
 def test_pairwise_maximum_is_the_limit_of_power_ep():
@@ -191,7 +215,8 @@ def test_robust_likelihood_of_the_samples_is_the_quadrature():
     got = robust_max_log_likelihood(data, t, 0.02)
     exact = [
         sum(
-            log_robust(y, *point, 0.02, adaptive=False) for y, *point in zip(data.y, row, data.r, strict=True)
+            log_robust(y, *point, 0.02, adaptive=False)
+            for y, *point in zip(data.y, row, data.r, strict=True)
         )
         for row in t
     ]
@@ -210,20 +235,28 @@ def test_evidence_of_one_point_is_known_and_ep_is_near_for_more():
     first = Whitened(data.a[:1], data.r[:1], data.y[:1])
     prior_var = np.sum(first.a[0] ** 2, axis=-1) + first.r[0]
     got = log_evidence_is(first, likelihood, samples=5_000)
-    assert got.value == pytest.approx(log_robust(y[0], np.zeros(3), prior_var, 0.05), abs=4 * got.error)
+    assert got.value == pytest.approx(
+        log_robust(y[0], np.zeros(3), prior_var, 0.05), abs=4 * got.error
+    )
 
 
 def test_gfitc_and_robust_ep_are_near_the_true_probabilities():
-    """Both approximate one model, whose p(y*) is the ratio of two evidences; pairwise factors are another."""
+    """Both approximate one model, whose p(y*) is the ratio of two evidences; pairwise
+    factors are another.
+    """
     X, y, Z, ks, noise = problem(6)
     rep, g = robust_ep(X, y, Z, ks, noise), gfitc(X, y, Z, ks, noise)
     proposal = to_whitened(rep.model, rep.mean, rep.cov)
 
     def evidence(X, y):
         likelihood = partial(robust_max_log_likelihood, epsilon=0.0)
-        return log_evidence_is(whiten(rep.model, X, y), likelihood, proposal, samples=4_000).value
+        return log_evidence_is(
+            whiten(rep.model, X, y), likelihood, proposal, samples=4_000
+        ).value
 
     log_p = evidence(X, y)
-    truth = [np.exp(evidence(np.vstack([X, NEW[:1]]), [*y, k]) - log_p) for k in range(3)]
+    truth = [
+        np.exp(evidence(np.vstack([X, NEW[:1]]), [*y, k]) - log_p) for k in range(3)
+    ]
     np.testing.assert_allclose(predict_proba(g, NEW[:1])[0], truth, atol=0.02)
     np.testing.assert_allclose(predict_proba(rep, NEW[:1])[0], truth, atol=0.02)

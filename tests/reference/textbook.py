@@ -1,4 +1,6 @@
-"""Binary EP as the textbook prints it, an independent check of the one solver.   [Rasmussen & Williams 3.6]"""
+"""Binary EP as the textbook prints it, an independent check of the one solver.
+[Rasmussen & Williams 3.6]
+"""
 
 from typing import NamedTuple
 
@@ -19,7 +21,9 @@ class FullBinaryResult(NamedTuple):
 
 
 def binary_posterior(K, tau, nu):
-    """B = I + S^½ K S^½,  Σ = K − K S^½ B⁻¹ S^½ K,  μ = Σν̃.   [R&W Alg 3.5, lines 13–16]"""
+    """B = I + S^½ K S^½,  Σ = K − K S^½ B⁻¹ S^½ K,  μ = Σν̃.   [R&W Alg 3.5, lines
+    13–16]
+    """
     root = np.sqrt(tau)
     B = np.eye(len(K)) + root[:, None] * K * root
     cov = K - (K * root) @ np.linalg.inv(B) @ (root[:, None] * K)
@@ -47,7 +51,11 @@ def binary_log_z(K, y, tau, nu) -> float:
         - 0.5 * np.sum(nu**2 / (t + tau))
         + 0.5 * np.sum(m * t / (tau + t) * (tau * m - 2 * nu))
     )
-    return float(first_and_fourth + second_and_fifth + np.sum(log_ndtr(y * m / np.sqrt(1 + 1 / t))))
+    return float(
+        first_and_fourth
+        + second_and_fifth
+        + np.sum(log_ndtr(y * m / np.sqrt(1 + 1 / t)))
+    )
 
 
 def full_binary_ep(K, y, max_sweeps=1000, tol=1e-13) -> FullBinaryResult:
@@ -58,7 +66,9 @@ def full_binary_ep(K, y, max_sweeps=1000, tol=1e-13) -> FullBinaryResult:
         old = tau.copy(), nu.copy()
         for i in range(len(y)):
             mean, cov, _ = binary_posterior(K, tau, nu)
-            tau[i], nu[i] = binary_site(y[i], 1 / cov[i, i] - tau[i], mean[i] / cov[i, i] - nu[i])
+            tau[i], nu[i] = binary_site(
+                y[i], 1 / cov[i, i] - tau[i], mean[i] / cov[i, i] - nu[i]
+            )
             tau[i] = max(tau[i], 0.0)
         change = max(np.max(np.abs(tau - old[0])), np.max(np.abs(nu - old[1])))
         sweeps += 1

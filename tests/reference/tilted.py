@@ -1,13 +1,16 @@
-"""One Gaussian times steps, g(f) = N(f; m, V) Π_c Φ((f − m_c)/√V_c)^p: log ∫g and averages under g/∫g.
+"""One Gaussian times steps, g(f) = N(f; m, V) Π_c Φ((f − m_c)/√V_c)^p: log ∫g and
+averages under g/∫g.
 
-g is log-concave, so it has one mode f₀ and falls monotonically on both sides. Everything is computed as the
-ratio g(f₀ + x)/g(f₀), whose logarithm is small wherever it matters even if log g(f₀) is −1e9:
+g is log-concave, so it has one mode f₀ and falls monotonically on both sides.
+Everything is computed as the ratio g(f₀ + x)/g(f₀), whose logarithm is small wherever
+it matters even if log g(f₀) is −1e9:
 
-    log g(f₀+x) − log g(f₀) = −x(x + 2(f₀−m))/(2V) + p Σ_c [log Φ(z_c + x/√V_c) − log Φ(z_c)]
-    z, z' < 0:  log Φ(z') − log Φ(z) = −½(z'−z)(z'+z) + log[erfcx(−z'/√2)/erfcx(−z/√2)]
+    log g(f₀+x) − log g(f₀) = −x(x + 2(f₀−m))/(2V) + p Σ_c [log Φ(z_c + x/√V_c) − log
+    Φ(z_c)] z, z' < 0:  log Φ(z') − log Φ(z) = −½(z'−z)(z'+z) +
+    log[erfcx(−z'/√2)/erfcx(−z/√2)]
 
-The interval is where the ratio exceeds e^−60; it is cut at every bump m_c + √V_c·{0, ±1, ±2, ±4, ±8} and at
-halves, quarters, … of the way from the mode to its ends.
+The interval is where the ratio exceeds e^−60; it is cut at every bump m_c + √V_c·{0,
+±1, ±2, ±4, ±8} and at halves, quarters, … of the way from the mode to its ends.
 """
 
 import math
@@ -24,7 +27,8 @@ DROP = 60.0
 OFFSETS = np.array([-8, -4, -2, -1, 0, 1, 2, 4, 8])
 SHARES = 0.5 ** np.arange(1, 9)
 NODES, WEIGHTS = roots_legendre(20)
-WORST = 1e-7  # an adaptive integral whose error estimate is above this share of its size is refused
+# an adaptive integral whose error estimate is above this share of its size is refused
+WORST = 1e-7
 
 
 class Tilted(NamedTuple):
@@ -38,11 +42,15 @@ class Tilted(NamedTuple):
     z: np.ndarray  # (R,) z_c at the mode
     top: float  # log g(f₀)
     breaks: np.ndarray  # ascending x, ends included
-    known: dict  # ratio and Point where they were already computed, so that no average repeats the work
+    # ratio and Point where they were already computed, so that no average repeats the
+    # work
+    known: dict
 
 
 class Point(NamedTuple):
-    """What an average may depend on at f = f₀ + x; x () or (n,), the others (R,) or (n, R)."""
+    """What an average may depend on at f = f₀ + x; x () or (n,), the others (R,) or (n,
+    R).
+    """
 
     x: np.ndarray
     z: np.ndarray  # (f − m_c)/√V_c
@@ -51,7 +59,9 @@ class Point(NamedTuple):
 
 
 def bend(z):
-    """h(h+z), by 1 − z⁻² + 6z⁻⁴ − 50z⁻⁶ + 518z⁻⁸ for z < −50, where the sum cancels.   [METHOD 10]"""
+    """h(h+z), by 1 − z⁻² + 6z⁻⁴ − 50z⁻⁶ + 518z⁻⁸ for z < −50, where the sum cancels.
+    [METHOD 10]
+    """
     near, far = np.maximum(z, -50.0), np.minimum(z, -50.0) ** -2.0
     h = hazard(near)
     series = 1 - far * (1 - far * (6 - far * (50 - far * 518)))
@@ -67,7 +77,9 @@ def log_ndtr_ratio(z, dz):
 
 
 def find_mode(mean, var, means, sd, power) -> float:
-    """Root of (log g)' = −(f−m)/V + p Σ h_c/√V_c, which is ≥ 0 at m and decreases; a rough one will do."""
+    """Root of (log g)' = −(f−m)/V + p Σ h_c/√V_c, which is ≥ 0 at m and decreases; a
+    rough one will do.
+    """
 
     def slope(f):
         return -(f - mean) / var + power * float(np.sum(hazard((f - means) / sd) / sd))
@@ -88,7 +100,9 @@ def log_ratio(t: Tilted, x):
 
 
 def find_end(t: Tilted, sign) -> float:
-    """x > 0 or < 0 (sign) where the ratio is below e^−DROP, at most a quarter farther out than need be."""
+    """x > 0 or < 0 (sign) where the ratio is below e^−DROP, at most a quarter farther
+    out than need be.
+    """
     step = min(math.sqrt(t.var), t.sd.min())
     while log_ratio(t, sign * step) > -DROP:
         step *= 2
@@ -99,17 +113,26 @@ def find_end(t: Tilted, sign) -> float:
 
 def tilt(mean, var, means, variances, power=1.0) -> Tilted:
     """g with its mode and panels; means, variances (R,) of the steps."""
-    means, sd = np.asarray(means, dtype=float), np.sqrt(np.asarray(variances, dtype=float))
+    means, sd = (
+        np.asarray(means, dtype=float),
+        np.sqrt(np.asarray(variances, dtype=float)),
+    )
     mean, var = float(mean), float(var)
     mode = find_mode(mean, var, means, sd, power)
     z = (mode - means) / sd
-    top = -0.5 * (mode - mean) ** 2 / var - 0.5 * math.log(2 * math.pi * var) + power * np.sum(log_ndtr(z))
+    top = (
+        -0.5 * (mode - mean) ** 2 / var
+        - 0.5 * math.log(2 * math.pi * var)
+        + power * np.sum(log_ndtr(z))
+    )
     t = Tilted(mean, var, sd, power, mode, z, float(top), np.zeros(0), {})
     left, right = find_end(t, -1), find_end(t, 1)
     own = mean - mode + math.sqrt(var) * OFFSETS
     bumps = np.concatenate([own, (-(z * sd)[:, None] + sd[:, None] * OFFSETS).ravel()])
     inside = bumps[(bumps > left) & (bumps < right)]
-    return t._replace(breaks=np.unique([left, *left * SHARES, 0, *right * SHARES, right, *inside]))
+    return t._replace(
+        breaks=np.unique([left, *left * SHARES, 0, *right * SHARES, right, *inside])
+    )
 
 
 def at(t: Tilted, x) -> Point:
@@ -119,7 +142,8 @@ def at(t: Tilted, x) -> Point:
 
 
 def integrals_by_quad(t: Tilted, functions):
-    """∫ F(x) g(f₀+x)/g(f₀) dx of every F(Point), each by its own adaptive quadrature over the panels.
+    """∫ F(x) g(f₀+x)/g(f₀) dx of every F(Point), each by its own adaptive quadrature
+    over the panels.
 
     F must be of order one or of one sign.
     """
@@ -168,7 +192,9 @@ def integrals_by_panels(t: Tilted, functions):
 
 def log_integral(t: Tilted, adaptive=True) -> float:
     """log ∫ g."""
-    return t.top + math.log(integrals_by_quad(t, [lambda p: 1.0])[0] if adaptive else np.sum(panels(t)[1]))
+    return t.top + math.log(
+        integrals_by_quad(t, [lambda p: 1.0])[0] if adaptive else np.sum(panels(t)[1])
+    )
 
 
 def averages(t: Tilted, functions, adaptive=True):
@@ -182,7 +208,8 @@ def mean_derivatives(t: Tilted, adaptive=True):
     """∂/∂m and ∂²/∂m² of log ∫g, good to 1e-10 of their largest possible size.
 
     ⟨f−m⟩/V and Var(f)/V² − 1/V   or, by parts, ⟨η⟩ and Var(η) − p⟨Σ bend_c/V_c⟩ with η = p Σ h_c/√V_c:
-    the first pair cancels where the steps hardly matter, the second where they are sharp.
+    the first pair cancels where the steps hardly matter, the second where they are
+    sharp.
     """
     width = t.breaks[-1] - t.breaks[0]
 
@@ -197,4 +224,6 @@ def mean_derivatives(t: Tilted, adaptive=True):
         (spread,) = averages(t, [lambda p: (eta(p) - slope) ** 2], adaptive)
         return slope, spread - bent
     (spread,) = averages(t, [lambda p: (p.x / width - x) ** 2], adaptive)
-    return (t.mode - t.mean + x * width) / t.var, (spread * width**2 / t.var - 1) / t.var
+    return (t.mode - t.mean + x * width) / t.var, (
+        spread * width**2 / t.var - 1
+    ) / t.var

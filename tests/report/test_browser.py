@@ -1,4 +1,5 @@
-"""The report in a real browser: no complaints on its console, figures are drawn, tables sort.
+"""The report in a real browser: no complaints on its console, figures are drawn, tables
+sort.
 
 Needs chromium; `make test-browser` installs it. Nothing is installed here.
 """
@@ -14,13 +15,20 @@ import pytest
 from cavity import GPClassifier, report
 from support import without_warnings
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 BROWSER = next((found for found in map(shutil.which, NAMES) if found), None)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         BROWSER is None,
-        reason=f"no browser found (looked for {', '.join(NAMES)}): make test-browser installs one",
+        reason=f"no browser found (looked for {', '.join(NAMES)}): make test-browser "
+        f"installs one",
     ),
 ]
 ASK = """<script>
@@ -53,8 +61,16 @@ def opened(path: Path, profile: Path) -> tuple[str, str]:
         "--window-size=400,800",
         "--enable-logging=stderr",
     ]
-    command = [str(BROWSER), *options, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, encoding="utf-8")
+    command = [
+        str(BROWSER),
+        *options,
+        f"--user-data-dir={profile}",
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout, done.stderr
 
@@ -64,9 +80,13 @@ def written(tmp_path_factory) -> tuple[Path, Path]:
     """The report, and a folder for the browser."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))
-    y = np.array(["<b>a</b>", "b", "c"])[(X[:, 0] + rng.normal(size=90) > 0).astype(int) + (X[:, 1] > 0.5)]
+    y = np.array(["<b>a</b>", "b", "c"])[
+        (X[:, 0] + rng.normal(size=90) > 0).astype(int) + (X[:, 1] > 0.5)
+    ]
     with without_warnings():
-        clf = GPClassifier(effort="fast", n_inducing=6, max_epochs=4, random_state=0).fit(X, y)
+        clf = GPClassifier(
+            effort="fast", n_inducing=6, max_epochs=4, random_state=0
+        ).fit(X, y)
     folder = tmp_path_factory.mktemp("browser")
     path = report.write_report(clf, folder / "report.html", X, y)
     return path, folder / "profile"
@@ -81,14 +101,20 @@ def test_it_opens_without_complaints_tables_sort_marks_have_tooltips_and_a_phone
 ) -> None:
     path, profile = written
     _, console = opened(path, profile)
-    assert "CONSOLE" not in console, [line for line in console.splitlines() if "CONSOLE" in line]
+    assert "CONSOLE" not in console, [
+        line for line in console.splitlines() if "CONSOLE" in line
+    ]
     text = path.read_text(encoding="utf-8")
-    without_policy = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    without_policy = re.sub(
+        r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text
+    )
     asked = path.with_name("asked.html")
     asked.write_text(without_policy.replace("</body>", ASK), encoding="utf-8")
     dom, console = opened(asked, profile)
     assert "CONSOLE" not in console and 'data-wrong=""' in dom
-    up, down = ([int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";"))
+    up, down = (
+        [int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";")
+    )
     assert up == sorted(up) == down[::-1] and len(up) > 15
     assert re.search(r"rows: says \d+%, right \d+%", find(dom, "tip-text"))
     assert int(find(dom, "folded")) == text.count("<details>") == 4

@@ -12,7 +12,9 @@ Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
 
 
 def test_scores_by_hand() -> None:
-    assert reliability(P, Y, bins=5).error == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
+    assert reliability(P, Y, bins=5).error == pytest.approx(
+        (0.5 + 3 * (0.75 - 2 / 3)) / 4
+    )
     assert reliability(P, Y, bins=1).error == pytest.approx(abs(P.max(1).mean() - 0.5))
     certain = np.eye(3)[Y]
     assert reliability(certain, Y).error == 0
@@ -24,7 +26,10 @@ def test_reliability_by_hand() -> None:
     assert table.rows.tolist() == [0, 0, 1, 3, 0]
     assert table.confidence[2:4] == pytest.approx([0.5, 0.75])
     assert table.accuracy[2:4] == pytest.approx([0, 2 / 3])
-    assert np.isnan(table.confidence[[0, 1, 4]]).all() and np.isnan(table.accuracy[[0, 1, 4]]).all()
+    assert (
+        np.isnan(table.confidence[[0, 1, 4]]).all()
+        and np.isnan(table.accuracy[[0, 1, 4]]).all()
+    )
 
 
 def test_every_row_is_in_one_bin() -> None:
@@ -38,9 +43,19 @@ def test_every_row_is_in_one_bin() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad_p, bad_y", [(P[0], Y), (P, Y[:2]), (P, Y + 1), (P, Y.astype(float)), (P[:0], Y[:0]), (P, ["a"] * 4)]
+    "bad_p, bad_y",
+    [
+        (P[0], Y),
+        (P, Y[:2]),
+        (P, Y + 1),
+        (P, Y.astype(float)),
+        (P[:0], Y[:0]),
+        (P, ["a"] * 4),
+    ],
 )
-def test_labels_and_shapes_that_do_not_fit_are_refused(bad_p: object, bad_y: object) -> None:
+def test_labels_and_shapes_that_do_not_fit_are_refused(
+    bad_p: object, bad_y: object
+) -> None:
     with pytest.raises(BadInput):
         reliability(bad_p, bad_y)
 
@@ -58,9 +73,18 @@ def test_labels_may_be_names_of_columns() -> None:
     names = np.array(["cat", "dog", "ant"])
     frame = pd.DataFrame(P, columns=names)
     score = lambda *given, **more: reliability(*given, **more).error
-    assert score(P, names[Y], labels=names) == score(frame, names[Y]) == score(frame, Y) == score(P, Y)
-    np.testing.assert_array_equal(conformal(frame, names[Y]).least, conformal(P, Y).least)
-    np.testing.assert_array_equal(rejection(P, names[Y], labels=names).error, rejection(P, Y).error)
+    assert (
+        score(P, names[Y], labels=names)
+        == score(frame, names[Y])
+        == score(frame, Y)
+        == score(P, Y)
+    )
+    np.testing.assert_array_equal(
+        conformal(frame, names[Y]).least, conformal(P, Y).least
+    )
+    np.testing.assert_array_equal(
+        rejection(P, names[Y], labels=names).error, rejection(P, Y).error
+    )
     other = pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]
     assert reliability(*other).error == reliability(P, Y).error
     with pytest.raises(BadInput, match="'cow'"):

@@ -1,4 +1,6 @@
-"""Code blocks of the documents run, names and links exist, and the README works on PyPI."""
+"""Code blocks of the documents run, names and links exist, and the README works on
+PyPI.
+"""
 
 import ast
 import inspect
@@ -17,13 +19,19 @@ from support import slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
-LONG = "coming-from deploy explanations extend methods scale tables uncertainty".split()  # seconds each
+ELSEWHERE = {
+    "clusters.md"
+}  # needs the engines that it names: tests/cluster runs it, section by section
+LONG = (
+    "coming-from deploy explanations extend methods scale tables uncertainty".split()
+)  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
-UNCLEAR = re.compile(r"\b(is|are) no (?!better|worse)[a-z]|numbers a row|, among (it|them)\b")
+UNCLEAR = re.compile(
+    r"\b(is|are) no (?!better|worse)[a-z]|numbers a row|, among (it|them)\b"
+)
 
 
 def code(page: Path) -> str:
@@ -46,7 +54,9 @@ def code(page: Path) -> str:
     ],
     ids=lambda p: p.name,
 )
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         exec(compile(code(page), str(page), "exec"), {"__name__": page.stem})
@@ -64,22 +74,34 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_description_on_pypi_has_no_relative_link() -> None:
-    """pyproject.toml says how the README becomes the description; the text of links stays."""
-    hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]
+    """pyproject.toml says how the README becomes the description; the text of links
+    stays.
+    """
+    hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "hatch"
+    ]["metadata"]
     shown = README
     for rule in hook["hooks"]["fancy-pypi-readme"]["substitutions"]:
         shown = re.sub(rule["pattern"], rule["replacement"], shown)
     assert len(LINK.findall(README)) > 10 and not LINK.findall(shown)
-    assert "The tutorial goes on from here" in re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", shown)
+    assert "The tutorial goes on from here" in re.sub(
+        r"\[([^]]*)\]\([^)]*\)", r"\1", shown
+    )
 
 
 def test_only_the_readme_says_how_to_install() -> None:
     pages = [p for p in PAGES if p.name not in ("README.md", "CHANGELOG.md", "cli.md")]
-    assert [p.name for p in pages if "pip install" in p.read_text(encoding="utf-8")] == []
+    assert [
+        p.name for p in pages if "pip install" in p.read_text(encoding="utf-8")
+    ] == []
 
 
 def test_pages_are_in_plain_english() -> None:
-    lines = [(p.name, line) for p in PAGES for line in p.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        (p.name, line)
+        for p in PAGES
+        for line in p.read_text(encoding="utf-8").splitlines()
+    ]
     assert [(name, line) for name, line in lines if UNCLEAR.search(line)] == []
 
 
@@ -94,7 +116,9 @@ def test_every_page_is_in_the_navigation_and_in_an_index() -> None:
     ]
     missing = [p for p in pages if f": {p}\n" not in nav + "\n"]
     missing += [p for p in pages if f"]({p})" not in home and p != "index.md"]
-    missing += [p.name for p in ROOT.glob("docs/decisions/0*.md") if p.name not in index]
+    missing += [
+        p.name for p in ROOT.glob("docs/decisions/0*.md") if p.name not in index
+    ]
     assert missing == []
 
 
@@ -114,7 +138,11 @@ def test_names_of_the_notation_are_in_their_files() -> None:
         source = (ROOT / "src" / "cavity" / file).read_text(encoding="utf-8")
         *owner, last = name.split(".")
         if owner:
-            found = re.search(rf"^class {owner[0]}\b.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
+            found = re.search(
+                rf"^class {owner[0]}\b.*?(?=^class |\Z)",
+                source,
+                re.MULTILINE | re.DOTALL,
+            )
             assert found, f"{file} has no class {owner[0]}"
             source = found.group()
         assert re.search(rf"\b{last}\b", source), f"{file} has no {name}"
@@ -122,7 +150,9 @@ def test_names_of_the_notation_are_in_their_files() -> None:
 
 def test_guides_are_short_enough_to_be_read() -> None:
     prose = [
-        FENCE.sub("", p.read_text(encoding="utf-8")) for p in ROOT.glob("docs/*.md") if p.name != "terms.md"
+        FENCE.sub("", p.read_text(encoding="utf-8"))
+        for p in ROOT.glob("docs/*.md")
+        if p.name != "terms.md"
     ]
     assert sum(len(text.split()) for text in prose) <= 15_500, (
         "numbers belong into docs/results, reasons into docs/decisions"
@@ -139,9 +169,15 @@ def find_anchors(page: Path) -> set[str]:
 def test_links_lead_to_files_and_headings() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == [], page
+        assert [
+            link for link in LINK.findall(text) if not (page.parent / link).exists()
+        ] == [], page
         linked = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text)
-        lost = [a for path, a in linked if a not in find_anchors(page.parent / path if path else page)]
+        lost = [
+            a
+            for path, a in linked
+            if a not in find_anchors(page.parent / path if path else page)
+        ]
         assert lost == [], page
 
 
@@ -149,7 +185,11 @@ def test_links_lead_to_files_and_headings() -> None:
 def test_paths_in_the_text_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for path in set(re.findall(r"`((?:src|tests)/[\w/.]+|[a-z]+/[a-z_]+\.py)`", text)):
-        below = ROOT if path.startswith(("src", "tests", "experiments")) else ROOT / "src" / "cavity"
+        below = (
+            ROOT
+            if path.startswith(("src", "tests", "experiments"))
+            else ROOT / "src" / "cavity"
+        )
         assert (below / path).exists(), path
 
 
@@ -157,42 +197,73 @@ def test_every_argument_has_one_purpose() -> None:
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     section = text.split("## Arguments by purpose")[1].split("\n## ")[0]
     named = [
-        name for row in re.findall(r"^\|.*\|$", section, re.M)[2:] for name in re.findall(r"`(\w+)`", row)
+        name
+        for row in re.findall(r"^\|.*\|$", section, re.M)[2:]
+        for name in re.findall(r"`(\w+)`", row)
     ]
-    known, inner = ([*inspect.signature(kind).parameters] for kind in (GPClassifier, Training))
+    known, inner = (
+        [*inspect.signature(kind).parameters] for kind in (GPClassifier, Training)
+    )
     assert len(known) <= 18 and f"Of the {len(known)} arguments" in section
     assert sorted(named) == sorted([*known, *inner])
 
 
 def test_the_page_of_terms_has_the_table_of_the_library() -> None:
     page = (ROOT / "docs" / "terms.md").read_text(encoding="utf-8")
-    assert [f"| {' | '.join(term)} |" for term in TERMS.values()] == page.splitlines()[6:]
-    assert {EVIDENCE, OBJECTIVE, BOUND} < {*TERMS}  # what fit, info and summary print of training
+    assert [f"| {' | '.join(term)} |" for term in TERMS.values()] == page.splitlines()[
+        6:
+    ]
+    assert {EVIDENCE, OBJECTIVE, BOUND} < {
+        *TERMS
+    }  # what fit, info and summary print of training
 
 
 def test_no_message_and_no_guide_cites_a_decision_by_number() -> None:
-    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/results/*.md")]:
+    for path in [
+        ROOT / "README.md",
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/results/*.md"),
+    ]:
         assert not re.search(r"decisions? \d", path.read_text(encoding="utf-8")), path
     for path in ROOT.glob("src/cavity/**/*.py"):
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text if re.search(r"decision \d", text) else "")
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = {
-            id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, documented) and ast.get_docstring(n)
+            id(n.body[0].value)
+            for n in ast.walk(tree)
+            if isinstance(n, documented) and ast.get_docstring(n)
         }
-        texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in docs]
-        assert not [t for t in texts if isinstance(t, str) and re.search(r"decision \d", t)], path
+        texts = [
+            n.value
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Constant) and id(n) not in docs
+        ]
+        assert not [
+            t for t in texts if isinstance(t, str) and re.search(r"decision \d", t)
+        ], path
 
 
 def test_the_page_of_parameters_names_each_of_them() -> None:
-    page = (ROOT / "docs" / "parameters.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    page = (
+        (ROOT / "docs" / "parameters.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    )
     told = {
-        part.split("\n")[0]: NAMED.findall("".join(re.findall(r"^\| (`.*?) \|", part, re.M))) for part in page
+        part.split("\n")[0]: NAMED.findall(
+            "".join(re.findall(r"^\| (`.*?) \|", part, re.M))
+        )
+        for part in page
     }
-    fit = [name for name in inspect.signature(GPClassifier.fit).parameters if name not in ("self", "X", "y")]
+    fit = [
+        name
+        for name in inspect.signature(GPClassifier.fit).parameters
+        if name not in ("self", "X", "y")
+    ]
     named = {
         "GPClassifier": GPClassifier().get_params(deep=False),
         "fit": fit,
         "Training": Training().get_params(),
     }
-    assert {name: sorted(of) for name, of in told.items()} == {name: sorted(of) for name, of in named.items()}
+    assert {name: sorted(of) for name, of in told.items()} == {
+        name: sorted(of) for name, of in named.items()
+    }

@@ -1,4 +1,6 @@
-"""The report is one page that says what it should, escapes everything, needs no network, and works without a mouse."""
+"""The report is one page that says what it should, escapes everything, needs no
+network, and works without a mouse.
+"""
 
 import math
 import re
@@ -30,9 +32,9 @@ EMPTY = {"line", "polyline", "polygon"}  # SVG elements that close themselves
 
 def render_page(model, X=None, y=None, **options) -> str:
     with TemporaryDirectory() as folder:
-        return report.write_report(model, Path(folder) / "r.html", X, y, **options).read_text(
-            encoding="utf-8"
-        )
+        return report.write_report(
+            model, Path(folder) / "r.html", X, y, **options
+        ).read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):
@@ -82,7 +84,9 @@ def table(D: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
 
 def trained(X, y, **options) -> GPClassifier:
     with without_warnings():
-        return GPClassifier(n_inducing=6, max_epochs=4, random_state=3, effort="fast", **options).fit(X, y)
+        return GPClassifier(
+            n_inducing=6, max_epochs=4, random_state=3, effort="fast", **options
+        ).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +114,27 @@ def test_everything_is_there(whole) -> None:
     ):
         assert head in heads
     names = {f["id"] for f in found.all("figure")}
-    assert {f"figure-{n}" for n in ("calibration", "rejection", "dependence-0")} <= names
+    assert {
+        f"figure-{n}" for n in ("calibration", "rejection", "dependence-0")
+    } <= names
     card = found.text("th", "td")
-    for fact in ("Method", "auto", "inducing points", "Kernel", "RBF(", "Seed", "torch"):
+    for fact in (
+        "Method",
+        "auto",
+        "inducing points",
+        "Kernel",
+        "RBF(",
+        "Seed",
+        "torch",
+    ):
         assert fact in card
     assert "training stopped after 4 epochs" in found.text("li") and clf.fit_warnings_
     assert f"{clf.log_marginal_likelihood_:.2f}" in card
     share = (clf.predict_novelty(table()[0]) > 0.95).mean()
-    assert f"{share:.1%} of these rows are more unusual than 95%" in found.text("p") and "Novelty" in card
+    assert (
+        f"{share:.1%} of these rows are more unusual than 95%" in found.text("p")
+        and "Novelty" in card
+    )
 
 
 def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> None:
@@ -126,17 +143,29 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     X, y = table()
     right = clf.predict(X) == y
     lead = re.search(r'<div class="lead">(.*?)</div>', text, re.DOTALL).group(1)
-    assert f"right for {right.mean():.1%}" in lead and f"is right for {(y == 'third').mean():.1%}" not in lead
+    assert (
+        f"right for {right.mean():.1%}" in lead
+        and f"is right for {(y == 'third').mean():.1%}" not in lead
+    )
     frequent = clf.classes_[clf.class_prior_.argmax()]
-    assert f"is right for {(y == frequent).mean():.1%}" in lead and escape(frequent) in lead
+    assert (
+        f"is right for {(y == frequent).mean():.1%}" in lead
+        and escape(frequent) in lead
+    )
     assert "the label" in lead and "fails most often on" in lead and "guessing" in lead
     missed = {c: int((~right[y == c]).sum()) for c in clf.classes_}
-    assert any(f"{n} of {(y == c).sum()} rows are missed" in lead for c, n in missed.items())
+    assert any(
+        f"{n} of {(y == c).sum()} rows are missed" in lead for c, n in missed.items()
+    )
     places = [
-        text.index(f'<section id="{name}"') for name in ("classes", "calibration", "hard", "data", "model")
+        text.index(f'<section id="{name}"')
+        for name in ("classes", "calibration", "hard", "data", "model")
     ]
     assert text.index('class="lead"') < places[0] and places == sorted(places)
-    assert "<details><summary>" in text[places[-1] :] and "Kernel" not in text[: places[-1]]
+    assert (
+        "<details><summary>" in text[places[-1] :]
+        and "Kernel" not in text[: places[-1]]
+    )
 
 
 def test_numbers_of_one_page_agree(whole) -> None:
@@ -148,18 +177,28 @@ def test_numbers_of_one_page_agree(whole) -> None:
     assert re.search(rf"Calibration error\s+{ece:.3f}", words)
     assert f"expected calibration error {ece:.3f}" in text
     assert re.search(rf"Calibration error\s+{ece:.4g}\s", words)
-    low, high = re.search(rf"Accuracy\s+{1 - error:.4g}\s+(\S+) to (\S+)", words).groups()
+    low, high = re.search(
+        rf"Accuracy\s+{1 - error:.4g}\s+(\S+) to (\S+)", words
+    ).groups()
     said = re.search(r"95% interval (\S+)% to (\S+)%\)", words).groups()
-    np.testing.assert_allclose(np.float64(said), 100 * np.float64((low, high)), atol=0.06)
+    np.testing.assert_allclose(
+        np.float64(said), 100 * np.float64((low, high)), atol=0.06
+    )
 
 
 def test_labels_and_names_cannot_become_code(whole) -> None:
     _, text = whole
     found = Page(text)
-    assert len(found.all("script")) == 1 and not any("onerror" in attrs for _, attrs in found.tags)
-    assert "<script>alert" not in text and "<img src=x" not in text and "\x00" not in text
+    assert len(found.all("script")) == 1 and not any(
+        "onerror" in attrs for _, attrs in found.tags
+    )
+    assert (
+        "<script>alert" not in text and "<img src=x" not in text and "\x00" not in text
+    )
     cells = found.text("th", "td", "span", "button")
-    assert BAD in cells and "\"'><img src=x onerror=alert(2)>&amp;" in cells  # as text, each once escaped
+    assert (
+        BAD in cells and "\"'><img src=x onerror=alert(2)>&amp;" in cells
+    )  # as text, each once escaped
     assert BAD in found.text("h1") and BAD in found.text("title")
 
 
@@ -171,7 +210,11 @@ def test_nothing_comes_from_outside(whole) -> None:
             if key in attrs:
                 assert attrs[key].startswith(("data:", "#")), (tag, key)
     assert not re.search(r"https?://|url\(|@import|fetch\(|XMLHttpRequest", text)
-    (policy,) = [m["content"] for m in found.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        m["content"]
+        for m in found.all("meta")
+        if m.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert "default-src 'none'" in policy and "script-src 'sha256-" in policy
 
 
@@ -182,7 +225,9 @@ def test_it_can_be_read_without_eyes_or_mouse(whole) -> None:
     assert Counter(tag for tag, _ in found.tags) >= Counter(
         ["header", "nav", "main", "footer", "h1", "title"]
     )
-    assert all(len(svg["aria-label"]) > 20 and svg["role"] == "img" for svg in found.all("svg"))
+    assert all(
+        len(svg["aria-label"]) > 20 and svg["role"] == "img" for svg in found.all("svg")
+    )
     assert all(th.get("scope") in ("col", "row") for th in found.all("th"))
     assert len(found.all("caption")) == len(found.all("table")) > 3
     ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
@@ -192,14 +237,24 @@ def test_it_can_be_read_without_eyes_or_mouse(whole) -> None:
             assert attrs.get(key, ids[0]) in ids
     anchors = [a["href"][1:] for a in found.all("a")]
     assert set(anchors) <= set(ids)
-    assert all(box["tabindex"] == "0" for box in found.all("div") if box.get("role") == "region")
-    assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text and "@media print" in text
+    assert all(
+        box["tabindex"] == "0"
+        for box in found.all("div")
+        if box.get("role") == "region"
+    )
+    assert (
+        "prefers-color-scheme:dark" in text
+        and 'name="viewport"' in text
+        and "@media print" in text
+    )
 
 
 def read_rows(text: str) -> tuple[list[str], list[list[str]]]:
     inside = re.search(r'<table id="rows".*?</table>', text, re.DOTALL).group(0)
     head, body = inside.split("</thead>")
-    cells = lambda part: [unescape(c) for c in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", part)]
+    cells = lambda part: [
+        unescape(c) for c in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", part)
+    ]
     return cells(head), [cells(row) for row in body.split("</tr>") if "<td" in row]
 
 
@@ -212,13 +267,22 @@ def test_the_table_has_the_hardest_and_the_most_uncertain_rows(whole) -> None:
     numbers = [int(row[0]) for row in rows]
     hard = [n for n, row in zip(numbers, rows, strict=True) if "hardest" in row[1]]
     unsure = [n for n, row in zip(numbers, rows, strict=True) if "uncertain" in row[1]]
-    assert hard == np.argsort(own, kind="stable")[:15].tolist() and len(set(numbers)) == len(numbers)
+    assert hard == np.argsort(own, kind="stable")[:15].tolist() and len(
+        set(numbers)
+    ) == len(numbers)
     assert set(unsure) == set(np.argsort(P.max(1), kind="stable")[:15].tolist())
     for number, row in zip(numbers, rows, strict=True):
         assert f"({P[number].max():.1%})" in row[2]
         right = clf.predict(X[number : number + 1])[0] == y[number]
-        assert row[3] == "right" if right else row[3].startswith("wrong") and f"({own[number]:.1%})" in row[3]
-        assert any(f" = {value:.6g} (" in row[head.index("Moved by")] for value in X.iloc[number])
+        assert (
+            row[3] == "right"
+            if right
+            else row[3].startswith("wrong") and f"({own[number]:.1%})" in row[3]
+        )
+        assert any(
+            f" = {value:.6g} (" in row[head.index("Moved by")]
+            for value in X.iloc[number]
+        )
 
 
 def test_without_rows_there_is_what_the_model_knows_of_itself(whole) -> None:
@@ -242,14 +306,17 @@ def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
 
 
 def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
-    """Original values, units and names; categories, dates and missing cells; columns that are set aside."""
+    """Original values, units and names; categories, dates and missing cells; columns
+    that are set aside.
+    """
     rng = np.random.default_rng(0)
     age = rng.integers(18, 80, 90)
     rows = pd.DataFrame(
         {
             "年齢": np.where(rng.random(90) < 0.2, np.nan, age),
             "都市": rng.choice(["東京", "大阪"], 90),
-            "日付": pd.Timestamp("2021-04-01") + pd.to_timedelta(rng.integers(0, 500, 90), unit="D"),
+            "日付": pd.Timestamp("2021-04-01")
+            + pd.to_timedelta(rng.integers(0, 500, 90), unit="D"),
             "番号": [f"A-{i}-{i * 7}" for i in range(90)],
         }
     )
@@ -262,17 +329,31 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
     for row in cells:
         original = rows.iloc[int(row[0]) - 1001]
         age = "(missing)" if np.isnan(original["年齢"]) else f"{original['年齢']:g}"
-        known = {"都市": original["都市"], "日付": str(original["日付"].date()), "年齢": age}
+        known = {
+            "都市": original["都市"],
+            "日付": str(original["日付"].date()),
+            "年齢": age,
+        }
         assert {part.rsplit(" (", 1)[0] for part in row[moved].split("; ")} <= {
             f"{k} = {v}" for k, v in known.items()
         }
-    assert f"{int(rows['年齢'].isna().sum())} (" in found.text("td") and "identifiers" in found.text("td")
-    assert "2021-04-" in found.text("td") and "はい" in found.text("li") and "東京" in found.text("text")
+    assert f"{int(rows['年齢'].isna().sum())} (" in found.text(
+        "td"
+    ) and "identifiers" in found.text("td")
+    assert (
+        "2021-04-" in found.text("td")
+        and "はい" in found.text("li")
+        and "東京" in found.text("text")
+    )
 
 
 def test_ticks_stay_inside_their_picture() -> None:
-    drawn = Plot((0, 2_000_000), (-1_000_000, 1), labels=("x", "y")).render("numbers of seven digits")
-    ticks = re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="(middle|end)">([-\d,]+)<', drawn)
+    drawn = Plot((0, 2_000_000), (-1_000_000, 1), labels=("x", "y")).render(
+        "numbers of seven digits"
+    )
+    ticks = re.findall(
+        r'<text x="([\d.]+)"[^>]*text-anchor="(middle|end)">([-\d,]+)<', drawn
+    )
     assert {"2,000,000", "-1,000,000"} <= {text for *_, text in ticks}
     for x, anchor, text in ticks:
         width = 6 * len(text)  # of digits at 12 px
@@ -282,35 +363,56 @@ def test_ticks_stay_inside_their_picture() -> None:
 
 def test_a_regressor_has_the_same_page() -> None:
     rng = np.random.default_rng(0)
-    rows = pd.DataFrame({"size [m²]": rng.normal(100, 20, 120), "kind": rng.choice(["flat", BAD], 120)})
-    y = 3 * rows["size [m²]"].to_numpy() + 50 * (rows["kind"] == "flat") + 10 * rng.normal(size=120)
+    rows = pd.DataFrame(
+        {"size [m²]": rng.normal(100, 20, 120), "kind": rng.choice(["flat", BAD], 120)}
+    )
+    y = (
+        3 * rows["size [m²]"].to_numpy()
+        + 50 * (rows["kind"] == "flat")
+        + 10 * rng.normal(size=120)
+    )
     with without_warnings():
-        gp = GPRegressor("vi", n_inducing=15, max_epochs=30, random_state=0).fit(rows[:80], y[:80])
+        gp = GPRegressor("vi", n_inducing=15, max_epochs=30, random_state=0).fit(
+            rows[:80], y[:80]
+        )
     text = render_page(gp, rows[80:], y[80:])
     found, (head, cells) = Page(text), read_rows(text)
     mean, std = gp.predict(rows[80:], return_std=True)
     off = y[80:] - mean
     assert f"{np.sqrt((off**2).mean()):.4g}" in found.text("strong")
-    assert f"{(np.abs(off) <= 1.959963984540054 * std).mean():.1%}" in found.text("strong")
+    assert f"{(np.abs(off) <= 1.959963984540054 * std).mean():.1%}" in found.text(
+        "strong"
+    )
     assert {"figure-scatter", "figure-coverage", "figure-dependence-1"} <= {
         f["id"] for f in found.all("figure")
     }
-    assert int(cells[0][0]) == np.argmax(np.abs(off / std)) and "<script>alert" not in text
+    assert (
+        int(cells[0][0]) == np.argmax(np.abs(off / std)) and "<script>alert" not in text
+    )
     size = rows["size [m²]"][80 + int(cells[0][0])]
     assert f"size [m²] = {size:.6g} (" in cells[0][head.index("Moved by")]
     assert "guessing the mean" in text and "Root mean squared error" in text
 
 
-def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(tmp_path) -> None:
+def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(
+    tmp_path,
+) -> None:
     X, y = table(2)
     clf = trained(X, y)
     clf.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    for before, after in zip(clf.predict_uncertainty(X), again.predict_uncertainty(X), strict=True):
+    for before, after in zip(
+        clf.predict_uncertainty(X), again.predict_uncertainty(X), strict=True
+    ):
         np.testing.assert_array_equal(before, after)
     assert render_page(clf, X, y) == render_page(again, X, y)
-    assert again.fit_warnings_ == clf.fit_warnings_ and escape(clf.fit_warnings_[0]) in render_page(again)
-    graphs = [export.make_model(model).graph.SerializeToString(deterministic=True) for model in (clf, again)]
+    assert again.fit_warnings_ == clf.fit_warnings_ and escape(
+        clf.fit_warnings_[0]
+    ) in render_page(again)
+    graphs = [
+        export.make_model(model).graph.SerializeToString(deterministic=True)
+        for model in (clf, again)
+    ]
     assert graphs[0] == graphs[1]
 
 
@@ -326,22 +428,36 @@ def test_bad_input_is_told_in_words(whole) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [slow("pep"), slow("vi"), methods.REP(epsilon=0.05), slow("laplace")], ids=str
+    "method",
+    [slow("pep"), slow("vi"), methods.REP(epsilon=0.05), slow("laplace")],
+    ids=str,
 )
 def test_the_page_names_any_method_and_its_options(method, tmp_path):
     X, y = load_iris(return_X_y=True)
     with without_warnings():
-        clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
+        clf = GPClassifier(
+            method, n_inducing=5, max_epochs=1, random_state=0, device="cpu"
+        ).fit(X, y)
     assert dict(describe_model(clf))["Method"].startswith(f"{method}, ")
 
 
 def test_texts_of_ticks_do_not_meet() -> None:
     for left in (0, 130):  # 130: beside the names of levels
-        for ends in ((175_000.0, 185_000.0), (0.0, 3_000_000.0), (0.0, 1.0), (-1e6, 1e6)):
+        for ends in (
+            (175_000.0, 185_000.0),
+            (0.0, 3_000_000.0),
+            (0.0, 1.0),
+            (-1e6, 1e6),
+        ):
             plot = Plot(ends, (0.0, 1.0), labels=("x", "y"), left=left)
-            found = [(plot.x(value), 0.5 * LETTER * len(text)) for value, text in plot.ticks_across()]
+            found = [
+                (plot.x(value), 0.5 * LETTER * len(text))
+                for value, text in plot.ticks_across()
+            ]
             assert len(found) > 1
-            assert all(x + half < y - other for (x, half), (y, other) in pairwise(found))
+            assert all(
+                x + half < y - other for (x, half), (y, other) in pairwise(found)
+            )
 
 
 def test_numbers_have_separators_of_thousands_and_no_needless_exponents() -> None:

@@ -1,4 +1,6 @@
-"""Numbers in README and guides are constants of the code, or those of the rows behind the results."""
+"""Numbers in README and guides are constants of the code, or those of the rows behind
+the results.
+"""
 
 import csv
 from pathlib import Path
@@ -28,29 +30,35 @@ QUOTED = {
     "docs/cli.md": [
         f"classes with fewer than {FEW_ROWS} rows",
         f"the cells of {explaining.BACKGROUND} other rows",
-        f'exact up to {regression_methods.EXACT_ROWS:,} rows, `"vi"` up to {regression_methods.FULL_BATCH_ROWS:,}',
+        f'exact up to {regression_methods.EXACT_ROWS:,} rows, `"vi"` up to '
+        f"{regression_methods.FULL_BATCH_ROWS:,}",
         f"take up to {fitting.IN_MEMORY // MIB} MB, they stay in memory",
     ],
     "docs/default.md": [
         f"boosting above {folds['balanced']:,} rows",
         f"at most {policy.POINTS_PER_ROOT:g} √N, or {policy.USUAL_POINTS})",
-        f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), otherwise a fifth of the rows, '
+        f'folds up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}), '
+        f"otherwise a fifth of the rows, "
         f"at most {policy.HELD_MOST:,}.",
         f"below a weight of {judging.LEAST_WEIGHT}",
         f"to all rows (up to {policy.REFIT_ROWS:,})",
-        f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} folds that learn again '
+        f'| up to {folds["balanced"]:,} rows (`"fast"`: {folds["fast"]}) | {least} '
+        f"folds that learn again "
         f"({most} up to {folds['fast'] // most} rows) |",
     ],
     "docs/deploy.md": [
-        f"opset {onnx_graph.OPSET} ({onnx_graph.TEXT_OPSET} with columns of codes, names or free text), "
-        f"IR version {onnx_graph.IR_VERSION}, and `{onnx_graph.ML_DOMAIN}` {onnx_graph.ML_OPSET} ",
+        f"opset {onnx_graph.OPSET} ({onnx_graph.TEXT_OPSET} with columns of codes, "
+        f"names or free text), "
+        f"IR version {onnx_graph.IR_VERSION}, and `{onnx_graph.ML_DOMAIN}` "
+        f"{onnx_graph.ML_OPSET} ",
         f"latent standard deviations below {softmax.WIDE:g} ",
         f"| `--most-rows` | {limits.rows:,} |",
         f"| `--most-bytes` | {limits.bytes // MIB} MiB |",
         f"up to {application.MOST_DROPPED // MIB} MiB that still arrive",
         f"arrives in pieces | | {HEADER_BYTES >> 10} KiB |",
         f"| `--most-waiting` | {limits.waiting:,} |",
-        f"| {limits.held_bytes // limits.bytes} × `--most-bytes` | {limits.held_bytes // MIB} MiB |",
+        f"| {limits.held_bytes // limits.bytes} × `--most-bytes` | "
+        f"{limits.held_bytes // MIB} MiB |",
         f"| connections at a time | | {CONNECTIONS} |",
         f"| `--read-seconds` | {limits.read_seconds:g} s |",
         f"with up to {requests.MOST_ERRORS} errors",
@@ -61,7 +69,9 @@ QUOTED = {
         f"starts at {method.LEARNT_EPSILON:g} ",
         f"from {method.DEFAULT_EPSILON:g} the kernels",
     ],
-    "docs/parameters.md": [f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"],
+    "docs/parameters.md": [
+        f"sites take more than {2 * 8 * policy.MOST_SITES >> 30} GB"
+    ],
     "docs/scale.md": [
         f"above {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"at least ten, judge the model, by at most {policy.HELD_MOST:,} of their rows",
@@ -74,7 +84,8 @@ QUOTED = {
         f"more than {outliers.FAR:,.0f} times as far",
         f"at most {arrow_tables.DENSE_BYTES // MIB} MiB as a dense table",
         f"more than {arrow_tables.MAX_COLUMNS:,} columns",
-        f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to {text_columns.WIDTHS[1]} ",
+        f"more than {inspection.FEW_LEVELS} texts becomes {text_columns.WIDTHS[0]} to "
+        f"{text_columns.WIDTHS[1]} ",
     ],
     "docs/uncertainty.md": [
         f"R-hat is below {sampling.MOST_R_HAT} ",
@@ -97,7 +108,11 @@ def test_the_tables_that_pages_count_are_those_of_the_rows() -> None:
             for r in csv.DictReader(file)
             if r["collection"] != "numeric" and r["method"] == "default"
         }
-    rows = [int(row["rows"]) + int(row["tested"]) for row in raw.values() if row["use"] == "report"]
+    rows = [
+        int(row["rows"]) + int(row["tested"])
+        for row in raw.values()
+        if row["use"] == "report"
+    ]
     for page, quoted in {
         "README.md": f"On {len(rows)} raw tables of {min(rows)} to {max(rows):,} rows",
         "docs/tables.md": f"has {len(raw)} tables as they are",

@@ -19,7 +19,9 @@ def ax():
 
 @pytest.fixture(scope="module")
 def clf() -> GPClassifier:
-    return GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y)
+    return GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(
+        X, Y
+    )
 
 
 def offsets(ax) -> list[np.ndarray]:
@@ -32,19 +34,32 @@ def offsets(ax) -> list[np.ndarray]:
 
 def test_decision_regions_show_the_rows_on_top_with_a_legend(ax, clf) -> None:
     assert plots.decision_regions(clf, X, Y, ax, grid=20) is ax
-    np.testing.assert_allclose(np.concatenate(offsets(ax)), np.concatenate([X[Y == c] for c in "abc"]))
+    np.testing.assert_allclose(
+        np.concatenate(offsets(ax)), np.concatenate([X[Y == c] for c in "abc"])
+    )
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
-    rows = [drawn.get_zorder() for drawn in ax.collections if type(drawn).__name__ == "PathCollection"]
-    assert min(rows) > max(d.get_zorder() for d in ax.collections if type(d).__name__ != "PathCollection")
+    rows = [
+        drawn.get_zorder()
+        for drawn in ax.collections
+        if type(drawn).__name__ == "PathCollection"
+    ]
+    assert min(rows) > max(
+        d.get_zorder() for d in ax.collections if type(d).__name__ != "PathCollection"
+    )
 
 
 def test_decision_regions_show_inducing_points_on_request(ax, clf) -> None:
     plots.decision_regions(clf, X, Y, ax, grid=20, show_inducing=True)
-    assert [len(points) for points in offsets(ax)] == [15, *(np.sum(Y == c) for c in "abc")]
+    assert [len(points) for points in offsets(ax)] == [
+        15,
+        *(np.sum(Y == c) for c in "abc"),
+    ]
 
 
 def test_many_classes_with_long_names_are_named_beside_the_plot(ax) -> None:
-    names = np.array([f"{k} is a class with a long name" for k in range(5)])[np.arange(60) % 5]
+    names = np.array([f"{k} is a class with a long name" for k in range(5)])[
+        np.arange(60) % 5
+    ]
     plots.decision_regions(LogisticRegression().fit(X, names), X, names, ax, grid=20)
     assert all(len(text.get_text()) <= 16 for text in ax.get_legend().get_texts())
     assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
@@ -56,13 +71,24 @@ def test_decision_regions_are_white_where_nothing_was_seen(ax) -> None:
     plots.decision_regions(clf, far, np.append(Y, ["a", "b"]), ax, grid=21)
     shades = ax.images[0].get_array()
     assert shades[0, -1].min() > 0.99 > 0.9 > shades[10, 10].min()
-    lines = [drawn for drawn in ax.collections if type(drawn).__name__ != "PathCollection"]
-    assert max(np.abs(path.vertices).max() for drawn in lines for path in drawn.get_paths()) < 6
+    lines = [
+        drawn for drawn in ax.collections if type(drawn).__name__ != "PathCollection"
+    ]
+    assert (
+        max(
+            np.abs(path.vertices).max() for drawn in lines for path in drawn.get_paths()
+        )
+        < 6
+    )
 
 
 def test_decision_regions_of_any_classifier_and_of_two_classes(ax) -> None:
-    assert plots.decision_regions(LogisticRegression().fit(X, Y), X, Y, ax, grid=20) is ax
-    two = GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y == "a")
+    assert (
+        plots.decision_regions(LogisticRegression().fit(X, Y), X, Y, ax, grid=20) is ax
+    )
+    two = GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(
+        X, Y == "a"
+    )
     assert plots.decision_regions(two, X, Y == "a", ax, grid=20) is ax
 
 

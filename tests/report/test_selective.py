@@ -47,7 +47,8 @@ def test_certainty_is_one_number_a_row(certainty) -> None:
 
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_conformal_sets_cover_each_class_as_promised(coverage) -> None:
-    # the law is for the average over calibration sets: coverage ≤ P(y in set) ≤ coverage + 1/(n + 1)
+    # the law is for the average over calibration sets: coverage ≤ P(y in set) ≤
+    # coverage + 1/(n + 1)
     C, repeats, found = 3, 300, []
     for seed in range(repeats):
         P, y = predictions(240, C, seed)

@@ -1,4 +1,6 @@
-"""The pages that are staged for the site: links that work in the repository work there, too."""
+"""The pages that are staged for the site: links that work in the repository work there,
+too.
+"""
 
 import re
 from pathlib import Path
@@ -20,15 +22,23 @@ def site(tmp_path_factory):
 
 def test_every_link_of_a_staged_page_leads_to_a_staged_file(site) -> None:
     pages = sorted(site.STAGE.rglob("*.md"))
-    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    links = [
+        (page, link)
+        for page in pages
+        for link in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
     assert len(pages) > 50 and len(links) > 100
-    assert [(page.name, link) for page, link in links if not (page.parent / link).is_file()] == []
+    assert [
+        (page.name, link) for page, link in links if not (page.parent / link).is_file()
+    ] == []
 
 
 def test_every_page_of_the_navigation_is_staged(site) -> None:
     nav = (site.ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     assert [
-        name for name in re.findall(r": (\S+\.md)$", nav, re.M) if not (site.STAGE / name).is_file()
+        name
+        for name in re.findall(r": (\S+\.md)$", nav, re.M)
+        if not (site.STAGE / name).is_file()
     ] == []
 
 
@@ -37,4 +47,6 @@ def test_links_are_turned_and_links_to_folders_become_text(site) -> None:
     text = "[a](../../README.md#install) [b](../../benchmarks/results) [c](../method.md) [d](nowhere.md)"
     turned = "[a](../overview.md#install) b [c](../method.md) [d](nowhere.md)"
     assert site.turn_links(text, "docs/results/scale.md", linked) == turned
-    assert linked == {"README.md", "docs/method.md"} and Path(site.place("docs/cli.md")) == Path("cli.md")
+    assert linked == {"README.md", "docs/method.md"} and Path(
+        site.place("docs/cli.md")
+    ) == Path("cli.md")

@@ -1,7 +1,8 @@
-"""Writes the model files of the present format, which every later version must load: python make_models.py.
+"""Writes the model files of the present format, which every later version must load:
+python make_models.py.
 
-Run once for each format (`cavity.common.tensor_files.FORMAT`); a file that is there is never written again.
-Beside it, what it predicts.
+Run once for each format (`cavity.common.tensor_files.FORMAT`); a file that is there is
+never written again. Beside it, what it predicts.
 """
 
 import json
@@ -25,7 +26,9 @@ def table(rows=60):
     rng = np.random.default_rng(0)
     height, colour = rng.normal(size=rows), rng.choice(["blue", "green", "red"], rows)
     kind = np.array(["ash", "elm", "oak"])[
-        (height + (colour == "red") + 0.3 * rng.normal(size=rows) > [[0.2], [1.0]]).sum(0)
+        (height + (colour == "red") + 0.3 * rng.normal(size=rows) > [[0.2], [1.0]]).sum(
+            0
+        )
     ]
     heights = [None if i % 10 == 3 else float(h) for i, h in enumerate(height)]
     return {"height": heights, "colour": colour.tolist(), "kind": kind.tolist()}
@@ -42,7 +45,10 @@ def classifier(data):
     )  # fmt: skip
     clf.fit(Prepared(X, preparation), y)
     new = Prepared(X[:8])
-    return clf, {"p": clf.predict_proba(new).tolist(), "label": clf.predict(new).tolist()}
+    return clf, {
+        "p": clf.predict_proba(new).tolist(),
+        "label": clf.predict(new).tolist(),
+    }
 
 
 def regressor(data):
@@ -50,7 +56,12 @@ def regressor(data):
     preparation = Preparation().fit({name: data[name] for name in ("height", "colour")})
     X, y = preparation.transform(data), target(data)
     gp = GPRegressor(
-        "cg", kernel=Matern52() + Linear(), n_inducing=5, max_epochs=5, random_state=0, device="cpu"
+        "cg",
+        kernel=Matern52() + Linear(),
+        n_inducing=5,
+        max_epochs=5,
+        random_state=0,
+        device="cpu",
     )
     gp.fit(Prepared(X, preparation), y, sample_weight=np.arange(len(y)) % 3 + 1)
     mean, std = gp.predict(Prepared(X[:8]), return_std=True, noise=False)
@@ -61,14 +72,22 @@ def target(data):
     """Numbers around 100 that depend on the columns."""
     height = np.array([0.0 if h is None else h for h in data["height"]])
     red = np.array([colour == "red" for colour in data["colour"]])
-    return 100 + 5 * np.sin(height) + 3 * red + np.random.default_rng(1).normal(size=len(red))
+    return (
+        100
+        + 5 * np.sin(height)
+        + 3 * red
+        + np.random.default_rng(1).normal(size=len(red))
+    )
 
 
 def main():
     for name, make in (("", classifier), ("-regressor", regressor)):
         path = FOLDER / f"format-{tensor_files.FORMAT}{name}.cavity"
         if path.exists():
-            print(f"{path} is there: a released format does not change; raise persist.FORMAT for a new one.")
+            print(
+                f"{path} is there: a released format does not change; raise "
+                f"persist.FORMAT for a new one."
+            )
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,6 @@
-"""A damaged or forged model file is refused in words: nothing is run, nothing huge is made, no other error escapes."""
+"""A damaged or forged model file is refused in words: nothing is run, nothing huge is
+made, no other error escapes.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ from support import without_warnings
 
 def sealed(tensors, text):
     """A file with the digest of its contents, so that only what it holds is wrong."""
-    return serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)})
+    return serialise(
+        tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}
+    )
 
 
 class Sample:
@@ -37,7 +41,11 @@ class Sample:
         self.tensors = parse(self.content)
         self.places = [p for p in places(self.meta) if p]
         self.of_header = [
-            p for p in places({k: v for k, v in self.header.items() if k != "__metadata__"}) if p
+            p
+            for p in places(
+                {k: v for k, v in self.header.items() if k != "__metadata__"}
+            )
+            if p
         ]
 
     def container(self, header):
@@ -47,7 +55,8 @@ class Sample:
     def file(self, meta=None, tensors=None):
         """A sound container of other contents."""
         return sealed(
-            self.tensors if tensors is None else tensors, json.dumps(self.meta if meta is None else meta)
+            self.tensors if tensors is None else tensors,
+            json.dumps(self.meta if meta is None else meta),
         )
 
     def changed(self, *path, to):
@@ -57,12 +66,20 @@ class Sample:
     def with_tensor(self, name, change):
         tensors = dict(self.tensors)
         new = change(tensors.pop(name))
-        return self.file(tensors=tensors | ({} if new is None else {name: new.contiguous()}))
+        return self.file(
+            tensors=tensors | ({} if new is None else {name: new.contiguous()})
+        )
 
 
 def places(value, path=()):
     yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from places(inner, (*path, key))
 
@@ -87,7 +104,8 @@ CONTENT, HEADER, META, TENSORS = (
     getattr(CLASSIFIER, name) for name in ("content", "header", "meta", "tensors")
 )
 container, file, changed, with_tensor = (
-    getattr(CLASSIFIER, name) for name in ("container", "file", "changed", "with_tensor")
+    getattr(CLASSIFIER, name)
+    for name in ("container", "file", "changed", "with_tensor")
 )
 
 
@@ -117,7 +135,11 @@ def solver(tol):
 def deep(levels):
     packed = {"kernel": "RBF", "number": 0, "arguments": {}}
     for i in range(levels):
-        packed = {"kernel": "Sum", "number": i + 1, "arguments": {"k1": packed, "k2": {"same": 0}}}
+        packed = {
+            "kernel": "Sum",
+            "number": i + 1,
+            "arguments": {"k1": packed, "k2": {"same": 0}},
+        }
     return packed
 
 
@@ -130,7 +152,8 @@ CASES = {
         container(HEADER | {"mean": {"dtype": "F64", "shape": [1 << 25, 1 << 25], "data_offsets": [0, 8 << 50]}}), "truncated"),
     "a tensor of no rows and 2⁴⁰ columns": (with_tensor("mean", lambda t: t.new_empty(0, 1 << 40)), "shape"),
     "a pickle": (b"\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.", "truncated"),
-    "another digest": (another_digest(CLASSIFIER), "is damaged: its contents do not match its SHA-256 digest"),
+    "another digest": (another_digest(CLASSIFIER), "is damaged: its contents do not "
+                                                   "match its SHA-256 digest"),
     "no digest": (
         container(replaced(HEADER, ("__metadata__", "sha256"), None, True)), "do not match its SHA-256 digest"),
     "a tensor of an unknown name": (file(tensors=TENSORS | {"weights": torch.zeros(9)}), "'weights' is not known"),
@@ -143,7 +166,8 @@ CASES = {
     "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
     "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
     "of the future": (file(META | {"format": tensor_files.FORMAT + 1}), "update cavity"),
-    "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
+    "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a "
+                                                          "checkpoint"),
     "a sparse spectrum of 0.3": (changed("prior", "spectrum", to=True), "cavity<0.4"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
     "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
@@ -158,7 +182,8 @@ CASES = {
     "a likelihood for two classes": (
         changed("likelihood", to={"likelihood": "BinaryProbit", "arguments": {}}), "does not fit 3 classes"),
     "a likelihood with strange arguments": (
-        changed("likelihood", "arguments", to={"code": 1}), "'code' is not an argument of RobustMax"),
+        changed("likelihood", "arguments", to={"code": 1}), "'code' is not an argument "
+                                                            "of RobustMax"),
     "a method with strange arguments": (
         changed("arguments", "method", "arguments", to={"code": 1}), "'code' is not an argument of REP"),
     "an unknown method": (changed("arguments", "method", "method", to="os.system"), "method 'os.system' is unknown"),
@@ -168,7 +193,8 @@ CASES = {
     "a class twice": (changed("classes", "values", to=["a", "b", "b"]), "not in order"),
     "more classes": (changed("classes", "values", to=["a", "b", "c", "d"]), "3 sets of parameters for 4 latent functions"),
     "labels of a strange type": (changed("classes", "type", to="M8[s]"), "unknown type"),
-    "names of fewer columns": (changed("names", to=["a"]), "names is not a list of 5 values"),
+    "names of fewer columns": (changed("names", to=["a"]), "names is not a list of 5 "
+                                                           "values"),
     "no history": (changed("history", to=KeyError), "the file lacks history"),
     "a history of texts": (changed("history", to=[{"epoch": "1"}]), "history"),
     "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "is not a number"),
@@ -187,11 +213,13 @@ CASES = {
     "a regressor that calls itself a classifier": (REGRESSOR.changed("kind", to="model"), "a regressor has units"),
     "a regressor of an unknown method": (REGRESSOR.changed("arguments", "method", to="eval"), "method='eval'"),
     "a tolerance of zero": (REGRESSOR.changed("arguments", "method", to=solver(0.0)), "tol=0.0 must be"),
-    "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units: 0.0 is not a finite number"),
+    "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units: 0.0 is not a "
+                                                             "finite number"),
     "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "units is not a list of 2 values"),
     "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), r"Gaussian has the values \['log_noise'\]"),
     "fewer rows": (REGRESSOR.with_tensor("rows.X", lambda t: t[:-1]), "rows.X has shape"),
-    "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "the file lacks the tensor 'rows.X'"),
+    "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "the file lacks the "
+                                                                 "tensor 'rows.X'"),
     "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "rows.weight is not positive"),
     "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is not a Cholesky factor"),
 }  # fmt: skip
@@ -200,7 +228,10 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_forged_file_is_refused_in_words(name, tmp_path):
     content, words = CASES[name]
-    begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin, before = (
+        time.process_time(),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
     with pytest.raises(BadFile, match=words) as refused:
         load(content, tmp_path)
     assert "model.cavity" in str(refused.value) and len(str(refused.value)) < 1000
@@ -222,7 +253,9 @@ def test_a_folder_a_missing_file_and_one_that_may_not_be_read(tmp_path):
             cavity.load(tmp_path / "closed")
 
 
-@pytest.mark.parametrize("sample", [CLASSIFIER, REGRESSOR], ids=["classifier", "regressor"])
+@pytest.mark.parametrize(
+    "sample", [CLASSIFIER, REGRESSOR], ids=["classifier", "regressor"]
+)
 def test_no_flipped_bit_goes_unnoticed(sample, tmp_path):
     """B2: of 300 flipped bits, 284 loaded without a word."""
     path, rng = tmp_path / "model.cavity", np.random.default_rng(0)
@@ -235,19 +268,28 @@ def test_no_flipped_bit_goes_unnoticed(sample, tmp_path):
 
 
 def sparse(path, name, shape):
-    """A sound file of little size on disk that declares a huge tensor of zeros, most of it a hole."""
+    """A sound file of little size on disk that declares a huge tensor of zeros, most of
+    it a hole.
+    """
     text = json.dumps(META)
-    header, end = dict(HEADER), max(t["data_offsets"][1] for n, t in HEADER.items() if n != "__metadata__")
+    header, end = (
+        dict(HEADER),
+        max(t["data_offsets"][1] for n, t in HEADER.items() if n != "__metadata__"),
+    )
     size = 8 * int(np.prod(shape))
     header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [end, end + size]}
     header["__metadata__"] = {"cavity": text, "sha256": "0" * 64}
     words = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(words)) + words + CONTENT[8 + CLASSIFIER.length :])
+    path.write_bytes(
+        struct.pack("<Q", len(words)) + words + CONTENT[8 + CLASSIFIER.length :]
+    )
     with path.open("r+b") as file:
         file.truncate(8 + len(words) + end + size)
 
 
-@pytest.mark.parametrize("name", ["weights", "prior.kernel.hook", "growing.hook", "arguments.hook"])
+@pytest.mark.parametrize(
+    "name", ["weights", "prior.kernel.hook", "growing.hook", "arguments.hook"]
+)
 def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name):
     """B9: 80 kB on disk took 11.8 GB to load."""
     path = tmp_path / "model.cavity"
@@ -266,7 +308,10 @@ LEAVES = st.one_of(
 )  # fmt: skip
 JSON = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -280,11 +325,17 @@ def damaged(draw, sample):
     if kind in ("bits", "splice"):
         content = bytearray(sample.content)
         for _ in range(draw(st.integers(1, 4))):
-            place = draw(st.one_of(st.integers(0, 8 + sample.length), st.integers(0, len(content) - 1)))
+            place = draw(
+                st.one_of(
+                    st.integers(0, 8 + sample.length), st.integers(0, len(content) - 1)
+                )
+            )
             if kind == "bits":
                 content[min(place, len(content) - 1)] ^= 1 << draw(st.integers(0, 7))
             else:
-                content[place : place + draw(st.integers(0, 40))] = draw(st.binary(max_size=40))
+                content[place : place + draw(st.integers(0, 40))] = draw(
+                    st.binary(max_size=40)
+                )
         return bytes(content)
     if kind == "meta":
         meta = sample.meta
@@ -292,18 +343,29 @@ def damaged(draw, sample):
             path = draw(st.sampled_from(sample.places))
             try:
                 meta = replaced(meta, path, draw(JSON), draw(st.booleans()))
-            except (KeyError, IndexError, TypeError):  # the place went with the first change
+            except (
+                KeyError,
+                IndexError,
+                TypeError,
+            ):  # the place went with the first change
                 pass
         return sample.file(meta)
     if kind == "header":
         path = draw(st.sampled_from(sample.of_header))
-        return sample.container(replaced(sample.header, path, draw(JSON), draw(st.booleans())))
+        return sample.container(
+            replaced(sample.header, path, draw(JSON), draw(st.booleans()))
+        )
     name = draw(st.sampled_from(sorted(sample.tensors)))
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
-    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.float16, torch.int64, torch.uint8]))
+    dtype = draw(
+        st.sampled_from(
+            [torch.float64, torch.float32, torch.float16, torch.int64, torch.uint8]
+        )
+    )
     value = draw(st.sampled_from([0, 1, -1, 1e30, float("nan"), float("inf")]))
     return sample.file(
-        tensors=sample.tensors | {name: torch.full(shape, value, dtype=torch.float64).to(dtype)}
+        tensors=sample.tensors
+        | {name: torch.full(shape, value, dtype=torch.float64).to(dtype)}
     )
 
 
@@ -316,7 +378,9 @@ def survives(content, path):
         return
     rows = np.zeros((1, model.n_features_in_))
     with without_warnings():
-        model.predict(rows, return_std=True) if hasattr(model, "sample_y") else model.predict_proba(rows)
+        model.predict(rows, return_std=True) if hasattr(
+            model, "sample_y"
+        ) else model.predict_proba(rows)
 
 
 QUIET = dict(database=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,6 @@
-"""A file with a valid digest that loads predicts probabilities: whatever numbers a forger writes, else it raises BadFile."""
+"""A file with a valid digest that loads predicts probabilities: whatever numbers a
+forger writes, else it raises BadFile.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ from saved.test_damage import CLASSIFIER, REGRESSOR, Sample
 from support import toy, without_warnings
 
 EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
-QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
+QUIET = (
+    "history",
+    "preparation",
+    "summary",
+    "notes",
+    "scalars",
+)  # JSON that no prediction reads
 
 
 KINDS = ("sep", "two classes", "float32", "fixed", "regressor", "committee", "networks")
@@ -36,10 +44,18 @@ KINDS = ("sep", "two classes", "float32", "fixed", "regressor", "committee", "ne
 def fitted(kind: str, path) -> Sample:
     """A small sound file."""
     X, y = toy(30, 2 if kind == "two classes" else 3)
-    few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
+    few = {
+        "n_inducing": 4,
+        "max_epochs": 2,
+        "tol": 1.0,
+        "random_state": 0,
+        "device": "cpu",
+    }
     model = {
         "sep": lambda: GPClassifier("sep", **nest(**few)),
-        "two classes": lambda: GPClassifier("ep", **nest(kernel=RationalQuadratic() + Linear(), **few)),
+        "two classes": lambda: GPClassifier(
+            "ep", **nest(kernel=RationalQuadratic() + Linear(), **few)
+        ),
         "float32": lambda: GPClassifier("ep", **nest(dtype="float32", **few)),
         "fixed": lambda: GPClassifier("ep", **nest(learn=(), noise=0.1, **few)),
         "networks": lambda: GPClassifier("ep", **nest(**few)),
@@ -51,19 +67,26 @@ def fitted(kind: str, path) -> Sample:
         if kind == "networks":
             networks = next(train_networks(X, y, None, 1 + int(y.max()), 2, 0, 300))[1]
             pool = Pool(0.5, (networks,), (0.5,))
-            model._result = model._result._replace(model=model._fitted._replace(pool=pool))
+            model._result = model._result._replace(
+                model=model._fitted._replace(pool=pool)
+            )
         model.save(path)
     return Sample(path.read_bytes())
 
 
 def forgeries(sample):
-    """Yield what was changed and a function that makes the file: one or all numbers of a tensor, each number of the JSON."""
+    """Yield what was changed and a function that makes the file: one or all numbers of
+    a tensor, each number of the JSON.
+    """
     for name, tensor in sample.tensors.items():
         if name.startswith("arguments.") or not tensor.numel():
             continue
         for value in EVIL if tensor.is_floating_point() else (-1, 0, 1, 2**31 - 1):
             for part in (slice(None), -1) if tensor.numel() > 1 else (slice(None),):
-                yield f"{name}[{part}] = {value}", partial(forge, sample, name, part, value)
+                yield (
+                    f"{name}[{part}] = {value}",
+                    partial(forge, sample, name, part, value),
+                )
     for path in sample.places:
         old = sample.meta
         for key in path:
@@ -80,7 +103,9 @@ def forge(sample, name, part, value):
 
 
 def find_nonsense(path, X):
-    """Return what is wrong with the predictions of a file; None if it is refused, or they are sound and torch can go on with it."""
+    """Return what is wrong with the predictions of a file; None if it is refused, or
+    they are sound and torch can go on with it.
+    """
     try:
         model = cavity.load(path)
     except BadFile:
@@ -107,7 +132,9 @@ def check_forgeries(kind, path, every):
     sample = given[kind] if kind in given else fitted(kind, path)
     path.write_bytes(sample.content)
     D = len(sample.tensors["prior.center"])
-    X = np.vstack([np.zeros(D), np.random.default_rng(0).normal(size=(3, D)), np.full(D, 1e3)])
+    X = np.vstack(
+        [np.zeros(D), np.random.default_rng(0).normal(size=(3, D)), np.full(D, 1e3)]
+    )
     assert np.isfinite(predict(cavity.load(path), X)).all()
     bad = {}
     with without_warnings():
@@ -131,7 +158,9 @@ def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     check_forgeries(kind, tmp_path / "m", every=1)
 
 
-@pytest.mark.parametrize("long", ["x" * (5 << 20), [[]] * 1_000_000], ids=["5 MB", "a million values"])
+@pytest.mark.parametrize(
+    "long", ["x" * (5 << 20), [[]] * 1_000_000], ids=["5 MB", "a million values"]
+)
 def test_long_json_is_refused_soon(tmp_path, long):
     """60 MB took 20 s to read, 31 MB of empty lists 8 s."""
     path, words = tmp_path / "m", "a cavity file has at most 4 MB and 400000"
@@ -145,7 +174,9 @@ def test_long_json_is_refused_soon(tmp_path, long):
 def test_many_tensors_are_refused_soon(tmp_path):
     empty, path = {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}, tmp_path / "m"
     path.write_bytes(
-        CLASSIFIER.container(CLASSIFIER.header | {f"arguments.{i}": empty for i in range(30_000)})
+        CLASSIFIER.container(
+            CLASSIFIER.header | {f"arguments.{i}": empty for i in range(30_000)}
+        )
     )
     for reader in (cavity.load, read_result, describe_model):
         refuse_soon(reader, path, "at most 20000")
@@ -153,14 +184,23 @@ def test_many_tensors_are_refused_soon(tmp_path):
 
 def test_a_pool_of_many_members_is_refused_soon(tmp_path):
     """A million took 27 s."""
-    pool, path = {"weight": 1.0, "weights": [1.0] * 10**5, "boosted": [True] * 10**5}, tmp_path / "m"
+    pool, path = (
+        {"weight": 1.0, "weights": [1.0] * 10**5, "boosted": [True] * 10**5},
+        tmp_path / "m",
+    )
     path.write_bytes(CLASSIFIER.changed("pool", to=pool))
     refuse_soon(cavity.load, path, "pool.weights has more than 1000 values")
 
 
 def test_trees_that_share_nodes_are_refused(tmp_path):
-    sample, path, name = Sample((FOLDER / "format-4.cavity").read_bytes()), tmp_path / "m", "pool.0.root"
-    path.write_bytes(sample.file(tensors=sample.tensors | {name: sample.tensors[name].flip(0)}))
+    sample, path, name = (
+        Sample((FOLDER / "format-4.cavity").read_bytes()),
+        tmp_path / "m",
+        "pool.0.root",
+    )
+    path.write_bytes(
+        sample.file(tensors=sample.tensors | {name: sample.tensors[name].flip(0)})
+    )
     with pytest.raises(BadFile, match="trees"):
         cavity.load(path)
 
@@ -182,7 +222,13 @@ def test_a_summary_is_what_the_schema_says():
 
 @pytest.mark.parametrize(
     "name, value",
-    [("classes", 5), ("noise", {}), ("relevance", {"a": "much"}), ("epochs", -1), ("kernel", None)],
+    [
+        ("classes", 5),
+        ("noise", {}),
+        ("relevance", {"a": "much"}),
+        ("epochs", -1),
+        ("kernel", None),
+    ],
 )
 def test_info_refuses_a_forged_summary(name, value, tmp_path):
     path = tmp_path / "m"

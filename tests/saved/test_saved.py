@@ -1,4 +1,6 @@
-"""A saved model is the model: the same bits after load, everything but the rows, and no code."""
+"""A saved model is the model: the same bits after load, everything but the rows, and no
+code.
+"""
 
 import json
 import pickle
@@ -75,14 +77,23 @@ FOREIGN = {
 
 
 def fit(X, y, **options):
-    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, calibration=None, random_state=0, device="cpu")
+    usual = dict(
+        n_inducing=5,
+        max_epochs=2,
+        tol=1.0,
+        calibration=None,
+        random_state=0,
+        device="cpu",
+    )
     with without_warnings():
         return classifier(**usual | options).fit(X, y)
 
 
 def attributes(clf):
     return {
-        name: value for name, value in vars(clf).items() if name.endswith("_") and not name.startswith("_")
+        name: value
+        for name, value in vars(clf).items()
+        if name.endswith("_") and not name.startswith("_")
     }
 
 
@@ -96,7 +107,9 @@ def same(a, b):
             np.testing.assert_array_equal(value, other)
         elif isinstance(value, Kernel):
             assert repr(value) == repr(other)
-            assert sum(1 for _ in value.parameters()) == sum(1 for _ in other.parameters())
+            assert sum(1 for _ in value.parameters()) == sum(
+                1 for _ in other.parameters()
+            )
             for p, q in zip(value.parameters(), other.parameters(), strict=True):
                 assert torch.equal(p, q) and p.requires_grad == q.requires_grad
         elif not isinstance(value, torch.nn.Module):
@@ -114,7 +127,9 @@ def again(clf, tmp_path, **options):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("classes, dtype", [(2, "float64"), (3, "float64"), (3, "float32")])
+@pytest.mark.parametrize(
+    "classes, dtype", [(2, "float64"), (3, "float64"), (3, "float32")]
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_comes_back_to_the_bit(tmp_path, name, classes, dtype):
     options = METHODS[name] | dict(dtype=dtype)
@@ -138,7 +153,10 @@ def test_kernels_of_kernels_come_back_to_the_bit(tmp_path, name):
 def test_a_kernel_that_is_used_twice_comes_back_as_two(tmp_path):
     twice = Matern32()
     clf = fit(*toy(40, 3), kernel=twice + twice * Constant())
-    loaded, X = again(clf, tmp_path), np.random.default_rng(1).normal(size=(20, clf.n_features_in_))
+    loaded, X = (
+        again(clf, tmp_path),
+        np.random.default_rng(1).normal(size=(20, clf.n_features_in_)),
+    )
     np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
     assert loaded.kernel_.k1 is not loaded.kernel_.k2.k1
 
@@ -183,25 +201,42 @@ def test_labels_that_json_cannot_hold_are_refused_in_words(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_arguments_come_back_as_they_were_and_what_no_file_holds_at_its_default(tmp_path):
+def test_arguments_come_back_as_they_were_and_what_no_file_holds_at_its_default(
+    tmp_path,
+):
     X, y = toy(40, 3)
     given = dict(
         inducing=X[:5], noise=np.array([0.1, 0.2, 0.3]), class_weight={0: 1.0, 1: 2.0, 2: 1.5}, learn=("kernel",)
     )  # fmt: skip
     clf = fit(
-        X, y, **given, random_state=np.random.RandomState(3), callbacks=[Callback()], dtype=torch.float64
+        X,
+        y,
+        **given,
+        random_state=np.random.RandomState(3),
+        callbacks=[Callback()],
+        dtype=torch.float64,
     )
     loaded = again(clf, tmp_path)
     same(clf, loaded)
     np.testing.assert_array_equal(loaded.inducing, given["inducing"])
     np.testing.assert_array_equal(loaded.training.noise, given["noise"])
-    assert loaded.class_weight == given["class_weight"] and loaded.training.learn == ("kernel",)
-    assert loaded.random_state is None and loaded.callbacks == () and loaded.training.dtype == "float64"
+    assert loaded.class_weight == given["class_weight"] and loaded.training.learn == (
+        "kernel",
+    )
+    assert (
+        loaded.random_state is None
+        and loaded.callbacks == ()
+        and loaded.training.dtype == "float64"
+    )
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, dict(method="sep"), dict(method="rep", sites="tied", learn=("kernel", "epsilon"))],
+    [
+        {},
+        dict(method="sep"),
+        dict(method="rep", sites="tied", learn=("kernel", "epsilon")),
+    ],
     ids=str,
 )
 def test_partial_fit_goes_on_from_a_pickle_and_not_from_a_file(tmp_path, options):
@@ -231,15 +266,23 @@ def test_a_loaded_model_can_be_fitted_anew(tmp_path):
 
 
 def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
-    """B4: `arguments.checkpoint` came from the file, and clone(load(f)).fit overwrote what it names."""
+    """B4: `arguments.checkpoint` came from the file, and clone(load(f)).fit overwrote
+    what it names.
+    """
     X, y = toy(40, 3)
     victim, path = tmp_path / "victim", tmp_path / "m"
     victim.write_text("precious")
     fit(X, y).save(path)
     tensors, meta, _ = tensor_files.read(path, "model")
-    forged = meta | {"arguments": meta["arguments"] | {"checkpoint": str(victim), "resume": True}}
+    forged = meta | {
+        "arguments": meta["arguments"] | {"checkpoint": str(victim), "resume": True}
+    }
     text = json.dumps(forged)
-    path.write_bytes(serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}))
+    path.write_bytes(
+        serialise(
+            tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}
+        )
+    )
     loaded = cavity.load(path)
     assert loaded.training.checkpoint is None and loaded.training.resume is False
     with without_warnings():
@@ -247,20 +290,34 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path):
     assert victim.read_text() == "precious"
 
 
-@pytest.mark.parametrize("options", [{"method": "sep"}, {"effort": "fast"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"method": "sep"}, {"effort": "fast"}, {}], ids=str
+)
 def test_a_file_holds_no_row_and_says_whether_points_began_at_rows(tmp_path, options):
-    """Numbers of the table that no statistic shows: neither in float64 nor in float32. Those of the default are not near rows."""
+    """Numbers of the table that no statistic shows: neither in float64 nor in float32.
+
+    Those of the default are not near rows.
+    """
     X, y = toy(60, 3, D=3)
     clf = fit(X, y, **{"method": "auto"} | options)
     clf.save(tmp_path / "m")
-    content, inside = (tmp_path / "m").read_bytes(), describe_model(tmp_path / "m")["rows_inside"]
+    content, inside = (
+        (tmp_path / "m").read_bytes(),
+        describe_model(tmp_path / "m")["rows_inside"],
+    )
     low, high = X.min(), X.max()
     inner = [v for v in X.ravel() if low < v < high]
-    assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
+    assert not [
+        v
+        for v in inner
+        if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content
+    ]
     if "method" in options:
         assert "began at training rows" in inside
     else:
-        apart = np.abs((clf.inducing_points_[:, :, None] - X) / X.std(0)).max(-1).min(-1)
+        apart = (
+            np.abs((clf.inducing_points_[:, :, None] - X) / X.std(0)).max(-1).min(-1)
+        )
         assert inside == "none" and apart.min() > 0.01
 
 

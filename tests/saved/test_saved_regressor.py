@@ -1,4 +1,6 @@
-"""A saved regressor is the regressor: the same bits after load, and the file says which rows it holds."""
+"""A saved regressor is the regressor: the same bits after load, and the file says which
+rows it holds.
+"""
 
 import numpy as np
 import pandas as pd
@@ -30,7 +32,13 @@ VARIANTS = {
 
 
 def fit(method="exact", rows=X, **options):
-    usual = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
+    usual = {
+        "n_inducing": 6,
+        "max_epochs": 2,
+        "tol": 1.0,
+        "random_state": 0,
+        "device": "cpu",
+    }
     with without_warnings():
         return regressor(method, **usual | options).fit(rows, Y)
 
@@ -52,7 +60,9 @@ def same(a, b):
         for p, q in zip(a.predict(NEW, **asked), b.predict(NEW, **asked), strict=True):
             np.testing.assert_array_equal(p, q)
     np.testing.assert_array_equal(a.predict(NEW), b.predict(NEW))
-    np.testing.assert_array_equal(a.sample_y(NEW, 3, random_state=1), b.sample_y(NEW, 3, random_state=1))
+    np.testing.assert_array_equal(
+        a.sample_y(NEW, 3, random_state=1), b.sample_y(NEW, 3, random_state=1)
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -76,16 +86,22 @@ def test_a_loaded_model_keeps_its_columns_and_can_be_fitted_anew(tmp_path):
     frame = pd.DataFrame(X, columns=["height", "weight"])
     gp = fit("vi", frame)
     loaded = again(gp, tmp_path, device="cpu")
-    assert loaded.feature_names_in_.tolist() == ["height", "weight"] and loaded.device == "cpu"
+    assert (
+        loaded.feature_names_in_.tolist() == ["height", "weight"]
+        and loaded.device == "cpu"
+    )
     np.testing.assert_array_equal(loaded.predict(frame), gp.predict(frame))
     with without_warnings():
-        np.testing.assert_array_equal(loaded.fit(frame, Y).predict(frame), gp.predict(frame))
+        np.testing.assert_array_equal(
+            loaded.fit(frame, Y).predict(frame), gp.predict(frame)
+        )
 
 
 HOLDS = {
     "vi": "none, but", "svi": "none, but", "fitc": "none, but",
     "exact": "inducing points", "pp": "inducing points", "sr": "inducing points", "sd": "inducing points", "bcm": "inducing points",
-    "nystrom": "every training row, with its target", "cg": "every training row, with its target",
+    "nystrom": "every training row, with its target", "cg": "every training row, with "
+                                                            "its target",
 }  # fmt: skip
 
 
@@ -95,17 +111,28 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     gp.save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     held = [row.tobytes() in content for row in X]
-    targets = [np.float64((y - gp._result.units[0]) / gp._result.units[1]).tobytes() in content for y in Y]
+    targets = [
+        np.float64((y - gp._result.units[0]) / gp._result.units[1]).tobytes() in content
+        for y in Y
+    ]
     said = describe_rows_inside(gp._record().arguments, gp._result)
     assert HOLDS[method] in said
-    assert any(held) == (not said.startswith("none")) and any(targets) == said.startswith("every")
+    assert any(held) == (not said.startswith("none")) and any(
+        targets
+    ) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))
 
 
 def test_equal_rows_without_noise_load_again(tmp_path):
-    """Nyström's factor has pivots of 1/σ, and noise of 1e-16 and less is learnt where targets follow the rows exactly."""
+    """Nyström's factor has pivots of 1/σ, and noise of 1e-16 and less is learnt where
+    targets follow the rows exactly.
+    """
     rows = np.repeat(X[:20], 3, axis=0)
     with without_warnings():
-        model = GPRegressor(method="nystrom", random_state=0, device="cpu").fit(rows, np.sin(rows[:, 0]))
+        model = GPRegressor(method="nystrom", random_state=0, device="cpu").fit(
+            rows, np.sin(rows[:, 0])
+        )
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(cavity.load(tmp_path / "m").predict(NEW), model.predict(NEW))
+    np.testing.assert_array_equal(
+        cavity.load(tmp_path / "m").predict(NEW), model.predict(NEW)
+    )

@@ -1,4 +1,6 @@
-"""Writing a file: one complete file at any moment, whoever writes, and nothing else changes."""
+"""Writing a file: one complete file at any moment, whoever writes, and nothing else
+changes.
+"""
 
 import os
 import threading
@@ -14,7 +16,9 @@ OLD = b"old"
 
 
 def write(path, value, size=2000):
-    tensor_files.write(path, "model", {"x": torch.full((size,), float(value))}, {"value": value})
+    tensor_files.write(
+        path, "model", {"x": torch.full((size,), float(value))}, {"value": value}
+    )
 
 
 def test_two_writers_and_two_readers_never_meet_a_broken_file(tmp_path):
@@ -35,7 +39,10 @@ def test_two_writers_and_two_readers_never_meet_a_broken_file(tmp_path):
         assert (tensors["x"] == meta["value"]).all()
         reads[0] += 1
 
-    threads = [threading.Thread(target=repeat, args=(lambda v=v: write(path, v),)) for v in range(2)]
+    threads = [
+        threading.Thread(target=repeat, args=(lambda v=v: write(path, v),))
+        for v in range(2)
+    ]
     threads += [threading.Thread(target=repeat, args=(read,)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -76,7 +83,10 @@ def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path):
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "far" / "later")
     write(dangling, 3)
-    assert dangling.is_symlink() and tensor_files.read(tmp_path / "far" / "later", "model").meta["value"] == 3
+    assert (
+        dangling.is_symlink()
+        and tensor_files.read(tmp_path / "far" / "later", "model").meta["value"] == 3
+    )
     assert sorted(p.name for p in (tmp_path / "far").iterdir()) == ["later", "real"]
 
 
@@ -95,7 +105,11 @@ def test_only_old_unfinished_files_of_the_same_target_are_swept(tmp_path):
         os.utime(tmp_path / name, (0, 0))
     (tmp_path / ".m.fedcba9876543210.part").write_bytes(b"someone writes now")
     write(tmp_path / "m", 1)
-    assert {p.name for p in tmp_path.iterdir()} == {*others, "m", ".m.fedcba9876543210.part"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        *others,
+        "m",
+        ".m.fedcba9876543210.part",
+    }
 
 
 def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch):
@@ -107,7 +121,11 @@ def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", spy)
     write(tmp_path / "m", 1)
-    assert len(flushed) == 2 and flushed[0].endswith(".part") and flushed[1] == str(tmp_path)
+    assert (
+        len(flushed) == 2
+        and flushed[0].endswith(".part")
+        and flushed[1] == str(tmp_path)
+    )
 
 
 def test_a_long_name_and_a_name_with_signs_of_patterns(tmp_path):

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import cavity
-from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
+from cavity import BadInput, BadOption, GPClassifier, callbacks
+from cavity.common.ranks import Local
+from cavity.engine import processes
 from cavity.callbacks import Callback
 from cavity.engine.inference import Engine
 from cavity.fitting.options import nest
@@ -17,7 +19,9 @@ OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fas
 
 def fit(X=X, Y=Y, eval_set=None, **options):
     with without_warnings():
-        return GPClassifier(**nest(**{**OPTIONS, **options})).fit(X, Y, eval_set=eval_set)
+        return GPClassifier(**nest(**{**OPTIONS, **options})).fit(
+            X, Y, eval_set=eval_set
+        )
 
 
 class Count(callbacks.Callback):
@@ -38,7 +42,9 @@ class Count(callbacks.Callback):
         self.calls.append("end")
 
 
-@pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
+@pytest.mark.parametrize(
+    "options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")]
+)
 def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
     counter = Count(stop=3)
     clf = fit(callbacks=[counter], **options)
@@ -58,7 +64,9 @@ def test_a_callback_changes_nothing():
 def passes(monkeypatch):
     """Whether each step of the engine was a sweep over all rows."""
     seen, step = [], Engine.step
-    monkeypatch.setattr(Engine, "step", lambda *args: seen.append(args[5]) or step(*args))
+    monkeypatch.setattr(
+        Engine, "step", lambda *args: seen.append(args[5]) or step(*args)
+    )
     return seen
 
 
@@ -71,10 +79,15 @@ def test_when_the_time_is_up_one_more_pass_is_made_over_the_rows(method, passes)
     assert clf.n_epochs_ == 1 and clf.history_[0]["settling_sweeps"] == 1
     assert clf.history_[0]["settling_seconds"] > 0
     assert np.isfinite(clf.log_marginal_likelihood_)
-    assert fit(max_seconds=600, max_epochs=1, **options).history_[0]["settling_sweeps"] == 6
+    assert (
+        fit(max_seconds=600, max_epochs=1, **options).history_[0]["settling_sweeps"]
+        == 6
+    )
 
 
-@pytest.mark.parametrize("options", [dict(schedule="outer"), dict(method="gfitc"), dict(learn=())])
+@pytest.mark.parametrize(
+    "options", [dict(schedule="outer"), dict(method="gfitc"), dict(learn=())]
+)
 def test_full_batches_too_end_when_the_time_is_up(options, passes):
     assert fit(batch_size=None, max_seconds=1e-9, **options).n_epochs_ == 1
     assert len(passes) <= 3
@@ -83,7 +96,9 @@ def test_full_batches_too_end_when_the_time_is_up(options, passes):
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
 @pytest.mark.parametrize("batch_size", [None, 40])
 def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_size):
-    clf = fit(method=method, batch_size=batch_size, validation_fraction=0.25, patience=3)
+    clf = fit(
+        method=method, batch_size=batch_size, validation_fraction=0.25, patience=3
+    )
     nll = [row["validation_nll"] for row in clf.history_]
     assert np.isfinite(nll).all()
     least = 1e-4  # what counts as better
@@ -91,7 +106,9 @@ def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_si
 
 
 def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
-    """Judged by labels that contradict the training rows, the first epochs are the best ones."""
+    """Judged by labels that contradict the training rows, the first epochs are the best
+    ones.
+    """
     wrong = (Y + 1) % 3
     plain = {"calibration": None}
     clf = fit(eval_set=(X, wrong), patience=2, max_epochs=30, **plain)
@@ -107,7 +124,10 @@ def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
 @pytest.mark.parametrize(
     "options, words",
     [
-        (dict(validation_fraction=0.0), "validation_fraction=0.0 must be a number above 0"),
+        (
+            dict(validation_fraction=0.0),
+            "validation_fraction=0.0 must be a number above 0",
+        ),
         (dict(validation_fraction=2), "validation_fraction=2 must be"),
         (dict(patience=0), "patience=0 must be an integer of at least 1"),
         (dict(callbacks=[print]), "not a cavity.callbacks.Callback"),
@@ -120,10 +140,10 @@ def test_bad_arguments_raise_clear_errors(options, words):
 
 
 def test_few_rows_and_several_ranks_are_refused(monkeypatch):
-    class Two(distributed.Local):
+    class Two(Local):
         world = 2
 
-    monkeypatch.setattr(distributed, "current", Two)
+    monkeypatch.setattr(processes, "current", Two)
     with pytest.raises(BadOption, match="schedule='inner-approx'"):
         fit(schedule="inner-exact")
     with pytest.raises(BadInput, match="leaves none to validate on"):
@@ -137,7 +157,9 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
         def epoch(self, run, row):
             if row["epoch"] == 2:
                 self.best = row["validation_nll"]
-                run.state = run.state._replace(sums=type(run.state.sums)(*(0 * t for t in run.state.sums)))
+                run.state = run.state._replace(
+                    sums=type(run.state.sums)(*(0 * t for t in run.state.sums))
+                )
             if row["epoch"] == 3:
                 raise KeyboardInterrupt
             return False
@@ -145,10 +167,15 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
     held = X[:30], Y[:30]
     options = {**OPTIONS, "batch_size": 40, "calibration": None}
     clf = GPClassifier(**nest(**options, callbacks=[Worse()]))
-    with pytest.warns(UserWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+    with (
+        pytest.warns(UserWarning, match="interrupted"),
+        pytest.raises(KeyboardInterrupt),
+    ):
         clf.fit(X, Y, eval_set=held)
     nll = -clf.predict_log_proba(held[0])[np.arange(30), held[1]].mean()
-    np.testing.assert_allclose(nll, min(row["validation_nll"] for row in clf.history_), rtol=1e-9)
+    np.testing.assert_allclose(
+        nll, min(row["validation_nll"] for row in clf.history_), rtol=1e-9
+    )
     assert clf.history_[-1]["validation_nll"] > nll
 
 
@@ -166,11 +193,15 @@ def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path):
     X, y = toy(30, 3)
     values = ["warm", None, True, 3, np.float32(0.5), np.int64(2), torch.tensor(0.25)]
     added = [Adds(value, f"added {i}") for i, value in enumerate(values)]
-    options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=added)
+    options = dict(
+        n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=added
+    )
     GPClassifier(**nest(**options)).fit(X, y).save(tmp_path / "model")
     for row in cavity.load(tmp_path / "model").history_:
         for i, value in enumerate(values):
-            assert row[f"added {i}"] == (value.item() if hasattr(value, "item") else value)
+            assert row[f"added {i}"] == (
+                value.item() if hasattr(value, "item") else value
+            )
 
 
 def test_what_no_file_can_hold_is_refused_by_name():

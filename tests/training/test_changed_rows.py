@@ -7,7 +7,9 @@ from cavity import BadFile, BadInput, GPClassifier, GPRegressor
 from cavity.fitting.options import nest
 from support import toy, without_warnings
 
-QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")
+QUICK = dict(
+    method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu"
+)
 
 
 def fit(*data, **options):
@@ -19,7 +21,9 @@ def test_a_run_does_not_resume_on_other_rows_however_few(tmp_path):
     """B6: 25,000 rows with every second label flipped were resumed."""
     X, y = toy(25_000, 2)
     weight = np.ones(len(y))
-    options = dict(n_inducing=2, batch_size=5000, max_epochs=1, checkpoint=tmp_path / "run")
+    options = dict(
+        n_inducing=2, batch_size=5000, max_epochs=1, checkpoint=tmp_path / "run"
+    )
     fit(X, y, weight, **options)
     fit(X, y, weight, **options, resume=True)
     flipped, cell, heavier = y.copy(), X.copy(), weight.copy()
@@ -39,7 +43,9 @@ def test_a_run_does_not_resume_on_other_names_of_classes(tmp_path):
 
 
 # ---------------------------------------------------------------- masked arrays
-@pytest.mark.parametrize("where", ["X", "y", "sample_weight", "a batch", "prediction", "a regressor's y"])
+@pytest.mark.parametrize(
+    "where", ["X", "y", "sample_weight", "a batch", "prediction", "a regressor's y"]
+)
 def test_masked_cells_are_missing_values(where):
     """B6: masks were ignored."""
     X, y = toy(30, 2)
@@ -50,7 +56,9 @@ def test_masked_cells_are_missing_values(where):
     cases = {
         "X": lambda: fit(masked, y),
         "y": lambda: fit(X, some),
-        "sample_weight": lambda: fit(X, y, np.ma.masked_array(np.ones(30), mask=np.arange(30) == 2)),
+        "sample_weight": lambda: fit(
+            X, y, np.ma.masked_array(np.ones(30), mask=np.arange(30) == 2)
+        ),
         "a batch": lambda: fit([(masked, y)]),
         "prediction": lambda: fit(X, y).predict_proba(masked),
         "a regressor's y": lambda: GPRegressor().fit(X, some),

@@ -59,7 +59,9 @@ def fit(data=(X, Y), eval_set=None, **options):
     """On rows in memory, or on a folder of Parquet files."""
     with without_warnings():
         target = "label" if isinstance(data[0], Path) else None
-        return GPClassifier(**nest(**options)).fit(*data, target=target, eval_set=eval_set)
+        return GPClassifier(**nest(**options)).fit(
+            *data, target=target, eval_set=eval_set
+        )
 
 
 @cache
@@ -85,10 +87,18 @@ def same_model(a, b):
 
 
 def interrupt(path, options, data=(X, Y), watchers=(), **when):
-    """A run that is cut off; the checkpoint is written before the callback that ends it is asked."""
+    """A run that is cut off; the checkpoint is written before the callback that ends it
+    is asked.
+    """
     last = _Late(StopAfter(**when))
     with pytest.raises(Stop):
-        fit(data, **options, checkpoint=path, checkpoint_every=0, callbacks=[*watchers, last])
+        fit(
+            data,
+            **options,
+            checkpoint=path,
+            checkpoint_every=0,
+            callbacks=[*watchers, last],
+        )
 
 
 class _Late(Callback):
@@ -108,20 +118,28 @@ class _Late(Callback):
 
 @pytest.mark.parametrize("name", ["ep", "sep", "vi"])
 @pytest.mark.parametrize("steps", [1, 4, 5, 8])
-def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(tmp_path, name, steps):
+def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(
+    tmp_path, name, steps
+):
     path = tmp_path / "run.ckpt"
     interrupt(path, RUNS[name], steps=steps)
     same_model(fit(**RUNS[name], checkpoint=path, resume=True), unbroken_run(name))
 
 
 @pytest.mark.parametrize(
-    "name, steps", [slow("ep", 3), ("ep", 7), slow("sep", 1), ("sep", 10), slow("ep full", 3)]
+    "name, steps",
+    [slow("ep", 3), ("ep", 7), slow("sep", 1), ("sep", 10), slow("ep full", 3)],
 )
-def test_a_run_from_files_cut_off_on_the_way_ends_as_if_it_had_not_been(tmp_path, parquet, name, steps):
+def test_a_run_from_files_cut_off_on_the_way_ends_as_if_it_had_not_been(
+    tmp_path, parquet, name, steps
+):
     path = tmp_path / "run.ckpt"
     when = {"epochs": 2} if name == "ep full" else {"steps": steps}
     interrupt(path, RUNS[name], parquet, **when)
-    same_model(fit(parquet, **RUNS[name], checkpoint=path, resume=True), fit(parquet, **RUNS[name]))
+    same_model(
+        fit(parquet, **RUNS[name], checkpoint=path, resume=True),
+        fit(parquet, **RUNS[name]),
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -141,8 +159,14 @@ def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
     assert len(first.history_) == options["max_epochs"]
 
 
-AGAINST = X, (Y + 1) % 3  # labels that contradict the rows: early epochs are the best ones
-EARLY = {name: RUNS[name] | {"max_epochs": 30, "patience": 4} for name in ("ep", "sep", "ep full")}
+AGAINST = (
+    X,
+    (Y + 1) % 3,
+)  # labels that contradict the rows: early epochs are the best ones
+EARLY = {
+    name: RUNS[name] | {"max_epochs": 30, "patience": 4}
+    for name in ("ep", "sep", "ep full")
+}
 
 
 @pytest.fixture(scope="module", params=EARLY)
@@ -155,7 +179,9 @@ def stopped(request):
 
 
 @pytest.mark.parametrize("before", [slow(0), slow(1), 3])
-def test_early_stopping_goes_on_with_its_best_score_and_its_patience(stopped, tmp_path, before):
+def test_early_stopping_goes_on_with_its_best_score_and_its_patience(
+    stopped, tmp_path, before
+):
     """Cut off so many epochs before the last."""
     options, unbroken = stopped
     path = tmp_path / "run.ckpt"
@@ -167,7 +193,9 @@ def test_a_run_that_ended_is_not_trained_further_when_it_is_resumed(stopped, tmp
     options, unbroken = stopped
     for resume in (False, True):
         file = {"checkpoint": tmp_path / "run.ckpt", "resume": resume}
-        same_model(fit(**options, **file, eval_set=AGAINST, callbacks=[StopAfter()]), unbroken)
+        same_model(
+            fit(**options, **file, eval_set=AGAINST, callbacks=[StopAfter()]), unbroken
+        )
 
 
 class Pause(Callback):
@@ -180,7 +208,9 @@ class Pause(Callback):
 def test_a_run_that_a_callback_stopped_goes_on_when_it_is_resumed(tmp_path, method):
     """L-BFGS ("auto") goes on, too, but not to the same bits."""
     options = dict(method=method, max_epochs=4, tol=0.0, batch_size=None)
-    spent = dict(checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[Pause()], **options)
+    spent = dict(
+        checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[Pause()], **options
+    )
     runs = [fit(**spent) for _ in range(2)]
     assert [run.n_epochs_ for run in runs] == [1, 2] and runs[0].fit_warnings_ == []
     resumed = fit(**spent | {"callbacks": []})
@@ -205,7 +235,10 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
 
 @pytest.mark.parametrize("first, then", [("ep", "ep full"), ("ep full", "ep")])
 def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path, first, then):
-    """Found by make chaos: a raw ValueError. Mini-batches use Adam, full batches the sign rule."""
+    """Found by make chaos: a raw ValueError.
+
+    Mini-batches use Adam, full batches the sign rule.
+    """
     fit(**RUNS[first] | {"max_epochs": 1}, checkpoint=tmp_path / "run.ckpt")
     with pytest.raises(BadFile, match=r"optimizer.*resume=False"):
         fit(**RUNS[then], checkpoint=tmp_path / "run.ckpt", resume=True)
@@ -242,22 +275,30 @@ def full(descriptor):
     raise OSError(28, "No space left on device")
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint_and_the_fit_goes_on(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_last_good_checkpoint_and_the_fit_goes_on(
+    tmp_path, monkeypatch
+):
     """B7: a failed write threw the fit away."""
     path = tmp_path / "run.ckpt"
     whole = fit(**RUNS["sep"], checkpoint=path)
     before = path.read_bytes()
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(RuntimeWarning, match="No space left"):
-        clf = GPClassifier(**nest(**RUNS["sep"], checkpoint=path, checkpoint_every=0)).fit(X, Y)
+        clf = GPClassifier(
+            **nest(**RUNS["sep"], checkpoint=path, checkpoint_every=0)
+        ).fit(X, Y)
     same_model(clf, whole)
     assert any("the last checkpoint failed" in text for text in clf.fit_warnings_)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("path, words", [("none/run.ckpt", "does not exist"), ("", "is a folder")])
-def test_a_checkpoint_that_could_never_be_written_is_refused_at_once(tmp_path, path, words):
+@pytest.mark.parametrize(
+    "path, words", [("none/run.ckpt", "does not exist"), ("", "is a folder")]
+)
+def test_a_checkpoint_that_could_never_be_written_is_refused_at_once(
+    tmp_path, path, words
+):
     with pytest.raises(BadOption, match=words):
         fit(**RUNS["sep"], checkpoint=tmp_path / path)
 
@@ -269,7 +310,9 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name, monkeypat
     options = RUNS[name] | {"max_epochs": 1}
     fit(**options, checkpoint=path)
     content = path.read_bytes()
-    monkeypatch.setattr("cavity.fitting.runs.train", lambda run: pytest.fail("was resumed"))
+    monkeypatch.setattr(
+        "cavity.fitting.runs.train", lambda run: pytest.fail("was resumed")
+    )
     for _ in range(60):
         damaged = bytearray(content)
         damaged[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
@@ -319,7 +362,10 @@ def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_
     """Every step writes, so many kills fall into a write."""
     path, rows = tmp_path / "run.ckpt", tmp_path / "rows.npz"
     np.savez(rows, X=X, y=Y)
-    options, where = RUNS["ep"] | {"max_epochs": 8}, parquet[0] if kind == "files" else rows
+    options, where = (
+        RUNS["ep"] | {"max_epochs": 8},
+        parquet[0] if kind == "files" else rows,
+    )
     child = Child(fit_slowly, where, path, options)
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
@@ -352,7 +398,12 @@ def test_a_run_whose_time_is_up_anywhere_in_a_pass_can_be_resumed(tmp_path, step
     """After the last batch of a pass, too: three batches per pass here."""
     X, y = toy(24, 3)
     options = dict(
-        method="ep", batch_size=8, n_inducing=4, max_epochs=5, random_state=0, checkpoint=tmp_path / "run"
+        method="ep",
+        batch_size=8,
+        n_inducing=4,
+        max_epochs=5,
+        random_state=0,
+        checkpoint=tmp_path / "run",
     )
     GPClassifier(**nest(**options, callbacks=[LateAt(steps)])).fit(X, y)
     done = GPClassifier(**nest(**options, resume=True)).fit(X, y)

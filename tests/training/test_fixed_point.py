@@ -1,4 +1,6 @@
-"""Sweeps at fixed hyper-parameters: rows are projected once, and extrapolation finds the same fixed point in fewer sweeps."""
+"""Sweeps at fixed hyper-parameters: rows are projected once, and extrapolation finds
+the same fixed point in fewer sweeps.
+"""
 
 from __future__ import annotations
 
@@ -51,23 +53,35 @@ def test_a_frozen_engine_projects_once_and_changes_no_bit(method, projections):
         state, same = engine.step(state, run.rows.whole(), Local(), None, True)
     assert projections == [40]
     assert float(same.objective) == float(info.objective)
-    assert all(torch.equal(a, b) for a, b in zip(leaves(state), leaves(plain), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(leaves(state), leaves(plain), strict=True)
+    )
 
 
 @pytest.mark.parametrize("method", ["ep", "rep", "gfitc"])
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_the_sums_are_those_of_the_sites_in_the_projection_of_theta(method, chunk):
-    """After a sweep they are already, and after a move of the hyper-parameters a sweep would otherwise start from old ones."""
+    """After a sweep they are already, and after a move of the hyper-parameters a sweep
+    would otherwise start from old ones.
+    """
     run = problem(method)
     engine, (state, _) = replace(run.engine, chunk=chunk), run.step(run.state)
     whole = run.rows.whole()
     same = engine.collect(state, whole, Local())
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(leaves(same), leaves(state), strict=True))
+    assert all(
+        torch.allclose(a, b, atol=1e-12)
+        for a, b in zip(leaves(same), leaves(state), strict=True)
+    )
     moved = state._replace(theta=state.theta + 0.3)
-    there, again = engine.collect(moved, whole, Local()), engine.collect(same, whole, Local())
+    there, again = (
+        engine.collect(moved, whole, Local()),
+        engine.collect(same, whole, Local()),
+    )
     assert not torch.allclose(there.sums.P, state.sums.P, atol=1e-3)
     back = engine.collect(there._replace(theta=state.theta), whole, Local())
-    assert torch.equal(back.sums.P, again.sums.P) and torch.equal(back.sums.h, again.sums.h)
+    assert torch.equal(back.sums.P, again.sums.P) and torch.equal(
+        back.sums.h, again.sums.h
+    )
 
 
 @pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])

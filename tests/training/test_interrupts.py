@@ -1,4 +1,6 @@
-"""Ctrl-C during `fit`: the model so far is kept, a warning says so, and the interrupt goes on up."""
+"""Ctrl-C during `fit`: the model so far is kept, a warning says so, and the interrupt
+goes on up.
+"""
 
 import numpy as np
 import pytest
@@ -35,7 +37,10 @@ def interrupt(*args, **kwargs):
 
 
 def fit_interrupted(model, y=Y):
-    with pytest.warns(UserWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+    with (
+        pytest.warns(UserWarning, match="interrupted"),
+        pytest.raises(KeyboardInterrupt),
+    ):
         model.fit(X, y)
     assert any("interrupted" in text for text in model.fit_warnings_)
     return model
@@ -51,11 +56,21 @@ def check_valid(clf, folder):
 
 
 @pytest.mark.parametrize(
-    "options", [{"batch_size": 20}, {"batch_size": None}, {"optimizer": "lbfgs"}, {"method": "vi"}]
+    "options",
+    [
+        {"batch_size": 20},
+        {"batch_size": None},
+        {"optimizer": "lbfgs"},
+        {"method": "vi"},
+    ],
 )
 def test_the_model_of_the_epochs_so_far_is_kept(options, tmp_path):
-    clf = fit_interrupted(GPClassifier(**nest(**SMALL, **options, callbacks=[Interrupt(3)])))
-    assert clf.n_epochs_ == 3 and clf.calibration_ == ("none" if clf.method == "vi" else "leave-one-out")
+    clf = fit_interrupted(
+        GPClassifier(**nest(**SMALL, **options, callbacks=[Interrupt(3)]))
+    )
+    assert clf.n_epochs_ == 3 and clf.calibration_ == (
+        "none" if clf.method == "vi" else "leave-one-out"
+    )
     check_valid(clf, tmp_path)
 
 
@@ -103,7 +118,9 @@ def test_nothing_learnt_leaves_the_older_model_as_it_was(monkeypatch):
 
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_after_an_interrupt_no_long_pass_over_the_rows_is_made(epochs, monkeypatch):
-    """A pass for the evidence and one for leave-one-out took minutes on a long table under load."""
+    """A pass for the evidence and one for leave-one-out took minutes on a long table
+    under load.
+    """
 
     class Slow(Callback):
         def step(self, run):
@@ -113,7 +130,9 @@ def test_after_an_interrupt_no_long_pass_over_the_rows_is_made(epochs, monkeypat
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("cavity.fitting.left_out.LEAST_ROWS", 20)
-    clf = fit_interrupted(GPClassifier(**nest(**SMALL, batch_size=20, callbacks=[Slow()])))
+    clf = fit_interrupted(
+        GPClassifier(**nest(**SMALL, batch_size=20, callbacks=[Slow()]))
+    )
     assert clf.calibration_ == "leave-one-out of 20 rows" and clf.n_epochs_ == epochs
     last = clf.history_[-1]["log_evidence"] if epochs else np.nan
     np.testing.assert_equal(clf.log_marginal_likelihood_, last)

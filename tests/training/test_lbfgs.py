@@ -45,13 +45,17 @@ def test_a_last_sweep_that_spoils_the_posterior_does_not_count(monkeypatch, spoi
     ).fit(*toy(40, 3))
     run = keep.run
     _, info = run.engine.step(run.state, run.whole, run.reduce, None, True)
-    same = float(info.evidence) == pytest.approx(run.history[-1]["log_evidence"], rel=1e-12)
+    same = float(info.evidence) == pytest.approx(
+        run.history[-1]["log_evidence"], rel=1e-12
+    )
     assert same == spoilt and np.isfinite(fit.log_marginal_likelihood_)
 
 
 @pytest.mark.parametrize("training", [None, Training(optimizer="lbfgs")])
 def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, training):
-    """SciPy tries twenty points on a line, forgets the curvature, and tries twenty more. Who asks for L-BFGS gets that."""
+    """SciPy tries twenty points on a line, forgets the curvature, and tries twenty
+    more. Who asks for L-BFGS gets that.
+    """
     runs, found_of = [], []  # a fit may train more than once
 
     def without_gain(run, theta, *rest):
@@ -65,7 +69,9 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
 
     monkeypatch.setattr(lbfgs, "evaluate", without_gain)
     monkeypatch.setattr(objective, "evaluate", without_gain)  # of the first point
-    GPClassifier(effort="fast", n_inducing=5, training=training, random_state=0).fit(*toy(40, 3))
+    GPClassifier(effort="fast", n_inducing=5, training=training, random_state=0).fit(
+        *toy(40, 3)
+    )
     counts = [len(values) for values in found_of]
     if training is None:
         assert set(counts) == {1 + lbfgs.MOST_WORSE}
@@ -78,7 +84,9 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
 def test_named_methods_train_as_auto_does_to_their_own_fixed_point(method):
     keep = Keep()
     X, y = toy(40, 3)
-    model = GPClassifier(method, n_inducing=8, callbacks=[keep], random_state=0, device="cpu").fit(X, y)
+    model = GPClassifier(
+        method, n_inducing=8, callbacks=[keep], random_state=0, device="cpu"
+    ).fit(X, y)
     assert (
         model.plan_.training.optimizer == "lbfgs"
         and 1 < model.n_epochs_ <= model.plan_.training.max_epochs < 50
@@ -88,12 +96,19 @@ def test_named_methods_train_as_auto_does_to_their_own_fixed_point(method):
 
 
 @pytest.mark.parametrize(
-    "given", [{"max_epochs": 2}, {"tol": 1e-3}, {"learning_rate": 0.02}, {"optimizer": "sign"}]
+    "given",
+    [{"max_epochs": 2}, {"tol": 1e-3}, {"learning_rate": 0.02}, {"optimizer": "sign"}],
 )
 def test_an_option_of_the_papers_schedule_keeps_that_schedule(given):
-    """All of it but what was given: experiments that reproduce the papers pass their epochs."""
+    """All of it but what was given: experiments that reproduce the papers pass their
+    epochs.
+    """
     size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
     config = read_classifier(GPClassifier("ep", **nest(**given)).get_params(deep=False))
     plan = policy.plan_training(config, size, 8)
-    assert (plan.optimizer, plan.schedule, plan.loose) == ("sign", "inner-approx", False)
+    assert (plan.optimizer, plan.schedule, plan.loose) == (
+        "sign",
+        "inner-approx",
+        False,
+    )
     assert plan.max_epochs == given.get("max_epochs", papers.FULL_BATCH_EPOCHS)

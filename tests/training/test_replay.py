@@ -1,4 +1,6 @@
-"""Recorded steps are the steps of the loop: same state, same record, same repairs. (On a CPU they are called, not recorded.)"""
+"""Recorded steps are the steps of the loop: same state, same record, same repairs. (On
+a CPU they are called, not recorded.)
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from cavity.engine.inference import Engine
 from cavity.fitting import runs as module
 from support import classifier, toy
 
-OPTIONS = dict(n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu")
+OPTIONS = dict(
+    n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu"
+)
 METHODS = [
     dict(method="ep"),
     dict(method="sep"),
@@ -30,7 +34,9 @@ class Brittle(Engine):
             broken = steps == 0 and float(state.jitter) < 5e-6
             bad = broken or (steps in (3, 11) and float(state.damping) > 0.2)
         going = going & torch.tensor(not bad)
-        after, info = super().step(state, batch, reduce, optimiser, full, factored, going)
+        after, info = super().step(
+            state, batch, reduce, optimiser, full, factored, going
+        )
         return after, info._replace(broken=info.broken | broken)
 
 
@@ -40,8 +46,12 @@ def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):
     if brittle:
         monkeypatch.setattr(module.build, "Engine", Brittle)
     for recorded in (False, True):
-        monkeypatch.setattr(module, "records_steps", lambda *_, recorded=recorded: recorded)
-        clf = classifier(**{**OPTIONS, **options}, callbacks=[c() for c in callbacks]).fit(X, y)
+        monkeypatch.setattr(
+            module, "records_steps", lambda *_, recorded=recorded: recorded
+        )
+        clf = classifier(
+            **{**OPTIONS, **options}, callbacks=[c() for c in callbacks]
+        ).fit(X, y)
         results.append((clf, clf.predict_log_proba(X)))
     return results
 
@@ -83,8 +93,15 @@ def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         classifier("ep", **OPTIONS, **file, callbacks=[Stop()]).fit(X, y)
     resumed = classifier("ep", **OPTIONS, **file).fit(X, y)
-    np.testing.assert_array_equal(resumed.predict_log_proba(X), whole.predict_log_proba(X))
+    np.testing.assert_array_equal(
+        resumed.predict_log_proba(X), whole.predict_log_proba(X)
+    )
 
 
 def test_the_best_state_is_not_written_over(monkeypatch):
-    same(fits(monkeypatch, dict(method="ep", validation_fraction=0.2, patience=1, max_epochs=8)))
+    same(
+        fits(
+            monkeypatch,
+            dict(method="ep", validation_fraction=0.2, patience=1, max_epochs=8),
+        )
+    )

@@ -41,11 +41,18 @@ def three_threads():
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(threads.ONE_THREAD_WORK, 1), (0, 3)])
-def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(three_threads, monkeypatch, limit, expected):
+def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(
+    three_threads, monkeypatch, limit, expected
+):
     monkeypatch.setattr(threads, "ONE_THREAD_WORK", limit)
     count = Count()
     GPClassifier(
-        "ep", n_inducing=5, max_epochs=2, training=Training(tol=1.0), device="cpu", callbacks=[count]
+        "ep",
+        n_inducing=5,
+        max_epochs=2,
+        training=Training(tol=1.0),
+        device="cpu",
+        callbacks=[count],
     ).fit(*toy(30, 2))
     assert set(count.seen) == {expected}
     assert torch.get_num_threads() == 3
@@ -53,7 +60,9 @@ def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(three_threads, m
 
 def test_a_fit_that_fails_restores_the_users_threads(three_threads):
     with pytest.raises(RuntimeError, match="stop here"):
-        GPClassifier("ep", n_inducing=5, max_epochs=2, device="cpu", callbacks=[Fail()]).fit(*toy(30, 2))
+        GPClassifier(
+            "ep", n_inducing=5, max_epochs=2, device="cpu", callbacks=[Fail()]
+        ).fit(*toy(30, 2))
     assert torch.get_num_threads() == 3
 
 
@@ -69,7 +78,9 @@ class Denormals(Callback):
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("float64", False)])
-def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(dtype, expected):
+def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(
+    dtype, expected
+):
     if not torch.set_flush_denormal(False):
         pytest.skip("this processor cannot flush denormal numbers")
     seen = Denormals()
@@ -86,7 +97,9 @@ def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(dty
 
 
 class Pool:
-    """A process-wide number of threads, as NumPy's BLAS has one, with the interface of threadpoolctl."""
+    """A process-wide number of threads, as NumPy's BLAS has one, with the interface of
+    threadpoolctl.
+    """
 
     threads = 2
 
@@ -99,8 +112,11 @@ class Pool:
         Pool.threads = self.before
 
 
-def test_fits_in_four_threads_that_overlap_restore_every_setting(three_threads, monkeypatch):
-    # thread k enters after k − 1 has, and leaves after k − 1 has: the last to leave must not restore what it found
+def test_fits_in_four_threads_that_overlap_restore_every_setting(
+    three_threads, monkeypatch
+):
+    # thread k enters after k − 1 has, and leaves after k − 1 has: the last to leave
+    # must not restore what it found
     monkeypatch.setattr(threads, "_find_libraries", lambda: SimpleNamespace(limit=Pool))
     entered, left = ([threading.Event() for _ in range(4)] for _ in range(2))
     seen, after = [], []
@@ -133,7 +149,9 @@ def run_in_threads(*tasks):
 
 
 def test_members_of_a_small_pool_take_one_thread_of_openmp():
-    """Two default fits at a time took six times as long: threads of boosting waited for each other."""
+    """Two default fits at a time took six times as long: threads of boosting waited for
+    each other.
+    """
     seen = []
 
     class Tree(DecisionTreeClassifier):
@@ -142,11 +160,17 @@ def test_members_of_a_small_pool_take_one_thread_of_openmp():
             return super().fit(X, y, sample_weight)
 
     def count_openmp():
-        return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "openmp"}
+        return {
+            found["num_threads"]
+            for found in threadpool_info()
+            if found["user_api"] == "openmp"
+        }
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     with threadpool_limits(2, "openmp"):
-        GPClassifier(ensemble=[Tree(max_depth=2)], n_inducing=5, max_epochs=1).fit(X, X[:, 0] > 0)
+        GPClassifier(ensemble=[Tree(max_depth=2)], n_inducing=5, max_epochs=1).fit(
+            X, X[:, 0] > 0
+        )
         assert count_openmp() == {2}
     assert seen and all(threads == {1} for threads in seen)

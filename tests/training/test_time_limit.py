@@ -1,4 +1,6 @@
-"""`max_seconds` ends a fit in time, however many classes there are and wherever the time goes."""
+"""`max_seconds` ends a fit in time, however many classes there are and wherever the
+time goes.
+"""
 
 import itertools
 import time
@@ -20,13 +22,19 @@ def fit_within(seconds, n_classes, **options):
     X = rng.normal(size=(len(y), 3))
     begun = time.perf_counter()
     with without_warnings():
-        clf = GPClassifier(**nest(max_seconds=seconds, random_state=0, device="cpu", **options)).fit(X, y)
+        clf = GPClassifier(
+            **nest(max_seconds=seconds, random_state=0, device="cpu", **options)
+        ).fit(X, y)
     return clf, time.perf_counter() - begun
 
 
 @pytest.mark.parametrize("method", ["auto", "ep", "sep"])
-def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method, monkeypatch):
-    """B10: the sweep after the last epoch took as long as all rows take, whatever the limit."""
+def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(
+    method, monkeypatch
+):
+    """B10: the sweep after the last epoch took as long as all rows take, whatever the
+    limit.
+    """
     monkeypatch.setattr("cavity.engine.training.loop.OVERTIME", (0.0, 0.0))
     clf, _ = fit_within(1e-3, 20, method=method, n_inducing=5, batch_size=10)
     assert clf.n_epochs_ == 1 and clf.history_[-1]["settling_sweeps"] == 0
@@ -57,18 +65,27 @@ def test_points_are_drawn_as_if_all_rows_were_sorted():
     rng = np.random.default_rng(0)
     for trial in range(500):
         n = int(rng.integers(1, 40))
-        weight, M = rng.choice([0.0, 0.0, 1.0, 2.0, 0.5], n), int(rng.integers(0, n + 3))
+        weight, M = (
+            rng.choice([0.0, 0.0, 1.0, 2.0, 0.5], n),
+            int(rng.integers(0, n + 3)),
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
-            key = np.log(np.random.default_rng(trial).random(n)) / (weight / weight.max())
+            key = np.log(np.random.default_rng(trial).random(n)) / (
+                weight / weight.max()
+            )
         expected = np.argsort(-key, kind="stable")[:M]
-        np.testing.assert_array_equal(_draw(weight, M, np.random.default_rng(trial)), expected)
+        np.testing.assert_array_equal(
+            _draw(weight, M, np.random.default_rng(trial)), expected
+        )
 
 
 def smooth(n, seed):
     """Three classes with smooth borders."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
-    f = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2], np.cos(X[:, 0] + X[:, 1])])
+    f = np.column_stack(
+        [np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2], np.cos(X[:, 0] + X[:, 1])]
+    )
     return X, (f + 0.2 * rng.normal(size=f.shape)).argmax(1)
 
 
@@ -80,14 +97,16 @@ def smooth(n, seed):
     ids=["auto", "mini-batches"],
 )
 def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):
-    """A clock that advances by 0.1 seconds whenever it is read makes the limits, and so the test, deterministic."""
+    """A clock that advances by 0.1 seconds whenever it is read makes the limits, and so
+    the test, deterministic.
+    """
     train, (X, y), losses = smooth(rows, 0), smooth(3000, 1), []
     for limit in (1, 3, 10, 30, 100):
         ticks = itertools.count()
         monkeypatch.setattr(time, "perf_counter", lambda ticks=ticks: 0.1 * next(ticks))
-        clf = GPClassifier(**nest(n_inducing=20, random_state=0, device="cpu", **options)).fit(
-            *train, time_limit=limit
-        )
+        clf = GPClassifier(
+            **nest(n_inducing=20, random_state=0, device="cpu", **options)
+        ).fit(*train, time_limit=limit)
         losses.append(log_loss(y, clf.predict_proba(X)))
     assert all(later < 1.01 * sooner for sooner, later in pairwise(losses))
     assert losses[-1] < 0.8 * losses[0]
@@ -95,18 +114,25 @@ def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):
 
 @pytest.mark.slow
 def test_ten_thousand_classes_end_in_time():
-    """B10: `max_seconds=20` took more than eight minutes to begin. One step of all classes cannot be cut."""
+    """B10: `max_seconds=20` took more than eight minutes to begin.
+
+    One step of all classes cannot be cut.
+    """
     clf, seconds = fit_within(20, 10_000, n_inducing=50)
     assert seconds < 120 and clf.n_epochs_ == 1
 
 
-def test_a_limit_that_passes_while_folds_judge_leaves_a_pool_with_its_estimate(monkeypatch):
+def test_a_limit_that_passes_while_folds_judge_leaves_a_pool_with_its_estimate(
+    monkeypatch,
+):
     """Its members were not there, and the fit raised a ValueError."""
     monkeypatch.setattr("cavity.fitting.clock.Clock.has", lambda self, seconds: False)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] + 0.5 * rng.normal(size=60) > 0).astype(int)
     with pytest.warns(UserWarning, match="1 of 5 folds"):
-        clf = GPClassifier(effort="fast", random_state=0, device="cpu").fit(X, y, time_limit=600)
+        clf = GPClassifier(effort="fast", random_state=0, device="cpu").fit(
+            X, y, time_limit=600
+        )
     assert "1 of 5 folds" in clf.estimate_.how
     assert len(clf.ensemble_weights_) == 1 + len(clf._fitted.pool.members) > 1

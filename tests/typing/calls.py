@@ -1,4 +1,6 @@
-"""Right and wrong calls, for a type checker: a wrong one needs its `type: ignore`, a right one must not. Never run."""
+"""Right and wrong calls, for a type checker: a wrong one needs its `type: ignore`, a
+right one must not. Never run.
+"""
 
 from typing import assert_type
 
@@ -17,9 +19,24 @@ from cavity.prediction.ranked_rows import RankedRows
 Array = npt.NDArray[np.float64]
 X, y = np.zeros((4, 2)), ["a", "b", "a", "b"]
 
-clf = GPClassifier(REP(epsilon=0.1), effort="fast", kernel=RBF() + Linear(), random_state=0, n_inducing=0.5)
-GPClassifier("ep", calibration=None, inducing=X, class_weight={"a": 2.0}, callbacks=[callbacks.Callback()])
-GPClassifier(ensemble=[LogisticRegression()], training=Training(learn=("kernel",), dtype="float32"))
+clf = GPClassifier(
+    REP(epsilon=0.1),
+    effort="fast",
+    kernel=RBF() + Linear(),
+    random_state=0,
+    n_inducing=0.5,
+)
+GPClassifier(
+    "ep",
+    calibration=None,
+    inducing=X,
+    class_weight={"a": 2.0},
+    callbacks=[callbacks.Callback()],
+)
+GPClassifier(
+    ensemble=[LogisticRegression()],
+    training=Training(learn=("kernel",), dtype="float32"),
+)
 GPClassifier(efort="fast")  # type: ignore[call-arg]
 GPClassifier(effort="wrong")  # type: ignore[arg-type]
 GPClassifier("svi")  # type: ignore[arg-type]

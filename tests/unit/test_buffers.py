@@ -1,4 +1,6 @@
-"""Arrays of Arrow read and made by way of their buffers equal those of pyarrow's own conversions."""
+"""Arrays of Arrow read and made by way of their buffers equal those of pyarrow's own
+conversions.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +15,19 @@ from cavity.tables.columns import arrow_buffers
 def test_numbers_of_arrow(values, start):
     column = pa.array(values, pa.float64()).slice(start)
     expected = [np.nan if v is None else v for v in values[start:]]
-    np.testing.assert_array_equal(arrow_buffers.to_floats(column), np.array(expected, dtype=float))
-    assert arrow_buffers.find_present(column).tolist() == [v is not None for v in values[start:]]
+    np.testing.assert_array_equal(
+        arrow_buffers.to_floats(column), np.array(expected, dtype=float)
+    )
+    assert arrow_buffers.find_present(column).tolist() == [
+        v is not None for v in values[start:]
+    ]
 
 
 @given(st.lists(st.none() | st.booleans()), st.integers(0, 12))
 def test_flags_of_arrow(values, start):
-    assert arrow_buffers.to_flags(pa.array(values, pa.bool_()).slice(start)).tolist() == [
-        v is True for v in values[start:]
-    ]
+    assert arrow_buffers.to_flags(
+        pa.array(values, pa.bool_()).slice(start)
+    ).tolist() == [v is True for v in values[start:]]
 
 
 @given(st.lists(st.none() | st.text(max_size=2)), st.integers(0, 12))
@@ -32,7 +38,9 @@ def test_places_of_a_dictionary(values, start):
     assert arrow_buffers.to_places(coded.indices).tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "int64", "int8", "uint16", "bool"])
+@pytest.mark.parametrize(
+    "kind", ["float64", "float32", "int64", "int8", "uint16", "bool"]
+)
 def test_numbers_to_arrow(kind):
     values = np.array([0, 1, 1, 0, 2, 1, 1, 0, 1], dtype=kind)
     assert arrow_buffers.from_array(values).equals(pa.array(values))
@@ -43,4 +51,6 @@ def test_numbers_to_arrow(kind):
 def test_texts_to_arrow(values):
     values = [v for v in values if v.isprintable()]
     assert arrow_buffers.from_texts(values).to_pylist() == values
-    assert arrow_buffers.from_array(np.array(values, dtype=object)).to_pylist() == values
+    assert (
+        arrow_buffers.from_array(np.array(values, dtype=object)).to_pylist() == values
+    )

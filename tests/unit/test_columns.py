@@ -1,9 +1,16 @@
-"""Column statistics: weights are repetitions, units do not matter, constant columns do no harm."""
+"""Column statistics: weights are repetitions, units do not matter, constant columns do
+no harm.
+"""
 
 import numpy as np
 import pytest
 
-from cavity.common.column_statistics import MEDIAN_ROWS, distinct_rows, median_distance, summarize
+from cavity.common.column_statistics import (
+    MEDIAN_ROWS,
+    distinct_rows,
+    median_distance,
+    summarize,
+)
 
 
 def table(N=30, D=3, seed=0):
@@ -41,7 +48,11 @@ def test_a_weight_is_a_repetition():
     pairs = np.linalg.norm(U[:, None] - U[None], axis=-1)[np.triu_indices(len(U), 1)]
     apart = np.sort(pairs[pairs > 1e-9])
     middle = len(apart) / 2
-    assert apart[int(middle) - 2] - 1e-9 <= weighted.distance <= apart[int(middle) + 2] + 1e-9
+    assert (
+        apart[int(middle) - 2] - 1e-9
+        <= weighted.distance
+        <= apart[int(middle) + 2] + 1e-9
+    )
 
 
 def test_units_and_order_change_nothing_but_rounding():
@@ -98,8 +109,12 @@ def test_a_column_that_is_nearly_always_the_same_keeps_its_exceptions_in_reach()
 
 def test_median_distance_of_many_rows_is_that_of_a_sample():
     U = np.random.default_rng(3).normal(size=(4 * MEDIAN_ROWS, 2))
-    whole = np.linalg.norm(U[:1500, None] - U[None, :1500], axis=-1)[np.triu_indices(1500, 1)]
-    assert median_distance(U, np.ones(len(U)), rng()) == pytest.approx(np.median(whole), rel=0.05)
+    whole = np.linalg.norm(U[:1500, None] - U[None, :1500], axis=-1)[
+        np.triu_indices(1500, 1)
+    ]
+    assert median_distance(U, np.ones(len(U)), rng()) == pytest.approx(
+        np.median(whole), rel=0.05
+    )
 
 
 def test_median_distance_by_hand_and_without_pairs():

@@ -7,7 +7,9 @@ from cavity.engine.batches.in_memory import RowsInMemory
 
 
 def rows(N=23):
-    return RowsInMemory(torch.arange(2.0 * N).view(N, 2), torch.arange(N) % 3, torch.arange(N) + 0.5)
+    return RowsInMemory(
+        torch.arange(2.0 * N).view(N, 2), torch.arange(N) % 3, torch.arange(N) + 0.5
+    )
 
 
 def generator(seed=0):
@@ -19,7 +21,9 @@ def test_pieces_of_a_batch_are_the_batch(size):
     whole = rows().whole()
     pieces = list(whole.split(size))
     assert all(len(p.index) <= size for p in pieces)
-    for joined, part in zip((torch.cat(parts) for parts in zip(*pieces, strict=True)), whole, strict=True):
+    for joined, part in zip(
+        (torch.cat(parts) for parts in zip(*pieces, strict=True)), whole, strict=True
+    ):
         assert torch.equal(joined, part)
 
 
@@ -29,7 +33,12 @@ def test_ranks_share_every_batch_and_every_row(world):
     shards = [table.shard(rank, world) for rank in range(world)]
     parts = [list(shard.batches(5, generator())) for shard in shards]
     for batch, *mine in zip(table.batches(5, generator()), *parts, strict=True):
-        got = torch.cat([part.index + shard.mine.start for part, shard in zip(mine, shards, strict=True)])
+        got = torch.cat(
+            [
+                part.index + shard.mine.start
+                for part, shard in zip(mine, shards, strict=True)
+            ]
+        )
         assert torch.equal(got.sort().values, batch.index.sort().values)
     for shard in shards:
         (whole,) = shard.whole().split(100)

@@ -16,7 +16,9 @@ def written_out(U: Tensor, V: Tensor, log_scale: Tensor) -> Tensor:
     return -0.5 * difference.square().sum(-1)
 
 
-def problem(offset: float, shared: bool, dtype=torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def problem(
+    offset: float, shared: bool, dtype=torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
     """U [C M D] and V [N D], half of the rows shifted far away, and log ℓ."""
     g = torch.Generator().manual_seed(0)
 
@@ -36,7 +38,8 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
     U, V, log_scale = problem(offset, shared)
     weights = torch.linspace(-1, 1, C * M * N).double().reshape(C, M, N)
     square = torch.linspace(-1, 1, C * M * M).double().reshape(C, M, M)
-    # cotangents at near pairs alone: at far ones the derivative itself is of the size of the offset
+    # cotangents at near pairs alone: at far ones the derivative itself is of the size
+    # of the offset
     near = written_out(U, V[None], log_scale).detach() > -100
     near_square = written_out(U, U.expand(C, -1, -1), log_scale).detach() > -100
     for other, mask in ((V, weights * near), (None, square * near_square)):
@@ -44,7 +47,14 @@ def test_distances_and_derivatives_agree_with_differences(offset, shared) -> Non
             half_square_distance(U, other, log_scale),
             written_out(U, U if other is None else V[None], log_scale),
         )
-        np.testing.assert_allclose(got.detach(), expected.detach(), rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(
+            got.detach(), expected.detach(), rtol=1e-8, atol=1e-9
+        )
         inputs = [U, log_scale, *([] if other is None else [V])]
-        for a, b in zip(*(torch.autograd.grad(out, inputs, mask) for out in (got, expected)), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8 * float(b.abs().max()) + 1e-6)
+        for a, b in zip(
+            *(torch.autograd.grad(out, inputs, mask) for out in (got, expected)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(
+                a, b, rtol=1e-7, atol=1e-8 * float(b.abs().max()) + 1e-6
+            )

@@ -10,12 +10,20 @@ FACTORS = {2: BinaryProbit(), 3: ProbitPairs(3), 5: ProbitPairs(5)}
 
 
 def marginals(C, B=6, seed=0):
-    """Latents at the sites of B rows, labels included; sites of one class share nothing."""
+    """Latents at the sites of B rows, labels included; sites of one class share
+    nothing.
+    """
     rng = np.random.default_rng(seed)
     y = torch.tensor(np.arange(B) % C)
     S = FACTORS[C].sites(y).shape[1]
-    mean, var, residual = rng.normal(size=(B, S)), rng.uniform(0.1, 3, (B, S)), rng.uniform(0.01, 1, (B, S))
-    return Latents(torch.tensor(mean), torch.tensor(var + residual), torch.tensor(residual)), y
+    mean, var, residual = (
+        rng.normal(size=(B, S)),
+        rng.uniform(0.1, 3, (B, S)),
+        rng.uniform(0.01, 1, (B, S)),
+    )
+    return Latents(
+        torch.tensor(mean), torch.tensor(var + residual), torch.tensor(residual)
+    ), y
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -40,5 +48,9 @@ def test_extreme_marginals_stay_finite(C, mean):
     f = f._replace(mean=f.mean * 0 + mean * torch.arange(1, f.mean.shape[1] + 1))
     got = FACTORS[C].moments(f, y, None)
     assert all(t.isfinite().all() for t in got[:4])
-    if mean > -1e6:  # beyond, 2 ∂v − d₁² is a difference of numbers without common digits
-        assert ((1 + f.var * (2 * got.dv - got.dm**2)) > -1e-9).all(), "the tilted variance is not negative"
+    if (
+        mean > -1e6
+    ):  # beyond, 2 ∂v − d₁² is a difference of numbers without common digits
+        assert ((1 + f.var * (2 * got.dv - got.dm**2)) > -1e-9).all(), (
+            "the tilted variance is not negative"
+        )

@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.pool import boosting, members
-from cavity.pool.sklearn_trees import TreeColumns, bin_without_weights, grow_trees, make_forest
+from cavity.pool.sklearn_trees import (
+    TreeColumns,
+    bin_without_weights,
+    grow_trees,
+    make_forest,
+)
 from cavity.pool.tree_ensembles import LEAST
 
 MODELS = {
@@ -38,13 +47,21 @@ def test_arrays_predict_as_the_object_does(name, C):
 
 @pytest.mark.parametrize("threads", [1, -1])
 @pytest.mark.parametrize("leaves", [0, 12])
-@pytest.mark.parametrize("weight", [None, np.linspace(0.5, 2, 200)], ids=["equal", "weighted"])
+@pytest.mark.parametrize(
+    "weight", [None, np.linspace(0.5, 2, 200)], ids=["equal", "weighted"]
+)
 @pytest.mark.parametrize("C", [2, 4])
-def test_trees_of_the_builder_are_those_of_the_public_forest(weight, C, leaves, threads, monkeypatch):
+def test_trees_of_the_builder_are_those_of_the_public_forest(
+    weight, C, leaves, threads, monkeypatch
+):
     X, y = make_classification(200, 6, n_informative=4, n_classes=C, random_state=0)
     grown = [grow_trees(X, y, weight, 5, 0, leaves, threads)]
-    public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(X, y, weight)
-    monkeypatch.setitem(sys.modules, "sklearn.tree._splitter", None)  # as if scikit-learn had moved it
+    public = ExtraTreesClassifier(5, max_leaf_nodes=leaves or None, random_state=0).fit(
+        X, y, weight
+    )
+    monkeypatch.setitem(
+        sys.modules, "sklearn.tree._splitter", None
+    )  # as if scikit-learn had moved it
     grown.append(grow_trees(X, y, weight, 5, 0, leaves, threads))
     for trees in grown:
         for found, tree in zip(trees, public.estimators_, strict=True):
@@ -59,7 +76,9 @@ def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
     X, y = make_classification(100, 6, n_informative=4, n_classes=C, random_state=0)
     forest = make_forest(MODELS[name].fit(X, y))
     whole = forest.log_proba(X)
-    np.testing.assert_array_equal(np.concatenate([forest.log_proba(row[None]) for row in X]), whole)
+    np.testing.assert_array_equal(
+        np.concatenate([forest.log_proba(row[None]) for row in X]), whole
+    )
     few = {"ROWS": 30, "PAIRS": 90, "VALUES": 90}
     for constant, value in few.items():
         monkeypatch.setattr(f"cavity.pool.tree_ensembles.{constant}", value)
@@ -75,7 +94,9 @@ def test_rows_at_thresholds_go_where_the_object_sends_them(name):
     trees = [t.tree_.threshold for t in getattr(model, "estimators_", [])]
     cells = np.concatenate(trees)[:500] if trees else make_forest(model).threshold[:500]
     cells = cells[np.isfinite(cells)]
-    near = [np.nextafter(cells, way) for way in (-np.inf, np.inf)] + [cells.astype(np.float32).astype(float)]
+    near = [np.nextafter(cells, way) for way in (-np.inf, np.inf)] + [
+        cells.astype(np.float32).astype(float)
+    ]
     rows = np.repeat(np.concatenate([cells, *near])[:, None], 4, 1)
     np.testing.assert_allclose(
         np.exp(make_forest(model).log_proba(rows)), model.predict_proba(rows), atol=2e-6
@@ -85,7 +106,10 @@ def test_rows_at_thresholds_go_where_the_object_sends_them(name):
 def test_leaves_with_the_same_frequencies_are_stored_once():
     X, y = make_classification(300, 6, n_informative=4, n_classes=4, random_state=0)
     forest = make_forest(MODELS["extra trees"].fit(X, y))
-    assert len(forest.value) == 4 and sum(array.nbytes for array in forest[:5]) <= 10 * len(forest.child) + 64
+    assert (
+        len(forest.value) == 4
+        and sum(array.nbytes for array in forest[:5]) <= 10 * len(forest.child) + 64
+    )
 
 
 def test_what_cannot_be_stored_as_arrays_is_refused():
@@ -94,14 +118,20 @@ def test_what_cannot_be_stored_as_arrays_is_refused():
         make_forest(LogisticRegression().fit(X, y))
     X[:, 0] = X[:, 0] > 0
     with pytest.raises(BadOption, match="categorical_features"):
-        make_forest(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(X, y))
+        make_forest(
+            HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(
+                X, y
+            )
+        )
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda m: delattr(m, "_predictors"),
-        lambda m: setattr(m, "_baseline_prediction", m._baseline_prediction + np.eye(3)[:1]),
+        lambda m: setattr(
+            m, "_baseline_prediction", m._baseline_prediction + np.eye(3)[:1]
+        ),
     ],
 )
 def test_private_attributes_that_another_version_changed_are_noticed(change):
@@ -127,9 +157,14 @@ def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
     X, y = rng.normal(size=(400, 2)), rng.integers(2, size=400)
     weight = np.where(X[:, 0] > 0, 10.0, 1.0)
     new = HistGradientBoostingClassifier(max_iter=3, random_state=0)
-    plain, weighted = clone(new).fit(X, y), bin_without_weights(clone(new)).fit(X, y, weight)
+    plain, weighted = (
+        clone(new).fit(X, y),
+        bin_without_weights(clone(new)).fit(X, y, weight),
+    )
     for ours, theirs in zip(
-        weighted._bin_mapper.bin_thresholds_, plain._bin_mapper.bin_thresholds_, strict=True
+        weighted._bin_mapper.bin_thresholds_,
+        plain._bin_mapper.bin_thresholds_,
+        strict=True,
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))
@@ -137,13 +172,18 @@ def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_trees_of_mirrored_columns_are_turned(name):
-    """A cell that equals a threshold stays on its side: cells of a few values, and thresholds of rounded halves between them."""
+    """A cell that equals a threshold stays on its side: cells of a few values, and
+    thresholds of rounded halves between them.
+    """
     rng, sign = np.random.default_rng(0), np.array([-1.0, 1.0, -1.0])
     X = rng.integers(-3, 4, size=(300, 3)) / 10
     y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=300) > 0).astype(int)
     model = clone(MODELS[name]).fit(X * sign, y)
     forest = make_forest(model, TreeColumns(np.arange(3), sign))
-    at = [np.eye(3)[j] * forest.threshold[forest.feature == j][:50, None] for j in range(3)]
+    at = [
+        np.eye(3)[j] * forest.threshold[forest.feature == j][:50, None]
+        for j in range(3)
+    ]
     rows = np.nan_to_num(np.concatenate([X, *at]), posinf=0.0)
     expected = np.maximum(model.predict_proba(rows * sign), LEAST)
     expected /= expected.sum(1, keepdims=True)
@@ -151,16 +191,23 @@ def test_trees_of_mirrored_columns_are_turned(name):
 
 
 def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
-    """Levels are ordered by what they say of the labels: one split parts those of each class, and no row's own code is lost."""
+    """Levels are ordered by what they say of the labels: one split parts those of each
+    class, and no row's own code is lost.
+    """
     rng = np.random.default_rng(0)
     level = rng.integers(6, size=400)
     X, y = np.column_stack([rng.normal(size=400), np.eye(6)[level]]), level % 2
     rows = members.MemberRows(X, y, None, 2)
     rows = rows._replace(codes=members.make_codes(rows, [slice(1, 7)]))
     even = np.sort(rows.codes.code[1:][::2])
-    assert even.max() < rows.codes.code[1:][1::2].min() or even.min() > rows.codes.code[1:][1::2].max()
+    assert (
+        even.max() < rows.codes.code[1:][1::2].min()
+        or even.min() > rows.codes.code[1:][1::2].max()
+    )
     assert rows.codes.code[1:].sum() == 0  # a level without rows is in the middle
-    found, _ = members.Boosting(0.1, 0, rounds=30).fit(rows, TreeColumns.first(7), None, lambda: False)
+    found, _ = members.Boosting(0.1, 0, rounds=30).fit(
+        rows, TreeColumns.first(7), None, lambda: False
+    )
     again, _ = members.Boosting(0.1, 0, rounds=30).fit(
         rows, TreeColumns(np.arange(7)[::-1], np.ones(7)), None, lambda: False
     )
@@ -169,13 +216,21 @@ def test_trees_split_a_category_by_one_code_whatever_the_order_of_columns():
     np.testing.assert_allclose(found.log_proba(X), again.log_proba(X), atol=1e-6)
 
 
-def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(monkeypatch):
-    X, y = make_classification(900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0)
-    rest, held = (members.MemberRows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None)))
+def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(
+    monkeypatch,
+):
+    X, y = make_classification(
+        900, 8, n_informative=8, n_redundant=0, n_classes=6, random_state=0
+    )
+    rest, held = (
+        members.MemberRows(X[i], y[i], None, 6) for i in (slice(500), slice(500, None))
+    )
     rounds, losses = [], []
     for price in (0.0, 1e-5, 1e-4, 1e-3):
         monkeypatch.setattr(boosting, "TREE_PRICE", price)
-        member, recipe = members.Boosting(0.1, 0).fit(rest, TreeColumns.first(8), held, lambda: np.inf)
+        member, recipe = members.Boosting(0.1, 0).fit(
+            rest, TreeColumns.first(8), held, lambda: np.inf
+        )
         assert len(member.root) == 6 * recipe.rounds
         rounds.append(recipe.rounds)
         losses.append(-member.log_proba(held.X)[np.arange(400), held.y].mean())
@@ -184,11 +239,20 @@ def test_a_round_of_boosting_stays_only_if_it_gains_more_than_its_trees_cost(mon
     assert rounds == sorted(rounds, reverse=True) and rounds[-1] < rounds[0] // 2
 
 
-def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_many_rounds(monkeypatch):
-    """The clock counts rounds, so that the limits are deterministic. Rules of three columns take many."""
+def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_many_rounds(
+    monkeypatch,
+):
+    """The clock counts rounds, so that the limits are deterministic.
+
+    Rules of three columns take many.
+    """
     rng, spent, fit = np.random.default_rng(0), [0], HistGradientBoostingClassifier.fit
     X = rng.normal(size=(4000, 6))
-    y = (X[:, 0] * X[:, 1] > 0) + 2 * ((X[:, 2] > 0) ^ (X[:, 3] > X[:, 4])) + (rng.random(4000) < 0.1)
+    y = (
+        (X[:, 0] * X[:, 1] > 0)
+        + 2 * ((X[:, 2] > 0) ^ (X[:, 3] > X[:, 4]))
+        + (rng.random(4000) < 0.1)
+    )
     rest, held, new = (members.MemberRows(X[i::4], y[i::4], None, 5) for i in range(3))
 
     def count(model, *rows):
@@ -200,7 +264,9 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
         return -log_p[np.arange(len(new.y)), new.y].mean()
 
     for limit in (10, 30, 100):
-        alone = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=limit).fit(rest.X, rest.y)
+        alone = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=limit).fit(
+            rest.X, rest.y
+        )
         monkeypatch.setattr(HistGradientBoostingClassifier, "fit", count)
         spent[0] = 0
         member, _ = members.Boosting(0.1, 0).fit(
@@ -208,4 +274,7 @@ def test_with_any_limit_boosting_is_not_worse_than_that_of_scikit_learn_with_as_
         )
         monkeypatch.undo()
         assert spent[0] <= max(1.2 * limit, 20)
-        assert loss(member.log_proba(new.X)) < loss(np.log(alone.predict_proba(new.X))) + 0.01
+        assert (
+            loss(member.log_proba(new.X))
+            < loss(np.log(alone.predict_proba(new.X))) + 0.01
+        )

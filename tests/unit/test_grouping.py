@@ -1,4 +1,6 @@
-"""Features of one column share a lengthscale: the kernel of a category, and one relevance per column."""
+"""Features of one column share a lengthscale: the kernel of a category, and one
+relevance per column.
+"""
 
 import numpy as np
 import pandas as pd
@@ -25,13 +27,20 @@ GROUP = np.array([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 5, 6])
 
 
 def test_groups_follow_the_columns():
-    (group, blocks, indicators), owner = group_features(Preparation().fit(TABLE).columns_)
-    assert group.tolist() == GROUP.tolist() and blocks == [slice(2, 6)] and indicators == [1]
+    (group, blocks, indicators), owner = group_features(
+        Preparation().fit(TABLE).columns_
+    )
+    assert (
+        group.tolist() == GROUP.tolist()
+        and blocks == [slice(2, 6)]
+        and indicators == [1]
+    )
     assert owner.tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "make", [RBF, Matern32, RationalQuadratic, Linear, lambda: RBF() * Linear() + Linear()]
+    "make",
+    [RBF, Matern32, RationalQuadratic, Linear, lambda: RBF() * Linear() + Linear()],
 )
 def test_a_shared_lengthscale_is_equal_lengthscales(make):
     X = torch.tensor(Preparation().fit_transform(TABLE))
@@ -41,7 +50,9 @@ def test_a_shared_lengthscale_is_equal_lengthscales(make):
     shared.bind(2, Columns(np.zeros(D), spread, 1.5, GROUP))
     own.bind(2, Columns(np.zeros(D), spread, 1.5))
     with torch.no_grad():
-        for (name, p), (_, q) in zip(shared.named_parameters(), own.named_parameters(), strict=True):
+        for (name, p), (_, q) in zip(
+            shared.named_parameters(), own.named_parameters(), strict=True
+        ):
             p.copy_(torch.tensor(RNG.normal(scale=0.3, size=p.shape)))
             q.copy_(p[:, GROUP] if name.endswith("log_lengthscale") else p)
     torch.testing.assert_close(shared.full(Z), own.full(Z))
@@ -49,31 +60,42 @@ def test_a_shared_lengthscale_is_equal_lengthscales(make):
     torch.testing.assert_close(shared.diag(X), own.diag(X))
     for kernel in (shared, own):
         kernel.cross(Z, X).sin().sum().backward()
-    for (name, p), (_, q) in zip(shared.named_parameters(), own.named_parameters(), strict=True):
+    for (name, p), (_, q) in zip(
+        shared.named_parameters(), own.named_parameters(), strict=True
+    ):
         if name.endswith("log_lengthscale"):
             summed = torch.zeros_like(p).index_add_(1, torch.tensor(GROUP), q.grad)
             torch.testing.assert_close(p.grad, summed)
     for kernel in (shared, own):
         kernel.settle(2)
     part = "k2" if hasattr(shared, "k2") else None
-    lengthscales = [(getattr(k, part) if part else k).lengthscale for k in (shared, own)]
+    lengthscales = [
+        (getattr(k, part) if part else k).lengthscale for k in (shared, own)
+    ]
     np.testing.assert_allclose(*lengthscales)
 
 
 def test_all_levels_are_equally_far_and_a_category_counts_as_one_column():
     table = pd.DataFrame(
-        {"colour": RNG.choice(["a", "b", "c"], 500, p=[0.7, 0.25, 0.05]), "x": RNG.normal(size=500)}
+        {
+            "colour": RNG.choice(["a", "b", "c"], 500, p=[0.7, 0.25, 0.05]),
+            "x": RNG.normal(size=500),
+        }
     )
     prepare = Preparation().fit(table)
     X = prepare.encode(table)
     sharing, _ = group_features(prepare.columns_)
     spread = X.std(0)
     columns = Columns(X.mean(0), spread, 1.0)
-    found, U = share_units(columns, sharing, (X - columns.center) / spread, np.ones(500), RNG)
+    found, U = share_units(
+        columns, sharing, (X - columns.center) / spread, np.ones(500), RNG
+    )
     np.testing.assert_allclose(U, (X - found.center) / found.spread)
     i, j = np.triu_indices(500, 1)
     square = (U[i] - U[j]) ** 2
-    np.testing.assert_allclose([square[:, :3].sum(1).mean(), square[:, 3].mean()], 2, rtol=0.01)
+    np.testing.assert_allclose(
+        [square[:, :3].sum(1).mean(), square[:, 3].mean()], 2, rtol=0.01
+    )
     kernel = RBF()
     kernel.bind(1, found)
     levels = torch.tensor(prepare.encode({"colour": ["a", "b", "c"], "x": [0.0] * 3}))
@@ -84,9 +106,14 @@ def test_all_levels_are_equally_far_and_a_category_counts_as_one_column():
 def test_a_missing_cell_is_as_far_from_the_others_as_these_are():
     x = np.where(RNG.random(2000) < 0.2, np.nan, RNG.normal(size=2000))
     prepare = Preparation().fit(pd.DataFrame({"x": x}))
-    X, (sharing, _) = prepare.encode(pd.DataFrame({"x": x})), group_features(prepare.columns_)
+    X, (sharing, _) = (
+        prepare.encode(pd.DataFrame({"x": x})),
+        group_features(prepare.columns_),
+    )
     known = X[:, 1] == 0
     columns = Columns(X.mean(0), np.array([X[known, 0].std(), X[:, 1].std()]), 1.0)
-    _, U = share_units(columns, sharing, (X - columns.center) / columns.spread, np.ones(2000), RNG)
+    _, U = share_units(
+        columns, sharing, (X - columns.center) / columns.spread, np.ones(2000), RNG
+    )
     square = ((U[~known][:1] - U[known]) ** 2).sum(1).mean()
     assert square == pytest.approx(2, rel=0.01)

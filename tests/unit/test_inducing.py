@@ -60,7 +60,9 @@ def test_repeating_a_row_is_weighting_it(how):
     # the columns' statistics differ by rounding; the choice is made on the same numbers
     repeated = repeated._replace(U=weighted.U, distance=weighted.distance)
     np.testing.assert_array_equal(weighted.class_weight, repeated.class_weight)
-    np.testing.assert_array_equal(choose(how, weighted, 9, 3, rng()), choose(how, repeated, 9, 3, rng()))
+    np.testing.assert_array_equal(
+        choose(how, weighted, 9, 3, rng()), choose(how, repeated, 9, 3, rng())
+    )
 
 
 @pytest.mark.parametrize("how", NAMED)
@@ -69,10 +71,13 @@ def test_neither_order_nor_units_matter(how):
     order = np.random.default_rng(2).permutation(len(X))
     one, two = pool(X, y), pool(X[order], y[order])
     two = two._replace(U=one.U, distance=one.distance)
-    np.testing.assert_array_equal(choose(how, one, 9, 3, rng()), choose(how, two, 9, 3, rng()))
+    np.testing.assert_array_equal(
+        choose(how, one, 9, 3, rng()), choose(how, two, 9, 3, rng())
+    )
     scale = np.array([1024.0, 2.0**-12])
     np.testing.assert_array_equal(
-        choose(how, pool(X * scale, y), 9, 3, rng()), choose(how, pool(X, y), 9, 3, rng()) * scale
+        choose(how, pool(X * scale, y), 9, 3, rng()),
+        choose(how, pool(X, y), 9, 3, rng()) * scale,
     )
 
 
@@ -118,8 +123,12 @@ def test_given_points_are_taken_as_they_are():
     np.testing.assert_array_equal(got, Z)
     got[:] = 0
     assert Z.any(), "the user's array is not written to"
-    np.testing.assert_array_equal(choose(Z[0], pool(X, y), 99, 3, rng()), np.stack([Z[0]] * 3))
-    np.testing.assert_array_equal(choose(Z[0].tolist(), pool(X, y), 99, 1, rng())[0], Z[0])
+    np.testing.assert_array_equal(
+        choose(Z[0], pool(X, y), 99, 3, rng()), np.stack([Z[0]] * 3)
+    )
+    np.testing.assert_array_equal(
+        choose(Z[0].tolist(), pool(X, y), 99, 1, rng())[0], Z[0]
+    )
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (2, 5, 2), (3, 0, 2), (3, 5, 2, 1)])

@@ -1,4 +1,6 @@
-"""Entropy of a label, split into noise and uncertainty about f: laws of the integrals, compared with Monte Carlo."""
+"""Entropy of a label, split into noise and uncertainty about f: laws of the integrals,
+compared with Monte Carlo.
+"""
 
 import math
 
@@ -13,7 +15,9 @@ from cavity.engine.likelihoods.quadrature.probabilities import log_largest, log_
 from reference.information import monte_carlo
 from support import slow
 
-LATTICE = 0.004  # nats; allowance for 1021 lattice points on top of the Monte Carlo error
+LATTICE = (
+    0.004  # nats; allowance for 1021 lattice points on top of the Monte Carlo error
+)
 
 
 def latents(n: int, C: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -43,10 +47,15 @@ def test_all_three_agree_with_monte_carlo(kind, epsilon, noise, C) -> None:
     mean, var = latents(10 if C == 3 else 5, C, seed=C)
     s = np.linspace(0.02, 0.6, C) if noise == "unequal" else np.full((C,), noise)
     got = split(mean, var, s, kind, epsilon)
-    for value, (expected, error) in zip(got, monte_carlo(mean, var, s, kind, epsilon, 1000), strict=True):
+    for value, (expected, error) in zip(
+        got, monte_carlo(mean, var, s, kind, epsilon, 1000), strict=True
+    ):
         difference = value - expected
         assert (np.abs(difference) < 4.5 * error + LATTICE).all()
-        assert abs(difference.mean()) < 4 * np.sqrt((error**2).sum()) / len(error) + LATTICE / 2
+        assert (
+            abs(difference.mean())
+            < 4 * np.sqrt((error**2).sum()) / len(error) + LATTICE / 2
+        )
 
 
 def test_a_very_small_noise_counts_as_a_small_one() -> None:
@@ -61,7 +70,9 @@ def test_a_very_small_noise_counts_as_a_small_one() -> None:
 @pytest.mark.parametrize("C", [3, 7])
 def test_the_parts_add_up_to_the_whole(kind, C) -> None:
     mean, var = latents(20, C)
-    total, aleatoric, epistemic = split(mean, var, np.full((C,), 0.1 * (kind == "largest")), kind)
+    total, aleatoric, epistemic = split(
+        mean, var, np.full((C,), 0.1 * (kind == "largest")), kind
+    )
     assert (epistemic >= 0).all() and (aleatoric >= 0).all()
     np.testing.assert_allclose(aleatoric + epistemic, total, atol=0.01)
 
@@ -77,7 +88,9 @@ def test_where_only_two_can_win_the_sum_is_exact() -> None:
 def test_a_class_that_cannot_win_changes_nothing() -> None:
     mean, var = latents(20, 3)
     more = np.hstack([mean, np.full((20, 1), -80.0)]), np.hstack([var, var[:, :1]])
-    three, four = (split(*f, np.full((f[0].shape[1],), 0.1)) for f in ((mean, var), more))
+    three, four = (
+        split(*f, np.full((f[0].shape[1],), 0.1)) for f in ((mean, var), more)
+    )
     for a, b in zip(three, four, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
@@ -104,7 +117,9 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
     C = 120
     mean, var = 0.1 * np.sin(np.arange(C))[None], np.full((1, C), 0.5)
     sizes, among = [], Largest.among
-    monkeypatch.setattr(Largest, "among", lambda self, f, c: sizes.append(f.size) or among(self, f, c))
+    monkeypatch.setattr(
+        Largest, "among", lambda self, f, c: sizes.append(f.size) or among(self, f, c)
+    )
     total, aleatoric, epistemic = split(mean, var, np.full((C,), 0.1))
     assert max(sizes) * Largest(np.ones(2)).terms * 4 <= 1 << 20
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
@@ -112,11 +127,17 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
 
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
 @pytest.mark.parametrize("C", [130, slow(400)])
-def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch) -> None:
-    """A product of C distribution functions must neither overflow nor vanish in single precision."""
+def test_the_parts_are_finite_for_any_number_of_contenders(
+    kind, C, monkeypatch
+) -> None:
+    """A product of C distribution functions must neither overflow nor vanish in single
+    precision.
+    """
     monkeypatch.setattr(module, "POINTS", 64)
     mean, var = 0.1 * np.sin(np.arange(C))[None], np.full((1, C), 0.5)
-    choice = Largest(np.full((C,), 10.0)) if kind == "largest" else Softened(np.zeros(C))
+    choice = (
+        Largest(np.full((C,), 10.0)) if kind == "largest" else Softened(np.zeros(C))
+    )
     log_p = log_largest(mean, var + choice.noise)
     total, aleatoric, epistemic = uncertainty(Latent(mean, var, log_p, 0.0), choice)
     assert np.isfinite(aleatoric).all() and np.isfinite(epistemic).all()
@@ -124,7 +145,9 @@ def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch)
 
 
 @pytest.mark.parametrize("noise", [1e-36, 1e-12, 1e12, 1e36])
-def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(noise) -> None:
+def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(
+    noise,
+) -> None:
     f = np.random.default_rng(0).normal(size=(1, 5, 20)) * np.logspace(-1, 2, 20)
     chosen = np.arange(5)[None]
     got = Largest(np.full((5,), noise)).among(noise**0.5 * f, chosen)

@@ -1,4 +1,6 @@
-"""How likely one normal is the largest: the quadrature, and the robust factors made of it."""
+"""How likely one normal is the largest: the quadrature, and the robust factors made of
+it.
+"""
 
 import math
 
@@ -25,14 +27,22 @@ def row(*values):
 def close(got, exact, tol=1e-6):
     got, exact = np.asarray(got), np.asarray(exact)
     error = np.abs(got - exact) / np.maximum(1, np.abs(exact))
-    assert error.max(initial=0) <= tol, f"{error.max():.1e} at {error.argmax()}: {got} instead of {exact}"
+    assert error.max(initial=0) <= tol, (
+        f"{error.max():.1e} at {error.argmax()}: {got} instead of {exact}"
+    )
 
 
 def assert_right(mean, var, adaptive=False):
-    """Z to 1e-8; log Z, its first derivatives in means and variances and its second ones to 1e-6."""
+    """Z to 1e-8; log Z, its first derivatives in means and variances and its second
+    ones to 1e-6.
+    """
     exact = robust_moments(0, np.asarray(mean), np.asarray(var), 0.0, adaptive)
     got = win(row(*mean), row(*var))
-    value, first, second = float(got.log_value), got.first[0].numpy(), got.second[0].numpy()
+    value, first, second = (
+        float(got.log_value),
+        got.first[0].numpy(),
+        got.second[0].numpy(),
+    )
     assert math.exp(value) == pytest.approx(math.exp(exact.log_s), abs=1e-8)
     close(value, exact.log_s)
     close(first, exact.d1)
@@ -41,7 +51,9 @@ def assert_right(mean, var, adaptive=False):
 
 def draw(data, C):
     mean = data.draw(st.lists(means, min_size=C, max_size=C))
-    return np.array(mean), 10 ** np.array(data.draw(st.lists(log_variances, min_size=C, max_size=C)))
+    return np.array(mean), 10 ** np.array(
+        data.draw(st.lists(log_variances, min_size=C, max_size=C))
+    )
 
 
 # --- the integral ----------------------------------------------------------------------------------------
@@ -52,11 +64,17 @@ def test_rows_of_all_sizes_are_the_oracle_s(C, data):
 
 @pytest.mark.parametrize("C", [3, 6, 10])
 def test_means_within_ten_and_variances_of_all_sizes_are_the_oracle_s_to_1e_7(C):
-    """log S and its derivatives in means and variances, of rows that the short rule, the long one and panels resolve."""
+    """log S and its derivatives in means and variances, of rows that the short rule,
+    the long one and panels resolve.
+    """
     rng = np.random.default_rng(C)
-    size = np.repeat([0.2, 1.0, 4.0], 8)[:, None]  # powers of ten by which variances of a row differ
+    size = np.repeat([0.2, 1.0, 4.0], 8)[
+        :, None
+    ]  # powers of ten by which variances of a row differ
     mean = rng.uniform(-10, 10, (24, C))
-    var = 10 ** (rng.uniform(size - 4, 4 - size, (24, 1)) + rng.uniform(-1, 1, (24, C)) * size)
+    var = 10 ** (
+        rng.uniform(size - 4, 4 - size, (24, 1)) + rng.uniform(-1, 1, (24, C)) * size
+    )
     got = win(torch.tensor(mean), torch.tensor(var))
     for n in range(24):
         exact = robust_moments(0, mean[n], var[n], 0.0, adaptive=False)
@@ -120,16 +138,24 @@ def test_shifting_every_mean_changes_nothing():
     """The first derivatives of a row add up to zero."""
     rng = np.random.default_rng(0)
     for C in (2, 3, 8, 30):
-        got = win(torch.tensor(rng.normal(size=(4, C))), torch.tensor(10 ** rng.uniform(-3, 2, (4, C))))
+        got = win(
+            torch.tensor(rng.normal(size=(4, C))),
+            torch.tensor(10 ** rng.uniform(-3, 2, (4, C))),
+        )
         assert (got.first.sum(1).abs() <= 1e-9 * got.first.abs().max(1).values).all()
 
 
 @pytest.mark.parametrize(
     ("C", "apart", "widest", "error"),
-    [(20, 1, 1, {"rtol": 1e-12, "atol": 1e-14}), (5, 3, 3, {"rtol": 1e-13, "atol": 1e-300})],
+    [
+        (20, 1, 1, {"rtol": 1e-12, "atol": 1e-14}),
+        (5, 3, 3, {"rtol": 1e-13, "atol": 1e-300}),
+    ],
 )
 def test_a_row_is_the_same_in_any_batch(C, apart, widest, error):
-    """Also if the batch is cut into pieces (C = 20), and if other rows need another grid (C = 5)."""
+    """Also if the batch is cut into pieces (C = 20), and if other rows need another
+    grid (C = 5).
+    """
     rng = np.random.default_rng(0)
     mean = torch.tensor(apart * rng.normal(size=(60, C)))
     var = torch.tensor(10 ** rng.uniform(-3, widest, (60, C)))
@@ -144,12 +170,19 @@ EPSILONS = [0, 1e-3, 0.1, 0.7]
 
 
 def latents(C, B=6, seed=0):
-    """Marginals at the sites of B rows, the own class first; a single site for two classes."""
+    """Marginals at the sites of B rows, the own class first; a single site for two
+    classes.
+    """
     rng = np.random.default_rng(seed)
     S = 1 if C == 2 else C
     residual = rng.uniform(0.01, 1, (B, S))
-    mean, var = 1.5 * rng.normal(size=(B, S)), 10 ** rng.uniform(-1.5, 0.7, (B, S)) + residual
-    return Latents(*(torch.tensor(x) for x in (mean, var, residual))), torch.tensor(np.arange(B) % C)
+    mean, var = (
+        1.5 * rng.normal(size=(B, S)),
+        10 ** rng.uniform(-1.5, 0.7, (B, S)) + residual,
+    )
+    return Latents(*(torch.tensor(x) for x in (mean, var, residual))), torch.tensor(
+        np.arange(B) % C
+    )
 
 
 def factor(C, epsilon, learn=False):
@@ -167,7 +200,13 @@ def exact(C, f, y, n, epsilon):
     log_s = float(log_ndtr(alpha[0]))
     log_z, kappa, depsilon = mix(log_s, epsilon, 2)
     first = sign * hazard(alpha) / np.sqrt(var)
-    return log_s, log_z, kappa * first, 0.5 * kappa * (first**2 - bend(alpha) / var), depsilon
+    return (
+        log_s,
+        log_z,
+        kappa * first,
+        0.5 * kappa * (first**2 - bend(alpha) / var),
+        depsilon,
+    )
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -207,7 +246,10 @@ def test_probabilities_mix_in_random_labels(C):
     """(1−ε) p + ε/C: none is below ε/C."""
     rng = np.random.default_rng(C)
     S = 1 if C == 2 else C
-    mean, var = torch.tensor(20 * rng.normal(size=(5, S))), torch.tensor(rng.uniform(0.1, 3, (5, S)))
+    mean, var = (
+        torch.tensor(20 * rng.normal(size=(5, S))),
+        torch.tensor(rng.uniform(0.1, 3, (5, S))),
+    )
     plain, mixed = (factor(C, e).log_probability(mean, var).exp() for e in (0.0, 0.3))
     torch.testing.assert_close(mixed, 0.7 * plain + 0.3 / C, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(mixed.sum(1), torch.ones(5).double(), rtol=1e-12, atol=0)
@@ -224,8 +266,11 @@ def test_a_label_that_is_surely_wrong_gives_a_negative_precision():
 def test_single_precision_is_that_of_its_inputs():
     rng = np.random.default_rng(0)
     mean, var = (
-        torch.tensor(x, dtype=torch.float32) for x in (rng.normal(size=(9, 4)), rng.uniform(0.1, 3, (9, 4)))
+        torch.tensor(x, dtype=torch.float32)
+        for x in (rng.normal(size=(9, 4)), rng.uniform(0.1, 3, (9, 4)))
     )
-    for got, exact in zip(win(mean, var), win(mean.double(), var.double()), strict=True):
+    for got, exact in zip(
+        win(mean, var), win(mean.double(), var.double()), strict=True
+    ):
         assert got.dtype == torch.float32
         torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,6 @@
-"""The laws of the method, for whatever numbers: sites, cavities, scales, labels, weights."""
+"""The laws of the method, for whatever numbers: sites, cavities, scales, labels,
+weights.
+"""
 
 import math
 
@@ -40,7 +42,8 @@ def restored(cavity: Normal, site: Site) -> Normal:
 
 
 def tilted(log_factor, mean, var):
-    """Mean and variance of exp(log_factor(t)) N(t; mean, var), by the trapezoidal rule where it is above e⁻⁴⁵.
+    """Mean and variance of exp(log_factor(t)) N(t; mean, var), by the trapezoidal rule
+    where it is above e⁻⁴⁵.
 
     The integrand is smooth and dies off at both ends, so the rule is right to rounding.
     """
@@ -65,23 +68,39 @@ def test_a_site_times_its_cavity_has_the_tilted_moments(m, v, r, y):
     mean, var = tilted(lambda t: log_ndtr(sign * t / math.sqrt(r)), m, v)
     assert float(got.mean) == pytest.approx(mean, rel=1e-7, abs=1e-8)
     assert float(got.var) == pytest.approx(var, rel=1e-6)
-    assert float(moments.value) == pytest.approx(log_ndtr(sign * m / math.sqrt(v + r)), rel=1e-12)
+    assert float(moments.value) == pytest.approx(
+        log_ndtr(sign * m / math.sqrt(v + r)), rel=1e-12
+    )
 
 
-@given(st.lists(means, min_size=3, max_size=3), st.lists(variances, min_size=3, max_size=3), residuals)
+@given(
+    st.lists(means, min_size=3, max_size=3),
+    st.lists(variances, min_size=3, max_size=3),
+    residuals,
+)
 def test_both_sites_of_a_pair_have_the_tilted_moments(m, v, r):
-    """Class y against rival k: the other latent integrated out, Φ((t_y − m_k)/√(2r + v_k)) N(t_y; m_y, v_y)."""
+    """Class y against rival k: the other latent integrated out, Φ((t_y − m_k)/√(2r +
+    v_k)) N(t_y; m_y, v_y).
+    """
     y = torch.tensor([1])
     factor = ProbitPairs(3)
     classes = factor.sites(y)[0].tolist()
     assert classes == [1, 1, 0, 2]
     cavity = Normal(column(*(m[c] for c in classes)), column(*(v[c] for c in classes)))
     residual = torch.full_like(cavity.var, r)
-    moments = factor.moments(Latents(cavity.mean, cavity.var + residual, residual), y, None)
+    moments = factor.moments(
+        Latents(cavity.mean, cavity.var + residual, residual), y, None
+    )
     got = restored(cavity, refresh(cavity, moments, share()))
-    for place, (own, other, sign) in enumerate([(1, 0, 1), (1, 2, 1), (0, 1, -1), (2, 1, -1)]):
+    for place, (own, other, sign) in enumerate(
+        [(1, 0, 1), (1, 2, 1), (0, 1, -1), (2, 1, -1)]
+    ):
         scale = math.sqrt(2 * r + v[other])
-        mean, var = tilted(lambda t, o=other, s=sign, d=scale: log_ndtr(s * (t - m[o]) / d), m[own], v[own])
+        mean, var = tilted(
+            lambda t, o=other, s=sign, d=scale: log_ndtr(s * (t - m[o]) / d),
+            m[own],
+            v[own],
+        )
         assert float(got.mean[0, place]) == pytest.approx(mean, rel=1e-7, abs=1e-8)
         assert float(got.var[0, place]) == pytest.approx(var, rel=1e-6)
 
@@ -103,7 +122,10 @@ def test_a_light_row_matches_a_power_of_its_factor(m, v, r, weight):
 @given(means, variances, st.floats(0, 0.95), means, st.floats(1, 20))
 def test_the_cavity_undoes_the_site(m, v, part, nu, copies):
     """N(m, v) without p of the site, times p of the site, is N(m, v) again."""
-    t, site = Normal(column(m), column(v)), Site(column(copies * part / v), column(copies * nu))
+    t, site = (
+        Normal(column(m), column(v)),
+        Site(column(copies * part / v), column(copies * nu)),
+    )
     cavity = remove(t, site, share(p=1 / copies, copies=copies))
     assert bool(cavity.usable)
     again = restored(cavity.t, Site(site.tau / copies, site.nu / copies))
@@ -161,13 +183,28 @@ def test_sep_with_one_factor_is_ep(seed, y, pair, weight):
     X, _, Z, lengthscale, variance, _ = setting(2, seed)
     kernel = lambda: RBF(lengthscale[0], variance[0])
     factor = ProbitPairs(2) if pair else BinaryProbit()
-    options = dict(factor=factor, one_each=pair, n_classes=2, weight=np.array([weight]), noise=0.2, learn=())
+    options = dict(
+        factor=factor,
+        one_each=pair,
+        n_classes=2,
+        weight=np.array([weight]),
+        noise=0.2,
+        learn=(),
+    )
     both = []
     for method in ("ep", "sep"):
-        run = machine(X[:1], np.array([y]), Z, kernel=kernel(), method=method, **options)
+        run = machine(
+            X[:1], np.array([y]), Z, kernel=kernel(), method=method, **options
+        )
         state, _ = run.step(run.state)
         state, _ = run.step(state)
-        both.append((state.sums.P, state.sums.h, torch.tensor(run.evidence(state), dtype=torch.float64)))
+        both.append(
+            (
+                state.sums.P,
+                state.sums.h,
+                torch.tensor(run.evidence(state), dtype=torch.float64),
+            )
+        )
     for a, b in zip(*both, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     if weight == 1:
@@ -179,9 +216,15 @@ def test_sep_with_one_factor_is_ep(seed, y, pair, weight):
 def test_one_scale_for_all_variances_and_noises_changes_nothing(seed, C, method, scale):
     X, y, Z, lengthscale, variance, noise = setting(C, seed)
     run, state = sweeps(X, y, Z, lengthscale, variance, noise, method=method)
-    big, grown = sweeps(X, y, Z, lengthscale, scale * variance, scale * noise, method=method)
-    torch.testing.assert_close(run.step(state)[1].evidence, big.step(grown)[1].evidence, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(probabilities(run, state), probabilities(big, grown), rtol=0, atol=1e-8)
+    big, grown = sweeps(
+        X, y, Z, lengthscale, scale * variance, scale * noise, method=method
+    )
+    torch.testing.assert_close(
+        run.step(state)[1].evidence, big.step(grown)[1].evidence, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        probabilities(run, state), probabilities(big, grown), rtol=0, atol=1e-8
+    )
     f, g = latents(run, state, NEW), latents(big, grown, NEW)
     torch.testing.assert_close(g.mean, math.sqrt(scale) * f.mean, rtol=1e-7, atol=1e-8)
     torch.testing.assert_close(g.var, scale * f.var, rtol=1e-7, atol=1e-8)
@@ -194,13 +237,24 @@ def test_relabelling_classes_permutes(seed, C, method, data):
     X, y, Z, lengthscale, variance, noise = setting(C, seed)
     run, state = sweeps(X, y, Z, lengthscale, variance, noise, method=method)
     moved, other = sweeps(
-        X, np.argsort(order)[y], Z[order], lengthscale[order], variance[order], noise[order], method=method
+        X,
+        np.argsort(order)[y],
+        Z[order],
+        lengthscale[order],
+        variance[order],
+        noise[order],
+        method=method,
     )
     torch.testing.assert_close(other.sums.P, state.sums.P[order], rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(other.sums.h, state.sums.h[order], rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(run.step(state)[1].evidence, moved.step(other)[1].evidence, rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        run.step(state)[1].evidence, moved.step(other)[1].evidence, rtol=1e-10, atol=0
+    )
     np.testing.assert_allclose(
-        probabilities(moved, other), probabilities(run, state)[:, order], rtol=0, atol=1e-9
+        probabilities(moved, other),
+        probabilities(run, state)[:, order],
+        rtol=0,
+        atol=1e-9,
     )
 
 
@@ -214,7 +268,10 @@ def test_swapping_two_classes_mirrors(seed, method):
     torch.testing.assert_close(other.sums.P, state.sums.P, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(other.sums.h, -state.sums.h, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(
-        probabilities(moved, other), probabilities(run, state)[:, ::-1], rtol=0, atol=1e-12
+        probabilities(moved, other),
+        probabilities(run, state)[:, ::-1],
+        rtol=0,
+        atol=1e-12,
     )
 
 
@@ -225,8 +282,12 @@ def test_the_order_of_rows_does_not_matter(seed, C, method, data):
     order = np.array(data.draw(st.permutations(range(len(X)))))
     run, state = sweeps(X, y, *rest, method=method)
     moved, other = sweeps(X[order], y[order], *rest, method=method)
-    torch.testing.assert_close(tuple(other.sums), tuple(state.sums), rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(run.step(state)[1].evidence, moved.step(other)[1].evidence, rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        tuple(other.sums), tuple(state.sums), rtol=1e-8, atol=1e-10
+    )
+    torch.testing.assert_close(
+        run.step(state)[1].evidence, moved.step(other)[1].evidence, rtol=1e-10, atol=0
+    )
 
 
 @few
@@ -234,10 +295,18 @@ def test_the_order_of_rows_does_not_matter(seed, C, method, data):
 def test_a_whole_weight_is_that_many_rows(seed, C, method, times):
     """In every single sweep, not only at the fixed point."""
     X, y, *rest = setting(C, seed)
-    run, state = sweeps(X, y, *rest, method=method, weight=np.array(times, dtype=float), count=4)
-    long, other = sweeps(np.repeat(X, times, axis=0), np.repeat(y, times), *rest, method=method, count=4)
-    torch.testing.assert_close(tuple(other.sums), tuple(state.sums), rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(run.step(state)[1].evidence, long.step(other)[1].evidence, rtol=1e-10, atol=0)
+    run, state = sweeps(
+        X, y, *rest, method=method, weight=np.array(times, dtype=float), count=4
+    )
+    long, other = sweeps(
+        np.repeat(X, times, axis=0), np.repeat(y, times), *rest, method=method, count=4
+    )
+    torch.testing.assert_close(
+        tuple(other.sums), tuple(state.sums), rtol=1e-8, atol=1e-10
+    )
+    torch.testing.assert_close(
+        run.step(state)[1].evidence, long.step(other)[1].evidence, rtol=1e-10, atol=0
+    )
 
 
 @few
@@ -249,4 +318,6 @@ def test_a_vanishing_weight_is_absence(seed, C, row):
     weight[row] = 1e-10
     _, state = sweeps(X, y, *rest, weight=weight, count=4)
     _, other = sweeps(np.delete(X, row, 0), np.delete(y, row), *rest, count=4)
-    torch.testing.assert_close(tuple(other.sums), tuple(state.sums), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        tuple(other.sums), tuple(state.sums), rtol=1e-6, atol=1e-7
+    )

@@ -22,7 +22,9 @@ def rows(C=2, M=4, N=5, seed=1):
 def plain(K, B):
     """The same by torch's own derivative of the Cholesky factor and of the solve."""
     diagonal = K.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    lower = torch.linalg.cholesky(K + JITTER * diagonal * torch.eye(K.shape[-1], dtype=K.dtype))
+    lower = torch.linalg.cholesky(
+        K + JITTER * diagonal * torch.eye(K.shape[-1], dtype=K.dtype)
+    )
     return torch.linalg.solve_triangular(lower, B, upper=False)
 
 
@@ -43,7 +45,9 @@ def test_whiten_has_the_gradient_of_plain_autograd(left, right):
     gradients = []
     for solve in (lambda K, B: linalg.whiten(K, B, JITTER)[0], plain):
         A, B = spd(left).requires_grad_(), rows(right).requires_grad_()
-        gradients.append(torch.autograd.grad((weights * solve(symmetric(A), B)).sum(), (A, B)))
+        gradients.append(
+            torch.autograd.grad((weights * solve(symmetric(A), B)).sum(), (A, B))
+        )
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
@@ -60,11 +64,16 @@ def test_failure_is_a_flag_and_not_an_exception():
     bad[1, 0, 0] = -1.0
     assert linalg.jittered_cholesky(bad, JITTER).failed and linalg.cholesky(bad).failed
     assert linalg.whiten(bad, rows(), JITTER)[1]
-    assert not linalg.jittered_cholesky(spd(), JITTER).failed and not linalg.cholesky(spd()).failed
+    assert (
+        not linalg.jittered_cholesky(spd(), JITTER).failed
+        and not linalg.cholesky(spd()).failed
+    )
 
 
 def test_factors_are_computed_in_float64():
-    """The Hilbert matrix of order 8 has condition 1.5e10: in float32 alone it has no Cholesky factor."""
+    """The Hilbert matrix of order 8 has condition 1.5e10: in float32 alone it has no
+    Cholesky factor.
+    """
     i = torch.arange(8)
     hilbert = 1.0 / (i[:, None] + i[None] + 1).double()
     rounded = hilbert.float() + 1e-7 * torch.eye(8)
@@ -88,17 +97,23 @@ def test_posterior_by_explicit_inverses():
     covariance = torch.linalg.inv(precision)
     mean = (covariance @ h[..., None])[..., 0]
     torch.testing.assert_close(q.mean, mean)
-    torch.testing.assert_close(q.log_normaliser, -0.5 * torch.logdet(precision) + 0.5 * (h * mean).sum(-1))
+    torch.testing.assert_close(
+        q.log_normaliser, -0.5 * torch.logdet(precision) + 0.5 * (h * mean).sum(-1)
+    )
     m = marginals(q, a)
     torch.testing.assert_close(m.t.mean, torch.einsum("cm,cmn->cn", mean, a))
-    torch.testing.assert_close(m.t.var, torch.einsum("cmn,cmk,ckn->cn", a, covariance, a))
+    torch.testing.assert_close(
+        m.t.var, torch.einsum("cmn,cmk,ckn->cn", a, covariance, a)
+    )
     torch.testing.assert_close(m.cov_a(), covariance @ a)
 
 
 def test_posteriors_without_sites_and_improper_ones():
     q = posterior(Sums(torch.zeros(2, 3, 3).double(), torch.zeros(2, 3).double()))
     assert (q.mean == 0).all() and (q.log_normaliser == 0).all() and not q.failed
-    assert posterior(Sums(-2 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3).double())).failed
+    assert posterior(
+        Sums(-2 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3).double())
+    ).failed
 
 
 @pytest.mark.parametrize("M", [1, 5, 31, 32, 33, 64, 100])
@@ -106,9 +121,14 @@ def test_the_inverse_by_blocks_is_the_inverse(M):
     lower = torch.linalg.cholesky(spd(3, M))
     eye = torch.eye(M, dtype=torch.float64).expand(3, M, M)
     torch.testing.assert_close(
-        linalg.inverse_by_blocks(lower), linalg.inverse_lower(lower), rtol=1e-10, atol=1e-12 * M
+        linalg.inverse_by_blocks(lower),
+        linalg.inverse_lower(lower),
+        rtol=1e-10,
+        atol=1e-12 * M,
     )
-    torch.testing.assert_close(linalg.inverse_by_blocks(lower) @ lower, eye, rtol=0, atol=1e-12 * M)
+    torch.testing.assert_close(
+        linalg.inverse_by_blocks(lower) @ lower, eye, rtol=0, atol=1e-12 * M
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

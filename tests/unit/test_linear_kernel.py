@@ -20,16 +20,23 @@ def test_a_fading_kernel_is_the_linear_one_at_training_rows():
     rows = torch.tensor(np.random.default_rng(0).normal(size=(200, 3)) * 3 + 1)
     fading, plain = bound_kernel(True), bound_kernel(False)
     torch.testing.assert_close(
-        fading.cross(rows[None, :50], rows), plain.cross(rows[None, :50], rows), rtol=0, atol=0
+        fading.cross(rows[None, :50], rows),
+        plain.cross(rows[None, :50], rows),
+        rtol=0,
+        atol=0,
     )
     torch.testing.assert_close(fading.diag(rows), plain.diag(rows), rtol=1e-15, atol=0)
 
 
 @given(st.integers(0, 1000))
 def test_a_fading_kernel_is_positive_definite_and_knows_nothing_far_away(seed):
-    """Rows at every distance: covariances and variances belong to one Gaussian process, and far rows are independent noise."""
+    """Rows at every distance: covariances and variances belong to one Gaussian process,
+    and far rows are independent noise.
+    """
     rng = np.random.default_rng(seed)
-    rows = torch.tensor(rng.normal(size=(12, 3)) * np.exp(rng.uniform(-1, 4, size=(12, 1))) + 1)
+    rows = torch.tensor(
+        rng.normal(size=(12, 3)) * np.exp(rng.uniform(-1, 4, size=(12, 1))) + 1
+    )
     kernel = bound_kernel(True)
     K = kernel.cross(rows[None], rows)[0]
     variance = kernel.diag(rows)[0]

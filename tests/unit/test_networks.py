@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.pool import networks
+from cavity.pool import network_training as networks
 from cavity.pool.members import MemberRows, Networks
 from cavity.pool.network_training import train_networks
 from cavity.pool.sklearn_trees import TreeColumns
@@ -29,14 +29,20 @@ def score(layers, z):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_training_takes_the_steps_of_adamw(n_classes):
-    """The weights after nine steps are those of torch's autograd and AdamW; the last three are averaged."""
+    """The weights after nine steps are those of torch's autograd and AdamW; the last
+    three are averaged.
+    """
     X, y = draw(n_classes)
     Z, labels = X.astype(np.float32), np.eye(n_classes, dtype=np.float32)[y]
     omega = np.random.default_rng(1).uniform(0.5, 2, 90).astype(np.float32)
     rng = np.random.default_rng(2)
     layers = networks._draw_layers(2, (4, 7, 5, n_classes), rng)
     batches = list(islice(networks._draw_batches(90, 10, 2, rng), 9))
-    steps, found = next(networks._train([part.copy() for part in layers], Z, labels, omega, iter(batches), 9))
+    steps, found = next(
+        networks._train(
+            [part.copy() for part in layers], Z, labels, omega, iter(batches), 9
+        )
+    )
     assert steps == 9
 
     theirs = [torch.from_numpy(part.copy()).requires_grad_() for part in layers]
@@ -68,18 +74,24 @@ def test_the_mean_of_the_scores_counts():
     _, found = next(train_networks(X, y, None, 1 + y.max(), 2, 0, 30))
     z = torch.from_numpy(((X - X.mean(0)) / X.std(0)).astype(np.float32))
     mean = score([torch.from_numpy(part) for part in found[3:]], z).mean(0)
-    np.testing.assert_allclose(np.exp(found.log_proba(X)), mean.softmax(-1).numpy(), atol=2e-6)
+    np.testing.assert_allclose(
+        np.exp(found.log_proba(X)), mean.softmax(-1).numpy(), atol=2e-6
+    )
 
 
 def test_every_row_of_an_epoch_is_drawn_once_by_each_network():
     size = networks.choose_batch(300)
-    batches = islice(networks._draw_batches(300, size, 3, np.random.default_rng(0)), -(-300 // size))
+    batches = islice(
+        networks._draw_batches(300, size, 3, np.random.default_rng(0)), -(-300 // size)
+    )
     for network in np.concatenate(list(batches), 1):
         assert sorted(network) == list(range(300))
 
 
 def test_more_steps_go_on_where_fewer_ended():
-    """Networks of 40 steps are those that 20 steps, or 10, lead to: held-out rows may choose the number."""
+    """Networks of 40 steps are those that 20 steps, or 10, lead to: held-out rows may
+    choose the number.
+    """
     X, y = draw(3)
     stages = train_networks(X, y, None, 3, 2, 0, 10)
     grown = dict(islice(stages, 3))
@@ -92,13 +104,18 @@ def test_more_steps_go_on_where_fewer_ended():
 
 
 def test_held_out_rows_choose_the_steps():
-    """A rule is learnt for longer than noise, and a fit with the chosen steps makes the same networks."""
+    """A rule is learnt for longer than noise, and a fit with the chosen steps makes the
+    same networks.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3))
     rule = (X[:, 0] * X[:, 1] > 0).astype(int)
     taken = {}
     for name, y in {"rule": rule, "noise": rng.integers(0, 2, 600)}.items():
-        rows, held = (MemberRows(X[part], y[part], None, 2) for part in (slice(400), slice(400, 600)))
+        rows, held = (
+            MemberRows(X[part], y[part], None, 2)
+            for part in (slice(400), slice(400, 600))
+        )
         recipe = Networks(2, 0, 800, 100)
         network, known = recipe.fit(rows, TreeColumns.first(3), held, lambda: np.inf)
         taken[name] = known.steps
@@ -118,11 +135,18 @@ def test_rows_without_weight_teach_nothing():
 
 
 def test_more_columns_than_rows_are_as_few_as_the_rows_span():
-    """Columns that repeat others a hundred times tell nothing new: the networks are those of one copy, and rows span their axes."""
+    """Columns that repeat others a hundred times tell nothing new: the networks are
+    those of one copy, and rows span their axes.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 41))
     y = (X[:, 0] > 0).astype(np.int64)
     new = rng.normal(size=(50, 41))
-    few, many = (next(train_networks(part, y, None, 2, 2, 0, 300))[1] for part in (X, np.tile(X, 100)))
-    np.testing.assert_allclose(many.log_proba(np.tile(new, 100)), few.log_proba(new), atol=1e-2)
+    few, many = (
+        next(train_networks(part, y, None, 2, 2, 0, 300))[1]
+        for part in (X, np.tile(X, 100))
+    )
+    np.testing.assert_allclose(
+        many.log_proba(np.tile(new, 100)), few.log_proba(new), atol=1e-2
+    )
     assert few.first.shape[1] == 41 and many.first.shape[1] == 4100

@@ -19,7 +19,9 @@ def climb(optimiser, steps, rate):
     theta = torch.zeros(3, dtype=torch.float64)
     state = optimiser.init(theta)
     for _ in range(steps):
-        theta, state = optimiser.step(state, theta, slope(theta), torch.tensor(rate, dtype=torch.float64))
+        theta, state = optimiser.step(
+            state, theta, slope(theta), torch.tensor(rate, dtype=torch.float64)
+        )
     return theta
 
 
@@ -36,21 +38,29 @@ def test_adam_is_torch_s_adam():
     for _ in range(50):
         theirs.grad = slope(theirs.detach())
         rule.step()
-        theta, state = Adam().step(state, theta, slope(theta), torch.tensor(0.05, dtype=torch.float64))
+        theta, state = Adam().step(
+            state, theta, slope(theta), torch.tensor(0.05, dtype=torch.float64)
+        )
         torch.testing.assert_close(theta, theirs.detach(), rtol=1e-10, atol=1e-12)
 
 
 def test_the_sign_rule_by_hand():
-    """+2 % while the sign holds, half when it flips, no move where the gradient is zero."""
+    """+2 % while the sign holds, half when it flips, no move where the gradient is
+    zero.
+    """
     rule, rate = SignRule(), torch.tensor(0.1, dtype=torch.float64)
     theta = torch.zeros(1, dtype=torch.float64)
     state = rule.init(theta)
     moves = []
     for gradient in (3.0, 0.2, -5.0, -1.0, 0.0, 4.0):
-        new, state = rule.step(state, theta, torch.tensor([gradient], dtype=torch.float64), rate)
+        new, state = rule.step(
+            state, theta, torch.tensor([gradient], dtype=torch.float64), rate
+        )
         moves.append(float(new - theta))
         theta = new
-    np.testing.assert_allclose(moves, [0.1, 0.102, -0.051, -0.05202, 0.0, 0.05202], rtol=1e-12)
+    np.testing.assert_allclose(
+        moves, [0.1, 0.102, -0.051, -0.05202, 0.0, 0.05202], rtol=1e-12
+    )
 
 
 def test_the_sign_rule_has_a_largest_step():
@@ -59,7 +69,9 @@ def test_the_sign_rule_has_a_largest_step():
     state = rule.init(theta)
     for _ in range(300):
         before = climb_up
-        climb_up, state = rule.step(state, climb_up, one, torch.tensor(0.01, dtype=torch.float64))
+        climb_up, state = rule.step(
+            state, climb_up, one, torch.tensor(0.01, dtype=torch.float64)
+        )
     assert float(climb_up - before) == pytest.approx(0.01 * rule.largest)
 
 
@@ -72,4 +84,6 @@ def test_steps_are_pure_and_a_zero_rate_moves_nothing(name):
     rule.step(state, theta, slope(theta), torch.tensor(0.1, dtype=torch.float64))
     assert (theta == 0).all()
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
-    assert torch.equal(climb(OPTIMISERS[name], 3, 0.0), torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(
+        climb(OPTIMISERS[name], 3, 0.0), torch.zeros(3, dtype=torch.float64)
+    )

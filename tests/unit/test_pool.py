@@ -15,7 +15,9 @@ def rows(n=400, C=3, seed=0, sharpness=1.0):
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(n, C)) * 2
     p = np.exp(log_softmax(sharpness * scores, axis=1))
-    return log_softmax(scores, axis=1), (p.cumsum(1) < rng.random((n, 1))).sum(1).clip(0, C - 1)
+    return log_softmax(scores, axis=1), (p.cumsum(1) < rng.random((n, 1))).sum(1).clip(
+        0, C - 1
+    )
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0, 4.0])
@@ -27,7 +29,11 @@ def test_a_temperature_is_the_best_of_a_search(sharpness):
         own = log_softmax(np.exp(v) * logs, axis=1)[np.arange(len(y)), y]
         return -(omega @ own) + TEMPERATURE_PENALTY * abs(v)
 
-    best = np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}).x)
+    best = np.exp(
+        minimize_scalar(
+            loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}
+        ).x
+    )
     found = fit_temperature(logs, y, omega)
     assert found == pytest.approx(best, rel=1e-6)
     assert found == pytest.approx(sharpness, rel=0.1)
@@ -53,7 +59,9 @@ def test_a_temperature_stays_within_its_bounds():
 def test_a_useless_member_gets_no_weight_and_a_harmful_one_is_never_computed():
     logs, y = rows(n=2000)
     noise = log_softmax(np.random.default_rng(1).normal(size=logs.shape) * 3, axis=1)
-    np.testing.assert_allclose(fit_weights([logs, noise], y, np.ones(2000)), [1, 0], atol=0.1)
+    np.testing.assert_allclose(
+        fit_weights([logs, noise], y, np.ones(2000)), [1, 0], atol=0.1
+    )
     first, second = fit_weights([noise, logs], y, np.ones(2000))
     assert second > 0.9 and first < 0.1
     wrong = np.random.default_rng(1).normal(size=logs.shape)
@@ -63,10 +71,14 @@ def test_a_useless_member_gets_no_weight_and_a_harmful_one_is_never_computed():
     assert other == 0
     absent = object()  # has no log_proba
     found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)), NO_VAR)
-    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR))
+    np.testing.assert_array_equal(
+        found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR)
+    )
 
 
 def test_no_pool_changes_nothing():
     logs, _ = rows()
     assert Pool().combine(logs, np.zeros((400, 1)), NO_VAR) is logs
-    np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs, NO_VAR)).sum(1), 1.0)
+    np.testing.assert_allclose(
+        np.exp(Pool(0.5).combine(logs, logs, NO_VAR)).sum(1), 1.0
+    )

@@ -1,4 +1,6 @@
-"""Averages of powers of the probit against the reference's quadrature around the integrand's mode."""
+"""Averages of powers of the probit against the reference's quadrature around the
+integrand's mode.
+"""
 
 import math
 
@@ -15,7 +17,9 @@ from reference.tilted import averages, log_integral, tilt
 
 
 def power_by_quad(mean, var, residual, e):
-    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives in μ, V, R: averages under the normalised integrand."""
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives in μ, V, R: averages under the
+    normalised integrand.
+    """
     t = tilt(mean, var, [0.0], [residual], e)
     slope = lambda p: e * p.h[..., 0] / math.sqrt(residual)
     first, second, along_r = averages(
@@ -30,7 +34,10 @@ def power_by_quad(mean, var, residual, e):
 
 
 def power(*values):
-    return [float(x) for x in probit_power(*(torch.tensor([v], dtype=torch.float64) for v in values))]
+    return [
+        float(x)
+        for x in probit_power(*(torch.tensor([v], dtype=torch.float64) for v in values))
+    ]
 
 
 CASES = [
@@ -55,7 +62,9 @@ def test_probit_power(case):
     assert got[0] == pytest.approx(exact[0], rel=1e-9, abs=1e-9)
     assert got[1] == pytest.approx(exact[1], rel=1e-7, abs=1e-10 / math.sqrt(var))
     # ⟨g'' + g'²⟩ is a difference: what it is made of sets the scale
-    assert got[2] == pytest.approx(exact[2], rel=1e-6, abs=1e-9 * e / residual + 1e-6 * exact[1] ** 2)
+    assert got[2] == pytest.approx(
+        exact[2], rel=1e-6, abs=1e-9 * e / residual + 1e-6 * exact[1] ** 2
+    )
     assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
 
 
@@ -65,10 +74,14 @@ def test_probit_power(case):
     st.floats(0, 1),
     st.floats(-5, 5),
     st.floats(-2, 2),
-    st.floats(-15, 6).map(lambda alpha: round(alpha, 9)),  # the reference fails at means such as 1e-241
+    st.floats(-15, 6).map(
+        lambda alpha: round(alpha, 9)
+    ),  # the reference fails at means such as 1e-241
 )
 def test_short_rules_keep_ten_digits(least, share, log_ratio, log_var, alpha):
-    """Each rule against adaptive quadrature, for exponents from its least one to 1; derivatives in units of √(V + R) and of R."""
+    """Each rule against adaptive quadrature, for exponents from its least one to 1;
+    derivatives in units of √(V + R) and of R.
+    """
     e, var = least ** (1 - share), 10**log_var
     residual = var * 10**log_ratio
     mean = alpha * math.sqrt(var + residual)
@@ -76,7 +89,9 @@ def test_short_rules_keep_ten_digits(least, share, log_ratio, log_var, alpha):
     got, exact = probit_power(*inputs, least), power_by_quad(mean, var, residual, e)
     scales = (1, math.sqrt(var + residual), residual, residual)
     for value, expected, scale in zip(got, exact, scales, strict=True):
-        assert scale * float(value) == pytest.approx(scale * expected, rel=1e-10, abs=1e-10)
+        assert scale * float(value) == pytest.approx(
+            scale * expected, rel=1e-10, abs=1e-10
+        )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.least))
@@ -104,6 +119,8 @@ def test_short_rules_add_nothing_to_the_closed_form_at_exponent_one(rule):
     dv = -0.5 * beta * alpha / b
     inputs = (torch.tensor(x) for x in (mean, var, residual, np.ones(300)))
     for x, y in zip(
-        probit_power(*inputs, rule.least), (log_ndtr(alpha), beta / np.sqrt(b), dv, dv), strict=True
+        probit_power(*inputs, rule.least),
+        (log_ndtr(alpha), beta / np.sqrt(b), dv, dv),
+        strict=True,
     ):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-13)

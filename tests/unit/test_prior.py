@@ -22,7 +22,14 @@ def setting(C=3, learn=("kernel", "noise", "inducing"), **options):
     lengthscale, variance = rng.uniform(1, 2, (C, 2)) * [1, 50], rng.uniform(0.5, 2, C)
     noise = rng.uniform(0.1, 0.5, C)
     run = machine(
-        X, y, Z, kernel=RBF(lengthscale, variance), noise=noise, learn=learn, jitter=JITTER, **options
+        X,
+        y,
+        Z,
+        kernel=RBF(lengthscale, variance),
+        noise=noise,
+        learn=learn,
+        jitter=JITTER,
+        **options,
     )
     return run.engine.prior, X, Z, lengthscale, variance, noise
 
@@ -38,8 +45,12 @@ def test_projection_by_explicit_inverses(learn):
         K = k(Z[c], Z[c]) + JITTER * variance[c] * np.eye(4)
         cross = k(Z[c], X)
         gram = cross.T @ np.linalg.solve(K, cross)
-        np.testing.assert_allclose((p.a[c].mT @ p.a[c]).detach(), gram, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(p.r[c].detach(), variance[c] + noise[c] - np.diag(gram), rtol=1e-8)
+        np.testing.assert_allclose(
+            (p.a[c].mT @ p.a[c]).detach(), gram, rtol=1e-8, atol=1e-9
+        )
+        np.testing.assert_allclose(
+            p.r[c].detach(), variance[c] + noise[c] - np.diag(gram), rtol=1e-8
+        )
 
 
 @pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")])
@@ -47,7 +58,10 @@ def test_a_model_with_that_factor_gives_the_same_projection(learn):
     prior, X, *_ = setting(learn=learn)
     jitter = torch.tensor(JITTER)
     with torch.no_grad():
-        whole, lower = prior.project(torch.tensor(X), jitter), prior.factor(jitter).lower
+        whole, lower = (
+            prior.project(torch.tensor(X), jitter),
+            prior.factor(jitter).lower,
+        )
     q = torch.zeros(lower.shape[:2]), torch.eye(lower.shape[1]).expand_as(lower)
     a, r = record_model(prior, lower, *q, ProbitPairs(3)).project(X)
     np.testing.assert_allclose(whole.a, a, rtol=1e-12, atol=1e-13)
@@ -63,7 +77,9 @@ def test_inducing_points_are_the_user_s_and_are_stepped_in_units_of_the_spread()
     spread = summarize(X, np.ones(len(X)), np.random.default_rng(0)).spread
     with torch.no_grad():
         prior.inducing += 1.0
-    np.testing.assert_allclose(prior.Z.detach().numpy() - Z, np.broadcast_to(spread, Z.shape), rtol=1e-9)
+    np.testing.assert_allclose(
+        prior.Z.detach().numpy() - Z, np.broadcast_to(spread, Z.shape), rtol=1e-9
+    )
 
 
 def test_the_residual_is_not_negative_where_a_row_is_an_inducing_point():

@@ -1,4 +1,6 @@
-"""Rows are read from URIs like from paths, here with fsspec's memory://; tests/cluster/test_stores.py has a server of S3."""
+"""Rows are read from URIs like from paths, here with fsspec's memory://;
+tests/cluster/test_stores.py has a server of S3.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +40,9 @@ def uri(request, folder):
 
 
 def make(**more):
-    return GPClassifier("ep", **nest(n_inducing=5, batch_size=20, max_epochs=3, random_state=0, **more))
+    return GPClassifier(
+        "ep", **nest(n_inducing=5, batch_size=20, max_epochs=3, random_state=0, **more)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +50,34 @@ def alone(folder):
     return make().fit(folder, target="label")
 
 
-def test_a_partitioned_folder_gives_the_model_of_the_same_files_on_disk(uri, folder, alone):
+def test_a_partitioned_folder_gives_the_model_of_the_same_files_on_disk(
+    uri, folder, alone
+):
     model = make().fit(uri, target="label")
     assert list(model.feature_names_in_) == ["a", "b", "site"]
     np.testing.assert_array_equal(model.predict_proba(uri), alone.predict_proba(folder))
     one = f"{uri}/site=0/" + next((folder / "site=0").iterdir()).name
-    with pytest.raises(BadInput, match="'site'"):  # which is in the path, and not part of a single file
+    with pytest.raises(
+        BadInput, match="'site'"
+    ):  # which is in the path, and not part of a single file
         alone.predict(one)
     assert list(make().fit(one, target="label").feature_names_in_) == ["a", "b"]
 
 
-@pytest.mark.parametrize("wrong", ["memory://nothing/here", "no-such-scheme://a", "file:///no/such/folder"])
+@pytest.mark.parametrize(
+    "wrong", ["memory://nothing/here", "no-such-scheme://a", "file:///no/such/folder"]
+)
 def test_a_place_that_is_not_there_is_named(wrong):
     with pytest.raises(BadInput, match=wrong[-6:]):
         make().fit(wrong, target="label")
 
 
 def test_paths_are_not_uris(folder):
-    assert not any(map(is_uri, [folder, str(folder), "a:b", "C:\\rows", "C:/rows", b"s3://x", None]))
+    assert not any(
+        map(
+            is_uri, [folder, str(folder), "a:b", "C:\\rows", "C:/rows", b"s3://x", None]
+        )
+    )
     assert all(map(is_uri, ["s3://bucket/rows", "abfss://a@b/c"]))
 
 
@@ -79,7 +93,10 @@ def test_models_and_checkpoints_are_files(alone, tmp_path, monkeypatch):
 
 
 def test_the_command_line_reads_a_store(tmp_path):
-    lines = ["a,b,label", *(f"{a},{b},{'xyz'[c]}" for (a, b), c in zip(X, Y, strict=True))]
+    lines = [
+        "a,b,label",
+        *(f"{a},{b},{'xyz'[c]}" for (a, b), c in zip(X, Y, strict=True)),
+    ]
     fsspec.filesystem("memory").pipe("/rows.csv", "\n".join(lines).encode())
     model, rows, out = tmp_path / "m.cavity", "memory://rows.csv", tmp_path / "p.csv"
     quick = ("--method", "sep", "--max-epochs", "3", "--n-inducing", "5")
@@ -87,7 +104,10 @@ def test_the_command_line_reads_a_store(tmp_path):
     assert run("predict", model, rows, "--out", out).exit_code == 0
     assert out.read_text().count("\n") == 61
     for words, said in (
-        (("fit", "memory://none.csv", "--target", "label", "--out", model), "memory://none"),
+        (
+            ("fit", "memory://none.csv", "--target", "label", "--out", model),
+            "memory://none",
+        ),
         (("predict", model, rows, "--out", "memory://p.csv"), "only rows"),
     ):
         failed = run(*words)

@@ -1,4 +1,6 @@
-"""Dates, formatted numbers, identifiers, other encodings and missing labels are read, and what was done is said."""
+"""Dates, formatted numbers, identifiers, other encodings and missing labels are read,
+and what was done is said.
+"""
 
 import datetime as dt
 import json
@@ -30,31 +32,44 @@ FORMATS = {
 }  # fmt: skip
 
 
-@given(st.dates(dt.date(1900, 1, 1), dt.date(2199, 12, 31)), st.sampled_from(sorted(FORMATS)))
+@given(
+    st.dates(dt.date(1900, 1, 1), dt.date(2199, 12, 31)),
+    st.sampled_from(sorted(FORMATS)),
+)
 def test_dates_in_every_format_are_days_since_1970(day, form):
     assert parse_date(day.strftime(form), FORMATS[form]) == (day - EPOCH).days
 
 
 @pytest.mark.parametrize(
     "text, hours",
-    [("08:15", 8.25), ("9:05 PM", 21 + 5 / 60), ("12:00 am", 0), ("1970-01-02 06:00:30", 30 + 1 / 120)],
+    [
+        ("08:15", 8.25),
+        ("9:05 PM", 21 + 5 / 60),
+        ("12:00 am", 0),
+        ("1970-01-02 06:00:30", 30 + 1 / 120),
+    ],
 )
 def test_times_are_parts_of_days(text, hours):
     assert parse_date(text, "day") == pytest.approx(hours / 24)
 
 
 @pytest.mark.parametrize(
-    "text", ["2020-13-01", "31.02.2020", "25:00", "1.2.3", "3/4", "99/99/2020", "may", ""]
+    "text",
+    ["2020-13-01", "31.02.2020", "25:00", "1.2.3", "3/4", "99/99/2020", "may", ""],
 )
 def test_other_texts_are_not_dates(text):
     assert np.isnan(parse_date(text, "day"))
 
 
 def test_zones_are_taken_to_one_clock():
-    assert parse_date("2020-01-01T01:00:00+02:00", "day") == parse_date("2019-12-31 23:00", "day")
+    assert parse_date("2020-01-01T01:00:00+02:00", "day") == parse_date(
+        "2019-12-31 23:00", "day"
+    )
 
 
-@pytest.mark.parametrize("form", ["2020-01-0{} 12:00:00 UTC", "2020-01-0{}Z", "0{} Jan 2020, 1:30 pm +0100"])
+@pytest.mark.parametrize(
+    "form", ["2020-01-0{} 12:00:00 UTC", "2020-01-0{}Z", "0{} Jan 2020, 1:30 pm +0100"]
+)
 def test_a_column_has_dates_in_every_form_that_is_parsed(form):
     table = {"when": [form.format(day) for day in range(1, 8)]}
     (column,) = learn(**table).columns_
@@ -65,7 +80,15 @@ def test_a_date_becomes_days_year_season_weekday():
     days = pd.date_range("2019-01-07", periods=800)  # a Monday
     prepare = learn(when=[str(d.date()) for d in days])
     assert prepare.names == tuple(
-        f"when {part}" for part in ("days", "year", "season sin", "season cos", "weekday sin", "weekday cos")
+        f"when {part}"
+        for part in (
+            "days",
+            "year",
+            "season sin",
+            "season cos",
+            "weekday sin",
+            "weekday cos",
+        )
     )
     X = prepare.transform({"when": [str(d.date()) for d in days]})
     np.testing.assert_allclose(X[:, :2].mean(0), 0, atol=1e-9)
@@ -75,7 +98,9 @@ def test_a_date_becomes_days_year_season_weekday():
     assert year < 0.02 and half > 1.99
     np.testing.assert_allclose(X[0, 4:], X[7, 4:], atol=1e-12)
     np.testing.assert_allclose(X[0, 4:], [0, 1], atol=1e-12)
-    assert dict(prepare.describe())["when"].startswith("date, 2019-01-07 to 2021-03-16, as days, year")
+    assert dict(prepare.describe())["when"].startswith(
+        "date, 2019-01-07 to 2021-03-16, as days, year"
+    )
 
 
 def test_typed_dates_are_the_dates_of_their_text():
@@ -83,12 +108,23 @@ def test_typed_dates_are_the_dates_of_their_text():
     typed = pa.array([d and dt.date.fromisoformat(d) for d in days])
     text = learn(when=days)
     assert text.names[-1] == "when missing"
-    for column in (typed, typed.cast(pa.timestamp("ns")), typed.cast(pa.timestamp("us", "UTC"))):
+    for column in (
+        typed,
+        typed.cast(pa.timestamp("ns")),
+        typed.cast(pa.timestamp("us", "UTC")),
+    ):
         prepare = learn(when=column)
-        np.testing.assert_allclose(prepare.transform({"when": days}), text.transform({"when": column}))
+        np.testing.assert_allclose(
+            prepare.transform({"when": days}), text.transform({"when": column})
+        )
     frame = pd.DataFrame({"when": pd.to_datetime(days)})
-    np.testing.assert_allclose(Preparation().fit_transform(frame), text.transform({"when": days}))
-    assert Preparation.from_json(json.loads(json.dumps(text.to_json()))).columns_ == text.columns_
+    np.testing.assert_allclose(
+        Preparation().fit_transform(frame), text.transform({"when": days})
+    )
+    assert (
+        Preparation.from_json(json.loads(json.dumps(text.to_json()))).columns_
+        == text.columns_
+    )
 
 
 def test_the_user_may_declare_dates_categories_but_not_numbers():
@@ -100,7 +136,10 @@ def test_the_user_may_declare_dates_categories_but_not_numbers():
 
 
 def test_the_whole_column_says_which_number_is_the_month():
-    first, second = learn(x=["03/04/2020", "25/04/2020"]), learn(x=["03/04/2020", "04/25/2020"])
+    first, second = (
+        learn(x=["03/04/2020", "25/04/2020"]),
+        learn(x=["03/04/2020", "04/25/2020"]),
+    )
     assert (first.columns_[0].order, second.columns_[0].order) == ("day", "month")
     with pytest.raises(BadInput, match=r"row 2.*'25/04/2020'"):
         second.transform({"x": ["01/02/2020", "25/04/2020"]})
@@ -108,7 +147,10 @@ def test_the_whole_column_says_which_number_is_the_month():
 
 def test_times_of_day_and_durations():
     assert learn(x=["08:15", "21:30"]).names == ("x clock sin", "x clock cos")
-    assert learn(x=pa.array([dt.timedelta(days=1), dt.timedelta(days=3)])).columns_[0].mean == 2
+    assert (
+        learn(x=pa.array([dt.timedelta(days=1), dt.timedelta(days=3)])).columns_[0].mean
+        == 2
+    )
 
 
 NUMBERS = {
@@ -129,12 +171,24 @@ def test_numbers_are_read_as_people_write_them(name):
     cells, values, style = NUMBERS[name]
     for batches in ([{"x": cells}], [{"x": [cell]} for cell in cells]):
         prepare = Preparation().fit_batches(batches)
-        assert prepare.columns_[0].style == style and "written as" in prepare.columns_[0].describe()
-        np.testing.assert_allclose(prepare.transform({"x": cells}), learn(x=values).transform({"x": values}))
-        np.testing.assert_allclose(prepare.transform({"x": values}), prepare.transform({"x": cells}))
+        assert (
+            prepare.columns_[0].style == style
+            and "written as" in prepare.columns_[0].describe()
+        )
+        np.testing.assert_allclose(
+            prepare.transform({"x": cells}), learn(x=values).transform({"x": values})
+        )
+        np.testing.assert_allclose(
+            prepare.transform({"x": values}), prepare.transform({"x": cells})
+        )
     notes = Counter()
-    np.testing.assert_array_equal(prepare.transform({"x": ["3", "about 3"]}, notes)[1], [0.0])
-    assert notes["column 'x' has texts that are not numbers; they are taken as missing"] == 1
+    np.testing.assert_array_equal(
+        prepare.transform({"x": ["3", "about 3"]}, notes)[1], [0.0]
+    )
+    assert (
+        notes["column 'x' has texts that are not numbers; they are taken as missing"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("first", ["1,250.5", "¥1,250.5", "-$1,250.5"])
@@ -158,14 +212,21 @@ def test_identifiers_free_text_and_nested_cells_are_set_aside():
     )
     assert prepare.inputs == ("few", "x")
     ignored = {c.name: c.why for c in prepare.ignored_ if c.informs}
-    assert ignored["id"] == "60 different texts in 60 rows: names, identifiers or free text"
+    assert (
+        ignored["id"]
+        == "60 different texts in 60 rows: names, identifiers or free text"
+    )
     assert "list" in ignored["cells"]
     assert learn(id=[f"p{i}" for i in range(21)], x=list(range(21))).inputs == ("x",)
     with pytest.raises(BadInput, match="different texts"):
-        Preparation(kinds={"id": "category"}).fit({"id": [f"N{i}A" for i in range(rows)]})
+        Preparation(kinds={"id": "category"}).fit(
+            {"id": [f"N{i}A" for i in range(rows)]}
+        )
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "utf-8-sig"]
+)
 def test_files_in_other_encodings_are_read(tmp_path, encoding):
     odd = "\x81" if encoding == "latin-1" else "€"
     text = f"größe;sort;y\n1,5;é;a\n2,5;{odd};b\n"
@@ -182,7 +243,9 @@ def test_files_in_other_encodings_are_read(tmp_path, encoding):
 
 
 def test_rows_without_a_label_are_counted_and_left_out_of_a_source(tmp_path):
-    (tmp_path / "t.csv").write_text("x,when,y\n1,2020-01-01,a\n2,2020-02-01,NA\n3,,b\n4,2020-03-05,\n")
+    (tmp_path / "t.csv").write_text(
+        "x,when,y\n1,2020-01-01,a\n2,2020-02-01,NA\n3,,b\n4,2020-03-05,\n"
+    )
     table = open_table(tmp_path / "t.csv")
     prepare = Preparation("y").fit_batches(table.chunks())
     assert prepare.target_.missing == 2

@@ -1,4 +1,6 @@
-"""One scorer: weights are numbers of rows, and standard errors count the rows that say as much as the weighted ones."""
+"""One scorer: weights are numbers of rows, and standard errors count the rows that say
+as much as the weighted ones.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,10 @@ def test_a_weight_is_a_number_of_rows():
         scoring.score_log_proba(np.log(P[again]), Y[again]),
     )
     assert one == pytest.approx(many)
-    weighted, copies = scoring.bin_rows(P, Y, 1.0 * W), scoring.bin_rows(P[again], Y[again])
+    weighted, copies = (
+        scoring.bin_rows(P, Y, 1.0 * W),
+        scoring.bin_rows(P[again], Y[again]),
+    )
     for name in ("confidence", "accuracy", "share"):
         np.testing.assert_allclose(getattr(weighted, name), getattr(copies, name))
 
@@ -31,13 +36,17 @@ def test_the_effective_number_of_rows_is_theirs_for_equal_weights_and_one_for_a_
 
 @pytest.mark.parametrize("weight", [np.ones(N), rng.gamma(0.5, size=N)])
 def test_the_standard_error_is_the_spread_of_the_mean_over_many_tables(weight):
-    means, errors = zip(*(scoring.average(rng.normal(size=N), weight) for _ in range(400)), strict=True)
+    means, errors = zip(
+        *(scoring.average(rng.normal(size=N), weight) for _ in range(400)), strict=True
+    )
     assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
 
 
 def test_the_scale_of_the_weights_changes_nothing():
     for k, values in scoring.score_rows(np.log(P), Y).items():
-        assert scoring.average(values, 1.0 * W) == pytest.approx(scoring.average(values, 50.0 * W)), k
+        assert scoring.average(values, 1.0 * W) == pytest.approx(
+            scoring.average(values, 50.0 * W)
+        ), k
 
 
 def test_an_interval_of_a_share_is_wilsons():

@@ -1,4 +1,6 @@
-"""Averages of log softmax, log σ and log Φ over normals, against the trapezoidal rule, Hermite's rule and scipy's quad."""
+"""Averages of log softmax, log σ and log Φ over normals, against the trapezoidal rule,
+Hermite's rule and scipy's quad.
+"""
 
 import math
 
@@ -9,7 +11,10 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
-from cavity.engine.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
+from cavity.engine.likelihoods.quadrature.correlated import (
+    log_softmax_probability,
+    softmax_uncertainty,
+)
 from cavity.engine.likelihoods.quadrature.power import probit_average
 from cavity.engine.likelihoods.quadrature.softmax_integrals import (
     log_sigmoid_probability,
@@ -29,12 +34,16 @@ def row(*values):
 
 # --- softmax ---------------------------------------------------------------------------------------------
 def by_trapezoids(mean, var, nodes):
-    """E log Σ exp f, its derivatives E softmax and ½ E π(1−π): a product rule, exponentially right for sd ≤ 3."""
+    """E log Σ exp f, its derivatives E softmax and ½ E π(1−π): a product rule,
+    exponentially right for sd ≤ 3.
+    """
     z = np.linspace(-9, 9, nodes)
     weight = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
     C = len(mean)
     grid = np.stack(np.meshgrid(*[z] * C, indexing="ij"), -1).reshape(-1, C)
-    weights = np.prod(np.stack(np.meshgrid(*[weight] * C, indexing="ij"), -1).reshape(-1, C), axis=1)
+    weights = np.prod(
+        np.stack(np.meshgrid(*[weight] * C, indexing="ij"), -1).reshape(-1, C), axis=1
+    )
     f = mean + np.sqrt(var) * grid
     total = logsumexp(f, axis=1)
     p = np.exp(f - total[:, None])
@@ -55,13 +64,18 @@ def test_the_softmax_is_that_of_a_product_rule(C, nodes):
 
 
 def by_fine_trapezoids(mean, sd):
-    """The same with nodes of 0.4 in every direction, whatever the widths; the first direction one node at a time."""
+    """The same with nodes of 0.4 in every direction, whatever the widths; the first
+    direction one node at a time.
+    """
     z = [np.linspace(-9, 9, max(41, int(45 * s))) for s in sd]
     weight = [np.exp(-0.5 * x * x) / np.exp(-0.5 * x * x).sum() for x in z]
     f = [m + s * x for m, s, x in zip(mean, sd, z, strict=True)]
     rest = np.stack(np.meshgrid(*f[1:], indexing="ij"), -1)
     rest = rest.reshape(-1, len(mean) - 1)
-    rest_weight = np.prod(np.stack(np.meshgrid(*weight[1:], indexing="ij"), -1).reshape(rest.shape), axis=1)
+    rest_weight = np.prod(
+        np.stack(np.meshgrid(*weight[1:], indexing="ij"), -1).reshape(rest.shape),
+        axis=1,
+    )
     sums = np.zeros(1 + 2 * len(mean))
     for x, w in zip(z[0], weight[0], strict=True):
         f = np.column_stack([np.full(len(rest), mean[0] + sd[0] * x), rest])
@@ -92,12 +106,17 @@ def test_the_softmax_of_wide_latents_is_that_of_a_fine_product_rule(mean, sd):
 @pytest.mark.parametrize("C", [3, 12])
 def test_wide_rows_do_not_depend_on_their_neighbours(C):
     rng = np.random.default_rng(C)
-    mean, var = torch.tensor(5 * rng.normal(size=(9, C))), torch.tensor(rng.uniform(0.1, 3.3, (9, C)) ** 4)
+    mean, var = (
+        torch.tensor(5 * rng.normal(size=(9, C))),
+        torch.tensor(rng.uniform(0.1, 3.3, (9, C)) ** 4),
+    )
     together = softmax_average(mean, var)
     alone = [softmax_average(mean[i : i + 1], var[i : i + 1]) for i in range(9)]
     for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
         torch.testing.assert_close(whole, torch.cat(parts), rtol=0, atol=1e-12)
-    torch.testing.assert_close(together.dm.sum(1), torch.ones(9).double(), rtol=0, atol=3e-6)
+    torch.testing.assert_close(
+        together.dm.sum(1), torch.ones(9).double(), rtol=0, atol=3e-6
+    )
 
 
 def test_the_factor_s_average_is_the_oracle_s():
@@ -117,7 +136,10 @@ def test_the_factor_s_average_is_the_oracle_s():
 @pytest.mark.parametrize("C", [2, 5, 20])
 def test_shifting_every_mean_shifts_the_average(C):
     rng = np.random.default_rng(C)
-    mean, var = torch.tensor(rng.normal(size=(3, C))), torch.tensor(rng.uniform(0.1, 4, (3, C)))
+    mean, var = (
+        torch.tensor(rng.normal(size=(3, C))),
+        torch.tensor(rng.uniform(0.1, 4, (3, C))),
+    )
     here, there = softmax_average(mean, var), softmax_average(mean + 700.0, var)
     torch.testing.assert_close(there.value, here.value + 700, rtol=0, atol=1e-9)
     torch.testing.assert_close(there.dm, here.dm, rtol=0, atol=1e-9)
@@ -126,7 +148,10 @@ def test_shifting_every_mean_shifts_the_average(C):
 @pytest.mark.parametrize("C", [3, 12])
 def test_derivatives_of_the_softmax_are_differences_of_its_value(C):
     rng = np.random.default_rng(C)
-    mean, var = torch.tensor(rng.normal(size=(2, C))), torch.tensor(rng.uniform(0.1, 2, (2, C)))
+    mean, var = (
+        torch.tensor(rng.normal(size=(2, C))),
+        torch.tensor(rng.uniform(0.1, 2, (2, C))),
+    )
     got, h = softmax_average(mean, var), 1e-4
     for c in (0, C - 1):
         e = torch.zeros(C).double()
@@ -134,7 +159,9 @@ def test_derivatives_of_the_softmax_are_differences_of_its_value(C):
         along = [(softmax_average(mean + e, var), softmax_average(mean - e, var))]
         along.append((softmax_average(mean, var + e), softmax_average(mean, var - e)))
         for slope, (up, down) in zip((got.dm, got.dv), along, strict=True):
-            torch.testing.assert_close(slope[:, c], (up.value - down.value) / (2 * h), rtol=0, atol=1e-7)
+            torch.testing.assert_close(
+                slope[:, c], (up.value - down.value) / (2 * h), rtol=0, atol=1e-7
+            )
 
 
 def test_certain_values_give_the_plain_softmax():
@@ -149,7 +176,9 @@ MEANS, SDS = [-45.0, -6.0, -0.4, 0.0, 3.0, 45.0], [1e-3, 0.1, 1.0, 5.0, 30.0]
 
 
 def averages(functions, mean, sd, width):
-    """E F(f) of each F for f ~ N(mean, sd²), cut where the normal or a kink of the given width at 0 bends."""
+    """E F(f) of each F for f ~ N(mean, sd²), cut where the normal or a kink of the
+    given width at 0 bends.
+    """
     cuts = {float(x) for x in (-8, -4, -1, 0, 1, 4, 8)}
     cuts |= {(k * width - mean) / sd for k in (-30, -8, -4, -1, 0, 1, 4, 8, 30)}
     cuts = sorted(x for x in cuts if abs(x) < 12)
@@ -163,13 +192,23 @@ def averages(functions, mean, sd, width):
 @pytest.mark.parametrize("mean", MEANS)
 def test_the_logistic_is_that_of_adaptive_quadrature(mean, sd):
     """E log σ, its derivatives E σ(−f) and −½ E σσ(−), and log E σ."""
-    functions = (log_expit, lambda f: expit(-f), lambda f: -0.5 * expit(f) * expit(-f), expit)
+    functions = (
+        log_expit,
+        lambda f: expit(-f),
+        lambda f: -0.5 * expit(f) * expit(-f),
+        expit,
+    )
     *exact, p = averages(functions, mean, sd, 1.0)
     got = sigmoid_average(row(mean), row(sd**2))
     for a, b in zip(got, exact, strict=True):
         assert float(a) == pytest.approx(b, rel=1e-7, abs=1e-8)
-    against, own = (float(log_p.exp()) for log_p in log_sigmoid_probability(row(mean)[0], row(sd**2)[0]))
-    assert own == pytest.approx(p, rel=1e-7, abs=1e-8) and against == pytest.approx(1 - p, rel=1e-7, abs=1e-8)
+    against, own = (
+        float(log_p.exp())
+        for log_p in log_sigmoid_probability(row(mean)[0], row(sd**2)[0])
+    )
+    assert own == pytest.approx(p, rel=1e-7, abs=1e-8) and against == pytest.approx(
+        1 - p, rel=1e-7, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("residual", [1e-4, 0.3, 50.0])
@@ -191,7 +230,9 @@ def test_the_probit_is_that_of_adaptive_quadrature(mean, sd, residual):
 
 @pytest.mark.parametrize("amplitude", [1.0, 100.0, 1000.0])
 @pytest.mark.parametrize("C", [3, 5, 8])
-def test_correlated_probabilities_are_right_to_a_thousandth_at_any_amplitude(C, amplitude):
+def test_correlated_probabilities_are_right_to_a_thousandth_at_any_amplitude(
+    C, amplitude
+):
     """Sobol points of another scrambling, 32 times as many as the wide rows use."""
     rng = np.random.default_rng(C)
     A = rng.normal(size=(4, C, C))
@@ -200,8 +241,12 @@ def test_correlated_probabilities_are_right_to_a_thousandth_at_any_amplitude(C, 
     u = np.clip(qmc.Sobol(C, scramble=True, seed=7).random_base2(19), 1e-12, 1 - 1e-12)
     z = torch.tensor(ndtri(u))
     root = torch.linalg.cholesky(cov)
-    expected = torch.stack([(m + z @ L.mT).softmax(-1).mean(0) for m, L in zip(mean, root, strict=True)])
-    np.testing.assert_allclose(log_softmax_probability(mean, cov).exp(), expected, atol=1e-3)
+    expected = torch.stack(
+        [(m + z @ L.mT).softmax(-1).mean(0) for m, L in zip(mean, root, strict=True)]
+    )
+    np.testing.assert_allclose(
+        log_softmax_probability(mean, cov).exp(), expected, atol=1e-3
+    )
     total = softmax_uncertainty(mean, cov).total
     np.testing.assert_allclose(total, -(expected * expected.log()).sum(1), atol=5e-3)
 

@@ -1,4 +1,6 @@
-"""Sources of rows: read once, then every row once per pass in the order of a table in memory; statistics in that one pass."""
+"""Sources of rows: read once, then every row once per pass in the order of a table in
+memory; statistics in that one pass.
+"""
 
 import sys
 import threading
@@ -27,7 +29,9 @@ from cavity.tables.survey import survey
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
-X = np.column_stack([np.arange(N), rng.normal(size=(N, D - 1))])  # the first column is the row number
+X = np.column_stack(
+    [np.arange(N), rng.normal(size=(N, D - 1))]
+)  # the first column is the row number
 Y = np.array(["b", "a", "c"])[rng.integers(3, size=N)]
 W = rng.uniform(0.5, 2.0, N)
 
@@ -38,7 +42,9 @@ def arrays(folder):
 
 def table(rows=slice(None)):
     columns = {f"x{j}": X[rows, j] for j in range(D)}
-    return pa.table({"x0": columns.pop("x0"), "label": Y[rows], "w": W[rows], **columns})
+    return pa.table(
+        {"x0": columns.pop("x0"), "label": Y[rows], "w": W[rows], **columns}
+    )
 
 
 def parquet_file(folder):
@@ -51,13 +57,19 @@ def parquet_folder(folder):
     (folder / "_temporary" / "junk.parquet").write_text("not to be read")
     (folder / "README.txt").write_text("nor this")
     for i, start in enumerate(range(0, N, 100)):
-        pq.write_table(table(slice(start, start + 100)), folder / f"part-{i}.parquet", row_group_size=33)
+        pq.write_table(
+            table(slice(start, start + 100)),
+            folder / f"part-{i}.parquet",
+            row_group_size=33,
+        )
     return Arrow(str(folder), "label", "w")
 
 
 def arrow_folder(folder):
     for i, start in enumerate(range(0, N, 100)):
-        feather.write_feather(table(slice(start, start + 100)), folder / f"part-{i}.arrow", chunksize=40)
+        feather.write_feather(
+            table(slice(start, start + 100)), folder / f"part-{i}.arrow", chunksize=40
+        )
     return Arrow(folder, "label", "w")
 
 
@@ -75,11 +87,22 @@ def called(folder):
 
 def iterated(folder):
     return Batches(
-        [(torch.tensor(X[:100]), Y[:100], W[:100]), (X[100:].tolist(), Y[100:], torch.tensor(W[100:]))]
+        [
+            (torch.tensor(X[:100]), Y[:100], W[:100]),
+            (X[100:].tolist(), Y[100:], torch.tensor(W[100:])),
+        ]
     )
 
 
-SOURCES = [arrays, parquet_file, parquet_folder, arrow_folder, arrow_table, called, iterated]
+SOURCES = [
+    arrays,
+    parquet_file,
+    parquet_folder,
+    arrow_folder,
+    arrow_table,
+    called,
+    iterated,
+]
 
 
 @pytest.fixture(params=SOURCES, ids=lambda make: make.__name__)
@@ -88,7 +111,9 @@ def source(request, tmp_path):
 
 
 def read(source, reduce=None):
-    found, _ = survey(source, 0, reduce or Local(), lambda classes, total: np.ones(len(classes)))
+    found, _ = survey(
+        source, 0, reduce or Local(), lambda classes, total: np.ones(len(classes))
+    )
     return found
 
 
@@ -154,26 +179,40 @@ def on_ranks(world, work):
     """Return what a function of a rank returns on each."""
     meeting, told = threading.Barrier(world), [None] * world
     with ThreadPoolExecutor(world) as pool:
-        return list(pool.map(lambda rank: work(Rank(rank, meeting, told)), range(world)))
+        return list(
+            pool.map(lambda rank: work(Rank(rank, meeting, told)), range(world))
+        )
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 300])
 def test_the_ranks_together_have_the_batch_of_one_process(source, world):
-    """Of 300 ranks some have a row, others none. A rank of a source in sections stores its own rows alone."""
+    """Of 300 ranks some have a row, others none.
+
+    A rank of a source in sections stores its own rows alone.
+    """
     data = stream(source)
     streams = on_ranks(world, lambda rank: stream(source, reduce=rank))
-    shards = [streams[rank].shard(rank, world) for rank in sorted({0, 1, 2, 299} & set(range(world)))]
+    shards = [
+        streams[rank].shard(rank, world)
+        for rank in sorted({0, 1, 2, 299} & set(range(world)))
+    ]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
         for shard, mine in zip(shards, (p[i] for p in parts), strict=True):
             at = (batch.index >= shard.mine.start) & (batch.index < shard.mine.stop)
             assert torch.equal(batch.index[at], mine.index + shard.mine.start)
-            assert all(torch.equal(a[at], b) for a, b in zip(batch[1:], mine[1:], strict=True))
+            assert all(
+                torch.equal(a[at], b) for a, b in zip(batch[1:], mine[1:], strict=True)
+            )
     for shard in shards:
         pieces = list(shard.whole().split(50))
-        assert pieces and [n for p in pieces for n in p.index.tolist()] == list(range(shard.n_rows))
-        assert torch.equal(torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)])
+        assert pieces and [n for p in pieces for n in p.index.tolist()] == list(
+            range(shard.n_rows)
+        )
+        assert torch.equal(
+            torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)]
+        )
 
 
 class Counted(Fragments):
@@ -185,9 +224,15 @@ class Counted(Fragments):
             yield batch
 
 
-def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path, monkeypatch):
+def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(
+    tmp_path, monkeypatch
+):
     for i in range(4):  # 8 row groups of 25 rows; of two ranks, each has 4
-        pq.write_table(table(slice(50 * i, 50 * i + 50)), tmp_path / f"{i}.parquet", row_group_size=25)
+        pq.write_table(
+            table(slice(50 * i, 50 * i + 50)),
+            tmp_path / f"{i}.parquet",
+            row_group_size=25,
+        )
     monkeypatch.setattr("cavity.tables.files.arrow_source.Fragments", Counted)
     source = Arrow(tmp_path, "label", "w")
     counted = source.fragments
@@ -198,19 +243,26 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
         list(source.section(shard_range(N - 37, rank, 2), 1000))
         decoded.append(counted.seen)
     assert [set(d.values()) for d in decoded] == [{25}, {25}]
-    assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
+    assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[
+        1
+    ].keys()
 
 
 def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
     taken, take, shard = [], Arrays.take, stream(Arrays(X, Y, W)).shard(1, 3)
-    monkeypatch.setattr(Arrays, "take", lambda self, index: taken.extend(index) or take(self, index))
+    monkeypatch.setattr(
+        Arrays, "take", lambda self, index: taken.extend(index) or take(self, index)
+    )
     list(shard.batches(20, generator()))
     assert sorted(taken) == list(shard.mine)
 
 
 def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
     data = stream(source)
-    orders = [[b.index.tolist() for b in data.batches(20, generator(seed))] for seed in (0, 0, 1)]
+    orders = [
+        [b.index.tolist() for b in data.batches(20, generator(seed))]
+        for seed in (0, 0, 1)
+    ]
     assert orders[0] == orders[1] != orders[2]
     data, g = stream(source), generator()
     first, second = ([b.index.tolist() for b in data.batches(20, g)] for _ in range(2))
@@ -219,8 +271,14 @@ def test_the_order_is_that_of_the_seed_and_of_the_pass(source):
 
 def test_rows_come_in_the_order_of_a_table_in_memory(source):
     data = stream(source)
-    table = RowsInMemory(torch.tensor(X), torch.tensor(np.searchsorted(["a", "b", "c"], Y)), torch.tensor(W))
-    for ours, theirs in zip(data.batches(20, generator()), table.batches(20, generator()), strict=True):
+    table = RowsInMemory(
+        torch.tensor(X),
+        torch.tensor(np.searchsorted(["a", "b", "c"], Y)),
+        torch.tensor(W),
+    )
+    for ours, theirs in zip(
+        data.batches(20, generator()), table.batches(20, generator()), strict=True
+    ):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -260,7 +318,8 @@ def test_numbers_of_every_kind_become_floats(tmp_path):
         "d": pa.array([1, 2, 3]).cast(pa.decimal128(21, 2)),
     }
     pq.write_table(
-        pa.table({**columns, "y": pa.array(["p", "q", "p"]).dictionary_encode()}), tmp_path / "t.pq"
+        pa.table({**columns, "y": pa.array(["p", "q", "p"]).dictionary_encode()}),
+        tmp_path / "t.pq",
     )
     (found,) = Arrow(tmp_path / "t.pq", "y").pieces(10)
     assert found.X.tolist() == [[1, 0.5, 1, 1], [2, 1.5, 0, 2], [3, 2.5, 1, 3]]
@@ -275,9 +334,14 @@ def rewrite(folder, table):
     "change, word",
     [
         (lambda d: (d / "part-1.parquet").unlink(), "No such file"),
-        (lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")), "cannot be read"),
         (
-            lambda d: rewrite(d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))),
+            lambda d: rewrite(d, table(slice(100, 200)).drop_columns("x1")),
+            "cannot be read",
+        ),
+        (
+            lambda d: rewrite(
+                d, table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100))
+            ),
             "cannot be read",
         ),
         (lambda d: rewrite(d, table(slice(100, 150))), "cannot be read"),
@@ -306,7 +370,12 @@ def write(folder, **columns):
         (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w'"),
         (lambda d: Arrow(write(d, y=[1]), "y"), "no features"),
         (lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"), "'x'.*string"),
-        (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x'.*dictionary"),
+        (
+            lambda d: Arrow(
+                write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"
+            ),
+            "'x'.*dictionary",
+        ),
         (lambda d: Arrays(X, Y[:-1]), "per row"),
         (lambda d: Arrays(X[:, 0], Y), "N, D"),
         (lambda d: Arrays(X.astype(str), Y), "numeric"),
@@ -314,7 +383,10 @@ def write(folder, **columns):
         (lambda d: read(Batches([X])), "batch 0.*ndarray"),
         (lambda d: read(Batches([(X, Y, W, W)])), "batch 0.*tuple"),
         (lambda d: read(Batches([(X[:, 0], Y)])), "target per row"),
-        (lambda d: read(Batches([(np.full((2, 1), "red"), [0, 1])])), "batch 0.*numeric"),
+        (
+            lambda d: read(Batches([(np.full((2, 1), "red"), [0, 1])])),
+            "batch 0.*numeric",
+        ),
         (lambda d: read(Batches([(np.array([[np.nan]]), [0])])), "batch 0.*column 0"),
         (lambda d: read(Fixed()), "no rows"),
     ],
@@ -377,15 +449,21 @@ def test_an_exception_in_the_thread_reaches_the_caller_and_the_thread_ends_with_
 def test_the_survey_has_exact_counts_and_moments(source, limit, monkeypatch):
     monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 20)
     monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
-    found, _ = survey(source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0]))
+    found, _ = survey(
+        source, 0, Local(), lambda classes, total: np.array([1.0, 0.5, 3.0])
+    )
     weight = W * np.where(Y == "a", 1.0, np.where(Y == "b", 0.5, 3.0))
     assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N
     assert (found.lightest, found.heaviest) == (weight.min(), weight.max())
-    np.testing.assert_allclose(found.class_totals, [weight[Y == name].sum() for name in "abc"], rtol=1e-13)
+    np.testing.assert_allclose(
+        found.class_totals, [weight[Y == name].sum() for name in "abc"], rtol=1e-13
+    )
     assert np.array_equal(found.low, X.min(0)) and np.array_equal(found.high, X.max(0))
     if limit > N:  # statistics are those of the sample, which has all rows
         assert found.moments is None
-        assert np.array_equal(found.sampled.X, X) and np.array_equal(found.sampled.weight, weight)
+        assert np.array_equal(found.sampled.X, X) and np.array_equal(
+            found.sampled.weight, weight
+        )
         return
     total, mean, square = found.moments
     known = np.average(X, axis=0, weights=weight)
@@ -399,9 +477,13 @@ def test_columns_from_moments_are_the_columns():
     mean = np.average(T, axis=0, weights=W)
     var = np.average((T - mean) ** 2, axis=0, weights=W)
     exact = summarize(T, W, np.random.default_rng(0))
-    ours = from_moments(T.min(0), T.max(0), mean, np.sqrt(var), T, W, np.random.default_rng(0))
+    ours = from_moments(
+        T.min(0), T.max(0), mean, np.sqrt(var), T, W, np.random.default_rng(0)
+    )
     for found in (ours, exact):  # constant columns have no lengthscale of their own
-        np.testing.assert_array_equal(found.constant, [False] * X.shape[1] + [True, True, False])
+        np.testing.assert_array_equal(
+            found.constant, [False] * X.shape[1] + [True, True, False]
+        )
         assert found.group.max() == X.shape[1]
     assert ours.square_reach == pytest.approx(exact.square_reach, rel=1e-12)
     for a, b in zip(ours[:3], exact[:3], strict=True):
@@ -413,21 +495,29 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
     found, again = (read(Arrays(numbers, y)).sampled for _ in range(2))
-    assert np.array_equal(found.X, again.X) and np.array_equal(found.X, np.sort(found.X, axis=0))
+    assert np.array_equal(found.X, again.X) and np.array_equal(
+        found.X, np.sort(found.X, axis=0)
+    )
     kept, rows = np.bincount(found.y), np.bincount(y)
     assert kept.sum() <= 3000
     rare = rows.argsort()[:2]
     assert np.array_equal(kept[rare], rows[rare])  # 167 and 333 rows
     np.testing.assert_allclose(found.class_totals, rows, rtol=1e-12)
-    for c in range(4):  # a uniform sample of the class: its mean row number is that of the class
+    for c in range(
+        4
+    ):  # a uniform sample of the class: its mean row number is that of the class
         own = found.X[found.y == c, 0]
         assert abs(own.mean() - 25_000) < 4 * 50_000 / np.sqrt(12 * len(own))
 
 
 @pytest.mark.parametrize("limit", [200, 1000, 5000])
 @pytest.mark.parametrize("world", [2, 7])
-def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
-    """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
+def test_surveys_of_the_ranks_are_together_that_of_one_process(
+    world, limit, monkeypatch
+):
+    """Few rows of some classes, one of them the last rank's alone; the sample is the
+    same rows.
+    """
     monkeypatch.setattr("cavity.tables.pieces.PIECE_ROWS", 77)
     monkeypatch.setattr("cavity.tables.survey.SAMPLE_ROWS", limit)
     numbers = np.arange(3000)
@@ -438,8 +528,12 @@ def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, mon
     for joined in on_ranks(world, lambda rank: read(source, rank)):
         assert np.array_equal(joined.classes, alone.classes)
         for name in ("X", "y", "weight"):
-            assert np.array_equal(getattr(joined.sampled, name), getattr(alone.sampled, name))
-        assert np.array_equal(joined.low, alone.low) and np.array_equal(joined.high, alone.high)
+            assert np.array_equal(
+                getattr(joined.sampled, name), getattr(alone.sampled, name)
+            )
+        assert np.array_equal(joined.low, alone.low) and np.array_equal(
+            joined.high, alone.high
+        )
         assert (joined.lightest, joined.heaviest) == (alone.lightest, alone.heaviest)
         np.testing.assert_allclose(joined.class_totals, alone.class_totals, rtol=1e-12)
         assert (joined.moments is None) == (alone.moments is None) == (limit == 5000)
@@ -487,10 +581,19 @@ def spoilt(value, column=1):
 @pytest.mark.parametrize(
     "bad, words",
     [
-        (piece(spoilt(np.nan)), ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"]),
+        (
+            piece(spoilt(np.nan)),
+            ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"],
+        ),
         (piece(spoilt(np.inf, 0)), ["'width'", "1 infinite"]),
-        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["NaN or None in 1 rows", "part-1.parquet"]),
-        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["Input y contains NaN", "part-1.parquet"]),
+        (
+            piece(y=np.array(["a", None, "b", "a"], dtype=object)),
+            ["NaN or None in 1 rows", "part-1.parquet"],
+        ),
+        (
+            piece(y=np.array([1.0, np.nan, 0.0, 1.0])),
+            ["Input y contains NaN", "part-1.parquet"],
+        ),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "part-1.parquet"]),
         (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
         (piece(y=np.array([0, 1])), ["label or target per row"]),

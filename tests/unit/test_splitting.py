@@ -1,4 +1,6 @@
-"""Every split keeps equal rows and groups together, has its share of each class, and leaves each class to fit to."""
+"""Every split keeps equal rows and groups together, has its share of each class, and
+leaves each class to fit to.
+"""
 
 import numpy as np
 import pytest
@@ -26,13 +28,19 @@ def test_parts_are_of_one_size_and_a_class_of_one_row_is_never_held_out():
 
 
 def test_folds_do_not_tell_the_class_frequencies_of_new_rows():
-    """The more frequent of two classes of random labels has half of the new rows; stratified folds said .59."""
+    """The more frequent of two classes of random labels has half of the new rows;
+    stratified folds said .59.
+    """
     found = []
     for seed in range(300):
         X, y = make_rows(20, seed)[:2]
         y %= 2
         fold = choose_folds(X, y, 5, seed)
-        found += [np.bincount(y[fold != i]).argmax() == label for i in range(5) for label in y[fold == i]]
+        found += [
+            np.bincount(y[fold != i]).argmax() == label
+            for i in range(5)
+            for label in y[fold == i]
+        ]
     assert abs(np.mean(found) - 0.5) < 0.03
 
 

@@ -1,4 +1,6 @@
-"""Columns of many texts: used by their levels or by similarity if held-out rows say that it pays, else ignored."""
+"""Columns of many texts: used by their levels or by similarity if held-out rows say
+that it pays, else ignored.
+"""
 
 import json
 
@@ -21,7 +23,11 @@ def make_codes(n, seed=0):
     rng = np.random.default_rng(seed)
     family = rng.integers(len(FAMILIES), size=n)
     codes = [f"{FAMILIES[f]}-{rng.integers(10_000):04d}" for f in family]
-    y = np.where(rng.random(n) < np.array([0.05, 0.95, 0.1, 0.9, 0.05, 0.95])[family], "yes", "no")
+    y = np.where(
+        rng.random(n) < np.array([0.05, 0.95, 0.1, 0.9, 0.05, 0.95])[family],
+        "yes",
+        "no",
+    )
     return pd.DataFrame({"code": codes, "x": rng.normal(size=n)}), y
 
 
@@ -51,7 +57,9 @@ def test_an_onnx_graph_reads_texts_as_the_model_does(fitted, tmp_path):
 
 def learn(n=400, **columns):
     """Return the preparation of texts, with labels that depend on nothing."""
-    return Preparation().fit({**columns, "x": np.arange(n) / 7}, np.random.default_rng(9).integers(2, size=n))
+    return Preparation().fit(
+        {**columns, "x": np.arange(n) / 7}, np.random.default_rng(9).integers(2, size=n)
+    )
 
 
 def test_identifiers_that_tell_nothing_stay_ignored():
@@ -73,12 +81,19 @@ def test_identifiers_that_tell_nothing_stay_ignored():
 def test_without_labels_for_all_rows_nothing_chooses():
     X, y = make_codes(400)
     assert Preparation().fit(X, y).inputs == ("code", "x")
-    for wrong in (None, y[:-1], [[1], [1, 2]] * 200, np.ones((400, 2))):  # the fit itself refuses these
+    for wrong in (
+        None,
+        y[:-1],
+        [[1], [1, 2]] * 200,
+        np.ones((400, 2)),
+    ):  # the fit itself refuses these
         assert Preparation().fit(X, wrong).inputs == ("x",)
 
 
 def test_a_text_has_the_same_bits_in_any_block():
-    """A pass over a file is compared with the first one, whatever its pieces; products of two threads had other last bits."""
+    """A pass over a file is compared with the first one, whatever its pieces; products
+    of two threads had other last bits.
+    """
     X, y = make_codes(600)
     text = Preparation().fit(X, y).columns_[0]
     cells = [*X["code"], "", "Z"]
@@ -89,9 +104,14 @@ def test_a_text_has_the_same_bits_in_any_block():
 def test_n_grams_of_all_texts_at_once_are_those_of_each(monkeypatch):
     monkeypatch.setattr("cavity.tables.columns.text_kind.BLOCK", 1000)
     rng = np.random.default_rng(0)
-    texts = ["".join(rng.choice([*"abc  \n\tÄß𝔸"], rng.integers(12))) for _ in range(300)]
+    texts = [
+        "".join(rng.choice([*"abc  \n\tÄß𝔸"], rng.integers(12))) for _ in range(300)
+    ]
     lines = [normalize_text(text) for text in texts]
-    sets = [{x, *(x[i : i + n] for n in GRAM_SIZES for i in range(len(x) - n + 1))} for x in lines]
+    sets = [
+        {x, *(x[i : i + n] for n in GRAM_SIZES for i in range(len(x) - n + 1))}
+        for x in lines
+    ]
     grams = sorted({gram for grams in sets for gram in grams})
     number = {gram: sum(gram in one for one in sets) for gram in grams}
     assert {g: n for g, n in _count_grams(lines).items() if n > 1} == {
@@ -103,7 +123,9 @@ def test_n_grams_of_all_texts_at_once_are_those_of_each(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["number", "label"])
-def test_the_choice_is_the_same_for_a_frame_its_batches_a_target_column_and_a_file(tmp_path, kind):
+def test_the_choice_is_the_same_for_a_frame_its_batches_a_target_column_and_a_file(
+    tmp_path, kind
+):
     X, y = make_codes(600)
     y = np.where(y == "yes", 5.0, 0.0) + np.arange(600) / 600 if kind == "number" else y
     table = X.assign(y=y)
@@ -112,11 +134,23 @@ def test_the_choice_is_the_same_for_a_frame_its_batches_a_target_column_and_a_fi
     assert isinstance(made, Text)
     assert Preparation().fit_batches(parts).columns_[0] == made
     kinds = {"y": "auto"}
-    assert Preparation("y", kinds=kinds).fit_batches([table[:100], table[100:]]).columns_[0] == made
+    assert (
+        Preparation("y", kinds=kinds)
+        .fit_batches([table[:100], table[100:]])
+        .columns_[0]
+        == made
+    )
     table.to_parquet(tmp_path / "t.parquet")
     options = {"n_inducing": 5, "max_epochs": 1}
-    model = GPClassifier("sep", **options) if kind == "label" else cavity.GPRegressor("svi", **options)
-    assert model.fit(str(tmp_path / "t.parquet"), target="y").preparation_.columns_[0] == made
+    model = (
+        GPClassifier("sep", **options)
+        if kind == "label"
+        else cavity.GPRegressor("svi", **options)
+    )
+    assert (
+        model.fit(str(tmp_path / "t.parquet"), target="y").preparation_.columns_[0]
+        == made
+    )
 
 
 def test_a_category_stays_one_unless_similarity_is_clearly_better():
@@ -126,9 +160,12 @@ def test_a_category_stays_one_unless_similarity_is_clearly_better():
     assert isinstance(Preparation().fit(X, y).columns_[0], Text)
     X = X[:600]
     rng = np.random.default_rng(0)
-    X["code"] = np.array([f"{i:x}" for i in rng.integers(2**40, size=60)])[np.arange(600) % 60]
+    X["code"] = np.array([f"{i:x}" for i in rng.integers(2**40, size=60)])[
+        np.arange(600) % 60
+    ]
     assert isinstance(
-        Preparation().fit(X, rng.integers(2, size=60)[np.arange(600) % 60]).columns_[0], Category
+        Preparation().fit(X, rng.integers(2, size=60)[np.arange(600) % 60]).columns_[0],
+        Category,
     )
 
 
@@ -137,13 +174,22 @@ def test_missing_cells_and_new_texts_are_encoded():
     X.loc[::10, "code"] = None
     prepare = Preparation().fit(X, y)
     code = prepare.columns_[0]
-    assert code.missing and "some missing" in code.describe() and prepare.names[-2] == "code missing"
-    rows = prepare.transform(pd.DataFrame({"code": [None, "KT-77777", "kt-77777", "KT-0000", "§"], "x": 0.0}))
+    assert (
+        code.missing
+        and "some missing" in code.describe()
+        and prepare.names[-2] == "code missing"
+    )
+    rows = prepare.transform(
+        pd.DataFrame({"code": [None, "KT-77777", "kt-77777", "KT-0000", "§"], "x": 0.0})
+    )
     width = len(code.features) - 1
-    assert not rows[0, :width].any() and rows[0, width] == 1 and not rows[4, :width].any()
+    assert (
+        not rows[0, :width].any() and rows[0, width] == 1 and not rows[4, :width].any()
+    )
     np.testing.assert_array_equal(rows[1], rows[2])
     near, far = (
-        np.linalg.norm(rows[1] - prepare.transform({"code": [t], "x": [0.0]})) for t in ("KT-7001", "AB-1200")
+        np.linalg.norm(rows[1] - prepare.transform({"code": [t], "x": [0.0]}))
+        for t in ("KT-7001", "AB-1200")
     )
     assert near < far
 
@@ -172,6 +218,8 @@ def test_a_model_file_keeps_the_texts_and_rejects_damage(fitted, tmp_path):
 def test_a_quarter_of_the_targets_with_a_single_row_has_no_fold():
     """The loss of such a row was whatever the memory held."""
     targets = np.r_[-np.arange(1.0, 25.0), np.zeros(100), 1.0]
-    texts = [f"{'left' if target > 0 else 'right'} {i}" for i, target in enumerate(targets)]
+    texts = [
+        f"{'left' if target > 0 else 'right'} {i}" for i, target in enumerate(targets)
+    ]
     found = Preparation().fit({"text": texts, "x": np.arange(125.0) ** 2}, targets)
     assert found.inputs == ("x",) and found.ignored_[0].name == "text"

@@ -1,4 +1,7 @@
-"""Commands. They import torch and pyarrow only when they run, so that --help is fast."""
+"""Commands.
+
+They import torch and pyarrow only when they run, so that --help is fast.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,18 @@ Texts = list[str] | None
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
 Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
-Target = Annotated[Text, _option("Column of the labels (default: as in training).", "COL")]
-Weight = Annotated[Text, _option("Column of the weights (default: as in training).", "COL")]
-Group = Annotated[Text, _option("Column of groups, which intervals count (default: as in training).", "COL")]
+Target = Annotated[
+    Text, _option("Column of the labels (default: as in training).", "COL")
+]
+Weight = Annotated[
+    Text, _option("Column of the weights (default: as in training).", "COL")
+]
+Group = Annotated[
+    Text,
+    _option(
+        "Column of groups, which intervals count (default: as in training).", "COL"
+    ),
+]
 Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
 Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
@@ -50,12 +62,17 @@ def _share(device: Device = None, as_json: Json = False, quiet: Quiet = False) -
 
 
 def _command(
-    about: str, example: str = "", module: str = "", shared: tuple[str, ...] = ("device", "as_json", "quiet")
+    about: str,
+    example: str = "",
+    module: str = "",
+    shared: tuple[str, ...] = ("device", "as_json", "quiet"),
 ) -> Callable[[Callable[..., None]], Any]:
-    """Add a command to the program: what the list of commands says of it, and an example for its help (decorator).
+    """Add a command to the program: what the list of commands says of it, and an
+    example for its help (decorator).
 
-    With a module, the decorated function only declares options: the one of the same name in that module does the work. It is
-    imported when the command runs, and gets the options by their names, with a terminal for --json and --quiet.
+    With a module, the decorated function only declares options: the one of the same
+    name in that module does the work. It is imported when the command runs, and gets
+    the options by their names, with a terminal for --json and --quiet.
     """
 
     def add(declared: Callable[..., None]) -> Any:
@@ -65,11 +82,16 @@ def _command(
             work = declared
             if module:
                 work = getattr(import_module(f"cavity.cli.{module}"), declared.__name__)
-                given["terminal"] = Terminal(given.pop("as_json", False), given.pop("quiet", False))
+                given["terminal"] = Terminal(
+                    given.pop("as_json", False), given.pop("quiet", False)
+                )
             work(**given)
 
         own, last = (inspect.signature(f, eval_str=True) for f in (declared, _share))
-        options = [*own.parameters.values(), *(last.parameters[name] for name in shared)]
+        options = [
+            *own.parameters.values(),
+            *(last.parameters[name] for name in shared),
+        ]
         run.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
         epilog = f"Example: cavity {example}" if example else None
         return app.command(short_help=about, epilog=epilog)(handle_errors(run))
@@ -78,7 +100,9 @@ def _command(
 
 
 def _check_files(given: dict[str, Any]) -> None:
-    """Check that files exist, and that models are not tables, before loading torch, which takes seconds; stores answer later."""
+    """Check that files exist, and that models are not tables, before loading torch,
+    which takes seconds; stores answer later.
+    """
     for name in ("model", "other", "data", "background"):
         path = given.get(name)
         if path is None or is_uri(path):
@@ -86,13 +110,23 @@ def _check_files(given: dict[str, Any]) -> None:
         if not path or not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
         suffix = PurePath(path).suffix.lower()
-        if name in ("model", "other") and suffix not in ("", ".cavity") and Path(path).is_file():
+        if (
+            name in ("model", "other")
+            and suffix not in ("", ".cavity")
+            and Path(path).is_file()
+        ):
             from cavity.tables.files.table_files import FILE_KINDS
 
             with Path(path).open("rb") as file:
-                is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+                is_model = (
+                    file.read(9)[8:] == b"{"
+                )  # JSON after its length, as in every safetensors file
             if suffix in FILE_KINDS and not is_model:
-                swapped = ": did you swap the arguments?" if given.get("data") is not None else "."
+                swapped = (
+                    ": did you swap the arguments?"
+                    if given.get("data") is not None
+                    else "."
+                )
                 raise BadInput(f"{path} is a table, not a model{swapped}")
 
 
@@ -105,7 +139,13 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print name and version.")
+        bool,
+        Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print name and version.",
+        ),
     ] = False,
 ) -> None:
     """Class probabilities that you can act on, for tables: train, predict, evaluate."""
@@ -116,30 +156,53 @@ def fit(
     ctx: typer.Context,
     data: Data,
     target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
-    out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
-    ignore: Annotated[Texts, _option("Column to ignore; may be repeated.", "COL")] = None,
+    out: Annotated[
+        Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")
+    ] = None,
+    ignore: Annotated[
+        Texts, _option("Column to ignore; may be repeated.", "COL")
+    ] = None,
     group: Annotated[Text, HIDDEN] = None,
-    regression: Annotated[bool, _flag("regression", "Predict a number (default: for many values).")] = False,
-    config: Annotated[Path | None, _option("File of settings; flags override it.", "TOML")] = None,
-    method: Annotated[Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")] = None,
+    regression: Annotated[
+        bool, _flag("regression", "Predict a number (default: for many values).")
+    ] = False,
+    config: Annotated[
+        Path | None, _option("File of settings; flags override it.", "TOML")
+    ] = None,
+    method: Annotated[
+        Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")
+    ] = None,
     effort: Annotated[Text, _option("fast or balanced.", "NAME")] = None,
-    kernel: Annotated[Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")] = None,
-    n_inducing: Annotated[Text, _option("Inducing points per class, or a fraction of rows.", "N")] = None,
+    kernel: Annotated[
+        Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")
+    ] = None,
+    n_inducing: Annotated[
+        Text, _option("Inducing points per class, or a fraction of rows.", "N")
+    ] = None,
     batch_size: Annotated[Text, HIDDEN] = None,
     max_epochs: Annotated[int | None, HIDDEN] = None,
-    time_limit: Annotated[float | None, _option("Seconds for the whole fit.", "S")] = None,
+    time_limit: Annotated[
+        float | None, _option("Seconds for the whole fit.", "S")
+    ] = None,
     max_seconds: Annotated[float | None, HIDDEN] = None,
     validation_fraction: Annotated[float | None, HIDDEN] = None,
     checkpoint: Annotated[Text, _option("File to save checkpoints to.", "FILE")] = None,
-    resume: Annotated[bool, _flag("resume", "Continue from the checkpoint, if it exists.")] = False,
+    resume: Annotated[
+        bool, _flag("resume", "Continue from the checkpoint, if it exists.")
+    ] = False,
     dtype: Annotated[Text, HIDDEN] = None,
     seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
-    strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
+    strict: Annotated[
+        bool, _flag("strict", "Refuse cells that need a guess (see docs).")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
+    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model.
+
+    Example: cavity fit birds.csv --target species
+    """
     from cavity.cli import settings
 
     others = ("data", "config", "as_json", "quiet")
@@ -158,22 +221,46 @@ def fit(
 def predict(
     model: ModelFile,
     data: Data,
-    out: Annotated[Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")] = None,
-    keep: Annotated[Texts, _option("Column of DATA to copy; may be repeated.", "COL")] = None,
-    uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
-    novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
+    out: Annotated[
+        Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")
+    ] = None,
+    keep: Annotated[
+        Texts, _option("Column of DATA to copy; may be repeated.", "COL")
+    ] = None,
+    uncertainty: Annotated[
+        bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")
+    ] = False,
+    novelty: Annotated[
+        bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")
+    ] = False,
 ) -> None:
-    """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95% interval."""
+    """Predict the rows of DATA: the label and one probability per class, or mean, std
+    and a 95% interval.
+    """
 
 
-@_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv", "evaluating")
+@_command(
+    "Score predictions on a table with labels.",
+    "evaluate penguins.cavity test.csv",
+    "evaluating",
+)
 def evaluate(
-    model: ModelFile, data: Data, target: Target = None, weight: Weight = None, group: Group = None
+    model: ModelFile,
+    data: Data,
+    target: Target = None,
+    weight: Weight = None,
+    group: Group = None,
 ) -> None:
-    """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95% intervals."""
+    """Score predictions on DATA, which has labels: overall, per class and against a
+    baseline, with 95% intervals.
+    """
 
 
-@_command("Compare two models on rows with labels.", "compare old.cavity new.cavity test.csv", "evaluating")
+@_command(
+    "Compare two models on rows with labels.",
+    "compare old.cavity new.cavity test.csv",
+    "evaluating",
+)
 def compare(
     model: ModelFile,
     other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],
@@ -182,28 +269,46 @@ def compare(
     weight: Weight = None,
     group: Group = None,
 ) -> None:
-    """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
+    """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say
+    whether the difference may be noise.
+    """
 
 
-@_command("Explain the predictions of single rows.", "explain penguins.cavity new.csv --row 3", "explaining")
+@_command(
+    "Explain the predictions of single rows.",
+    "explain penguins.cavity new.csv --row 3",
+    "explaining",
+)
 def explain(
     model: ModelFile,
     data: Data,
     row: Annotated[
         list[int] | None,
-        _option("Number of a row, from 1; may be repeated (default: the first 5).", "N", min=1),
+        _option(
+            "Number of a row, from 1; may be repeated (default: the first 5).",
+            "N",
+            min=1,
+        ),
     ] = None,
-    background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
+    background: Annotated[
+        Text, _option("Table to compare the rows with (default: DATA).", "DATA")
+    ] = None,
 ) -> None:
-    """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
+    """Tell what moves the predictions of rows of DATA: each cell, compared with the
+    cells of 50 other rows.
+    """
 
 
 @_command(
-    "Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html", "reporting"
+    "Write an HTML report on a model.",
+    "report penguins.cavity test.csv --out report.html",
+    "reporting",
 )
 def report(
     model: ModelFile,
-    data: Annotated[Text, Argument(metavar="DATA", show_default=False, hidden=True)] = None,
+    data: Annotated[
+        Text, Argument(metavar="DATA", show_default=False, hidden=True)
+    ] = None,
     out: Annotated[str, _option("HTML file to write.", "FILE")] = "report.html",
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
@@ -220,27 +325,53 @@ def report(
 def export(
     model: ModelFile,
     onnx: Annotated[Text, _option("ONNX file to write.", "FILE")] = None,
-    dtype: Annotated[str, _option("Type of the input: float64 or float32.", "NAME")] = "float64",
+    dtype: Annotated[
+        str, _option("Type of the input: float64 or float32.", "NAME")
+    ] = "float64",
     novelty: Annotated[bool, _flag("novelty", "Add the output novelty.")] = False,
 ) -> None:
     """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
 
 
-@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000", "serving.server", ("device",))
+@_command(
+    "Serve predictions over HTTP.",
+    "serve penguins.cavity --port 8000",
+    "serving.server",
+    ("device",),
+)
 def serve(
     model: ModelFile,
-    port: Annotated[int, _option("Port; 0 for any free port.", "N", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int, _option("Port; 0 for any free port.", "N", min=0, max=65535)
+    ] = 8000,
     host: Annotated[str, _option("Address to listen on.", "NAME")] = "127.0.0.1",
-    allowed_host: Annotated[Texts, _option("Host name to answer, too; may be repeated.", "NAME")] = None,
-    health_port: Annotated[int | None, _option("Port of its own for /health.", "N", min=1, max=65535)] = None,
-    workers: Annotated[int, _option("Processes, each with its own copy of the model.", "N", min=1)] = 1,
-    most_rows: Annotated[int, _option("Maximum rows per request.", "N", min=1)] = 10_000,
-    most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2 << 20,
-    most_waiting: Annotated[int, _option("Maximum rows in the queue.", "N", min=1)] = 50_000,
-    read_seconds: Annotated[float, _option("Seconds for a client to send a body.", "S", min=0.1)] = 30.0,
-    stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
+    allowed_host: Annotated[
+        Texts, _option("Host name to answer, too; may be repeated.", "NAME")
+    ] = None,
+    health_port: Annotated[
+        int | None, _option("Port of its own for /health.", "N", min=1, max=65535)
+    ] = None,
+    workers: Annotated[
+        int, _option("Processes, each with its own copy of the model.", "N", min=1)
+    ] = 1,
+    most_rows: Annotated[
+        int, _option("Maximum rows per request.", "N", min=1)
+    ] = 10_000,
+    most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2
+    << 20,
+    most_waiting: Annotated[
+        int, _option("Maximum rows in the queue.", "N", min=1)
+    ] = 50_000,
+    read_seconds: Annotated[
+        float, _option("Seconds for a client to send a body.", "S", min=0.1)
+    ] = 30.0,
+    stop_seconds: Annotated[
+        int, _option("Seconds to finish requests when stopped.", "S", min=1)
+    ] = 10,
 ) -> None:
-    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics. CAVITY_TOKEN sets a token."""
+    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health,
+    /metrics. CAVITY_TOKEN sets a token.
+    """
 
 
 @_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))

@@ -12,7 +12,9 @@ from cavity.errors import BadOption
 from cavity.tables.columns.column_kinds import Date
 
 
-def export(model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Terminal) -> None:
+def export(
+    model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Terminal
+) -> None:
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
     check_out(onnx, model, flag="--onnx", example="model.onnx")
@@ -23,13 +25,20 @@ def export(model: str, onnx: str | None, dtype: str, novelty: bool, terminal: Te
     opened = Model.open(model)
     fitted = opened.classifier
     write_onnx(fitted, onnx, dtype=dtype, novelty=novelty)
-    names = ["label", "probabilities"] if hasattr(fitted, "classes_") else ["mean", "std"]
+    if hasattr(fitted, "classes_"):
+        names = ["label", "probabilities"]
+    else:
+        names = ["mean", "std"]
     outputs = " and ".join([*names, *(["novelty"] if novelty else [])])
     prepare = getattr(fitted, "preparation_", None)
     inputs = f"input X (n, {opened.features.n})"
     if prepare is not None:
-        inputs = f"inputs {list_names([repr(name) for name in prepare.inputs])}, each (n, 1)"
+        inputs = (
+            f"inputs {list_names([repr(name) for name in prepare.inputs])}, each (n, 1)"
+        )
         if any(isinstance(column, Date) for column in prepare.columns_):
             terminal.note("the graph takes dates as numbers of days since 1970-01-01")
     terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")
-    terminal.print_result({"out": onnx, "columns": None if prepare is None else list(prepare.inputs)})
+    terminal.print_result(
+        {"out": onnx, "columns": None if prepare is None else list(prepare.inputs)}
+    )

@@ -1,4 +1,6 @@
-"""Rows of a table for a saved model: which columns hold labels and weights, and the rows that have them."""
+"""Rows of a table for a saved model: which columns hold labels and weights, and the
+rows that have them.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,15 @@ class Sample(NamedTuple):
 
 
 class Reservoir:
-    """A random sample of at most `most` rows, in file order; a column is an array or an Arrow table."""
+    """A random sample of at most `most` rows, in file order; a column is an array or an
+    Arrow table.
+    """
 
     def __init__(self, most: int) -> None:
-        self.most, self.total = most, 0
-        self._rng, self._parts = np.random.default_rng(0), list[tuple[Any, ...]]()
+        self.most = most
+        self.total = 0
+        self._rng = np.random.default_rng(0)
+        self._parts = list[tuple[Any, ...]]()
 
     def add(self, *columns: Any) -> None:
         n = len(columns[0])
@@ -73,12 +79,18 @@ class Reservoir:
         columns = [_join(parts) for parts in zip(*self._parts, strict=True)]
         if len(columns[-1]) > self.most:
             chosen = np.sort(np.argpartition(columns[-1], self.most)[: self.most])
-            columns = [c[chosen] if isinstance(c, np.ndarray) else c.take(chosen) for c in columns]
+            columns = [
+                c[chosen] if isinstance(c, np.ndarray) else c.take(chosen)
+                for c in columns
+            ]
         return tuple(columns)
 
 
 def _join(parts: tuple[Any, ...]) -> Any:
-    join = np.concatenate if isinstance(parts[0], np.ndarray) else import_pyarrow().concat_tables
+    if isinstance(parts[0], np.ndarray):
+        join = np.concatenate
+    else:
+        join = import_pyarrow().concat_tables
     return join(parts)
 
 
@@ -88,11 +100,18 @@ def check_column(file: TableFile, name: str | None, what: str) -> None:
         raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
 
 
-def find_roles(model: Model, file: TableFile, target: Text, weight: Text, group: Text) -> Roles:
-    """Return the columns asked for, or those of the training; weights and groups only if the file has them."""
+def find_roles(
+    model: Model, file: TableFile, target: Text, weight: Text, group: Text
+) -> Roles:
+    """Return the columns asked for, or those of the training; weights and groups only
+    if the file has them.
+    """
     target = target or model.target
     if target is None:
-        raise BadOption("the model does not store the name of its target: name the column with --target.")
+        raise BadOption(
+            "the model does not store the name of its target: name the column with "
+            "--target."
+        )
     check_column(file, target, "labels: name it with --target")
     check_column(file, weight, "weights (--weight)")
     check_column(file, group, "groups (--group)")
@@ -109,44 +128,78 @@ def find_stored(model: Model, file: TableFile, role: str) -> Text:
 def read_model_rows(
     model: Model, file: TableFile, roles: Roles, notes: Counter[str], terminal: Terminal
 ) -> Iterator[RowsOfChunk]:
-    """Yield the rows with a label and a positive weight, or all without a target; `notes` counts odd cells, printed at the end."""
+    """Yield the rows with a label and a positive weight, or all without a target;
+    `notes` counts odd cells, printed at the end.
+    """
     target, weight, group = roles
     prepare = model.choose_preparation(file, target or model.target)
     unlabelled = total = 0
     for chunk in read_chunks(file, [*prepare.inputs, *filter(None, roles)], terminal):
         n = chunk.table.num_rows
-        y, known = (np.zeros(n), np.full(n, True)) if target is None else _read_truth(model, chunk, target)
-        w = np.ones(n) if weight is None else read_weights(chunk, weight)
+        if target is None:
+            y = np.zeros(n)
+            known = np.full(n, True)
+        else:
+            y, known = _read_truth(model, chunk, target)
+        if weight is None:
+            w = np.ones(n)
+        else:
+            w = read_weights(chunk, weight)
         unlabelled += int((~known).sum())
         places = np.flatnonzero(known & (w > 0))
         total += len(places)
         if len(places):
             X = prepare.encode(chunk, notes)[places]
-            g = None if group is None else read_group(chunk, group)[places]
+            g = None
+            if group is not None:
+                g = read_group(chunk, group)[places]
             yield RowsOfChunk(chunk, places, X, y[places], w[places], g)
     if not total:
-        lacking = " with a label" if unlabelled else " with a positive weight" if weight else ""
+        lacking = (
+            " with a label"
+            if unlabelled
+            else " with a positive weight"
+            if weight
+            else ""
+        )
         raise BadInput(f"{file.path} has no rows{lacking}.")
     report_notes(notes, terminal, file, unlabelled)
 
 
-def sample_rows(model: Model, file: TableFile, target: Text, most: int, terminal: Terminal) -> Sample:
-    """Sample at most `most` rows: those with a label, if `target` is a column of labels."""
-    kept, prepare = Reservoir(most), model.choose_preparation(file, target or model.target)
+def sample_rows(
+    model: Model, file: TableFile, target: Text, most: int, terminal: Terminal
+) -> Sample:
+    """Sample at most `most` rows: those with a label, if `target` is a column of
+    labels.
+    """
+    kept = Reservoir(most)
+    prepare = model.choose_preparation(file, target or model.target)
     for part in read_model_rows(model, file, Roles(target), Counter(), terminal):
         cells = part.chunk.table.select(prepare.inputs).take(part.places)
         kept.add(cells, part.y, part.chunk.first + part.places + 1)
     cells, y, numbers = kept.columns
-    labels = None if target is None else y if model.classes is None else model.classes[y]
+    if target is None:
+        labels = None
+    elif model.classes is None:
+        labels = y
+    else:
+        labels = model.classes[y]
     return Sample(_as_rows(model, prepare, cells), labels, numbers, kept.total)
 
 
-def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -> Sample:
-    """Read rows by their numbers in the file, from 1; `must`: the file has to have them all."""
+def select_rows(
+    model: Model, file: TableFile, numbers: list[int], must: bool
+) -> Sample:
+    """Read rows by their numbers in the file, from 1; `must`: the file has to have them
+    all.
+    """
     prepare = model.choose_preparation(file, model.target)
-    parts, found = [], list[int]()
+    parts = []
+    found = list[int]()
     for chunk in file.chunks(list(prepare.inputs)):
-        here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
+        here = [
+            n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows
+        ]
         parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
         found += here
         if len(found) == len(numbers):
@@ -154,19 +207,27 @@ def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -
     absent = [n for n in numbers if n not in found]
     if not found or (must and absent):
         raise BadInput(f"{file.path} has no row {absent[0]}.")
-    return Sample(_as_rows(model, prepare, _join(tuple(parts))), None, np.array(found), len(found))
+    return Sample(
+        _as_rows(model, prepare, _join(tuple(parts))), None, np.array(found), len(found)
+    )
 
 
 def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
-    return cells if hasattr(model.classifier, "preparation_") else Prepared(prepare.encode(cells))
+    if hasattr(model.classifier, "preparation_"):
+        return cells
+    return Prepared(prepare.encode(cells))
 
 
 def _read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
-    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
+    """Read the numbers of the classes, or a regressor's targets, and which rows have a
+    label.
+    """
     cells = get_column(chunk.table, target)
     if model.classes is None:
         trained = model.prepare.target_
-        value, lacks = to_numbers(cells, target, chunk.first, trained.style if trained else None)
+        value, lacks = to_numbers(
+            cells, target, chunk.first, trained.style if trained else None
+        )
         return value, ~lacks
     names = {name: i for i, name in enumerate(model.labels)}
     places = {_normalise_label(name): i for name, i in names.items()} | names

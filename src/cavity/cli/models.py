@@ -17,7 +17,11 @@ from cavity.prediction.novelty import find_novelty
 from cavity.prediction.predict import predict_log_proba
 from cavity.prediction.result import Result
 from cavity.prediction.targets import predict_targets, target_noise
-from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
+from cavity.prediction.uncertainty import (
+    Uncertainty,
+    predict_novelty,
+    predict_uncertainty,
+)
 from cavity.tables.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.tables.files.table_files import TableFile
 from cavity.tables.validation import Prepared
@@ -31,33 +35,52 @@ class Extras(NamedTuple):
 
 
 class Predictor:
-    """What a model file holds, with the preparation of its columns. It needs neither torch nor scikit-learn."""
+    """What a model file holds, with the preparation of its columns.
+
+    It needs neither torch nor scikit-learn.
+    """
 
     def __init__(self, result: Result) -> None:
-        self.result, self.features, self.classes = result, result.features, result.classes
-        self.labels = [] if self.classes is None else [format_label(c) for c in self.classes]
-        self.prepare, self.has_names = self.features.encoder, self.features.names is not None
+        self.result = result
+        self.features = result.features
+        self.classes = result.classes
+        if self.classes is None:
+            self.labels = []
+        else:
+            self.labels = [format_label(c) for c in self.classes]
+        self.prepare = self.features.encoder
+        self.has_names = self.features.names is not None
         self.target = self.features.target
 
     def expect_rows(self, n: int) -> None:
-        """Predict by triangular solves if there are so few rows that matrices to replace them would take longer."""
+        """Predict by triangular solves if there are so few rows that matrices to
+        replace them would take longer.
+        """
         model = self.result.model
-        self.result = self.result._replace(model=model._replace(by_solves=n < model.mean.shape[1]))
+        self.result = self.result._replace(
+            model=model._replace(by_solves=n < model.mean.shape[1])
+        )
 
     def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
-        """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
+        """Return the preparation for a file.
+
+        If the model has no column names, the order of the columns counts.
+        """
         if self.has_names:
             check_columns(self.prepare, file.names, file.path)
             return self.prepare
         names = [name for name in file.names if name != target]
         if len(names) != self.features.n:
             raise BadInput(
-                f"{file.path} has {len(names)} columns, but the model has {self.features.n} without names: give the same in order."
+                f"{file.path} has {len(names)} columns, but the model has "
+                f"{self.features.n} without names: give the same in order."
             )
         return leave_unchanged(names)
 
     def predict(self, X: Any, extras: Extras) -> dict[str, Any]:
-        """Predict prepared rows: `probabilities`, [n C], and entropies in nats, or the numbers of a new value; extras, [n]."""
+        """Predict prepared rows: `probabilities`, [n C], and entropies in nats, or the
+        numbers of a new value; extras, [n].
+        """
         if self.classes is None:
             mean, std = self.predict_targets(X)
             half = NORMAL_95 * std
@@ -68,7 +91,9 @@ class Predictor:
                 found |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
         if extras.novelty:
             novelty = find_novelty(self.result.novelty)
-            found["novelty"] = self._predict(X, partial(predict_novelty, novelty=novelty))[0]
+            found["novelty"] = self._predict(
+                X, partial(predict_novelty, novelty=novelty)
+            )[0]
         return found
 
     def predict_log_proba(self, X: Any) -> Any:
@@ -77,13 +102,23 @@ class Predictor:
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
         """Return mean and standard deviation of new values, each [n]."""
-        result, noise = self.result, target_noise(self.result.model)
-        rows, residual = result.rows, result.predicts_residual
-        predict = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=noise)
+        result = self.result
+        noise = target_noise(self.result.model)
+        rows = result.rows
+        residual = result.predicts_residual
+        predict = partial(
+            predict_targets,
+            rows=rows,
+            with_residual=residual,
+            units=result.units,
+            noise=noise,
+        )
         mean, std = self._predict(X, predict)
         return mean, std
 
-    def _predict(self, X: Any, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
+    def _predict(
+        self, X: Any, predict: Callable[..., tuple[Any, ...]]
+    ) -> tuple[Any, ...]:
         return predict_blocks(self.result.model, self.features, Prepared(X), predict)
 
 

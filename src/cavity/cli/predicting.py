@@ -23,22 +23,39 @@ from cavity.tables.files.table_files import TableFile, open_table
 
 
 def predict(
-    model: str, data: str, out: Text, keep: list[str] | None, device: Text, terminal: Terminal, **more: bool
+    model: str,
+    data: str,
+    out: Text,
+    keep: list[str] | None,
+    device: Text,
+    terminal: Terminal,
+    **more: bool,
 ) -> None:
     if out is not None:
         check_out(out, model, data, example="predictions.csv")
     elif terminal.as_json:
-        raise BadOption("--json also prints to stdout: write the predictions to a file with --out.")
-    extras, keep = Extras(**more), keep or []
-    predictor, file = Predictor(read_result(model, device)), open_table(data)
+        raise BadOption(
+            "--json also prints to stdout: write the predictions to a file with --out."
+        )
+    extras = Extras(**more)
+    keep = keep or []
+    predictor = Predictor(read_result(model, device))
+    file = open_table(data)
     if extras.uncertainty and predictor.classes is None:
-        raise BadOption("--uncertainty applies to classifiers only; for a regressor, see the column std.")
+        raise BadOption(
+            "--uncertainty applies to classifiers only; for a regressor, see the "
+            "column std."
+        )
     prepare = predictor.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
-        raise BadInput(f"--keep {absent!r}: {file.path} lacks it; {suggest_column(absent, file.names)}")
+        raise BadInput(
+            f"--keep {absent!r}: {file.path} lacks it; "
+            f"{suggest_column(absent, file.names)}"
+        )
     notes: Counter[str] = Counter()
-    rows, arrow = 0, import_pyarrow()
+    rows = 0
+    arrow = import_pyarrow()
 
     def predict_chunks() -> Iterator[Any]:
         nonlocal rows
@@ -46,7 +63,9 @@ def predict(
             if not rows:
                 predictor.expect_rows(chunk.table.num_rows)
             rows += chunk.table.num_rows
-            found = _name_columns(predictor, predictor.predict(prepare.encode(chunk, notes), extras))
+            found = _name_columns(
+                predictor, predictor.predict(prepare.encode(chunk, notes), extras)
+            )
             kept = {name: get_column(chunk.table, name) for name in keep}
             for name, values in found.items():
                 while name in kept:
@@ -66,18 +85,23 @@ def predict(
 
 def _name_columns(predictor: Predictor, found: dict[str, Any]) -> dict[str, Any]:
     """Give the label and each class a column of its own."""
-    P, classes = found.pop("probabilities", None), predictor.classes
+    P = found.pop("probabilities", None)
+    classes = predictor.classes
     if P is None or classes is None:
         return found
     each = {f"p_{name}": P[:, i] for i, name in enumerate(predictor.labels)}
     return {"label": classes[P.argmax(1)], **each, **found}
 
 
-def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
+def read_chunks(
+    file: TableFile, columns: list[str], terminal: Terminal
+) -> Iterator[Chunk]:
     return terminal.show_progress(file.chunks(list(dict.fromkeys(columns))), "rows")
 
 
-def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
+def report_notes(
+    notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0
+) -> None:
     """Print how the file was read, and which cells differ from the training rows."""
     for remark in file.notes:
         terminal.note(remark)
@@ -88,17 +112,28 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 
 
 def write_tables(out: str | None, tables: Iterator[Any]) -> None:
-    """Write the parts of a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
-    suffix = ".csv" if out is None else PurePath(out).suffix.lower()
+    """Write the parts of a table to stdout (CSV) or to a temporary file, which becomes
+    `out` at the end.
+    """
+    suffix = ".csv"
+    if out is not None:
+        suffix = PurePath(out).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
     # one of them, since that of Parquet loads slowly
-    module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+    if suffix == ".csv":
+        module = "csv"
+        name = "CSVWriter"
+    else:
+        module = "parquet"
+        name = "ParquetWriter"
     kind = getattr(import_pyarrow(f".{module}"), name)
     try:
         with nullcontext() if out is None else replacing(out) as part:
             first = next(tables)
-            with kind(sys.stdout.buffer if part is None else str(part), first.schema) as writer:
+            with kind(
+                sys.stdout.buffer if part is None else str(part), first.schema
+            ) as writer:
                 for table in chain([first], tables):
                     writer.write_table(table)
     except import_pyarrow().ArrowException as error:
@@ -107,4 +142,6 @@ def write_tables(out: str | None, tables: Iterator[Any]) -> None:
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:
-        raise BadFile(f"{out or 'stdout'} could not be written ({error.strerror or error}).") from error
+        raise BadFile(
+            f"{out or 'stdout'} could not be written ({error.strerror or error})."
+        ) from error

@@ -13,12 +13,21 @@ from cavity.tables.files.table_files import open_table
 
 
 def report(
-    model: str, data: Text, out: str, target: Text, rows: int, device: Text, terminal: Terminal
+    model: str,
+    data: Text,
+    out: str,
+    target: Text,
+    rows: int,
+    device: Text,
+    terminal: Terminal,
 ) -> None:
     check_out(out, model, data, example="report.html")
     from cavity.report import write_report
 
-    opened, found, seen, note = Model.open(model, device), Sample(None, None, None, 0), False, ""
+    opened = Model.open(model, device)
+    found = Sample(None, None, None, 0)
+    seen = False
+    note = ""
     if data is not None:
         file = open_table(data)
         check_column(file, target, "labels (--target)")
@@ -27,8 +36,13 @@ def report(
         seen = found.y is not None and note_training_rows(opened, data, terminal)
         weight = find_stored(opened, file, "weight")
         if weight is not None and found.y is not None:
-            note = f"Every row counts once: the weights in column {weight!r} are not used."
-            terminal.note(f"in the report, {note[0].lower()}{note[1:-1]}; they are in `cavity evaluate`")
+            note = (
+                f"Every row counts once: the weights in column {weight!r} are not used."
+            )
+            terminal.note(
+                f"in the report, {note[0].lower()}{note[1:-1]}; they are in `cavity "
+                f"evaluate`"
+            )
     with warnings.catch_warnings():
         if data is not None:
             warnings.simplefilter("ignore")  # reading the rows has reported it
@@ -48,5 +62,8 @@ def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bo
     trained = getattr(model.classifier, "notes_", {}).get("data")
     seen = trained is not None and Path(data).resolve() == Path(trained).resolve()
     if seen:
-        terminal.note("these are the rows that the model was trained on, so its scores are too good")
+        terminal.note(
+            "these are the rows that the model was trained on, so its scores are too "
+            "good"
+        )
     return seen

@@ -1,4 +1,6 @@
-"""Output and exit codes of the commands: text or JSON on stdout, progress and errors on stderr."""
+"""Output and exit codes of the commands: text or JSON on stdout, progress and errors on
+stderr.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ if TYPE_CHECKING:
 
 Text = str | None
 
-FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-EXTRAS = dict.fromkeys(("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve")
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+TERMINATED = 143
+EXTRAS = dict.fromkeys(
+    ("starlette", "pydantic_core", "uvicorn", "h11", "prometheus_client"), "serve"
+)
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
+    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 "
+    "interrupted (Ctrl-C), "
     "143 terminated (SIGTERM)."
 )
 
@@ -35,10 +43,12 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model is saved. A second one acts at once.
+    """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model
+    is saved. A second one acts at once.
 
-    The first one says what happens next, because it may take some seconds. Under torchrun nothing changes: torchrun sends
-    SIGTERM when another rank has died, and no rank can finish a fit alone.
+    The first one says what happens next, because it may take some seconds. Under
+    torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no
+    rank can finish a fit alone.
     """
 
     def __init__(self) -> None:
@@ -48,8 +58,14 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        if "RANK" not in os.environ and threading.current_thread() is threading.main_thread():
-            self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
+        if (
+            "RANK" not in os.environ
+            and threading.current_thread() is threading.main_thread()
+        ):
+            self._before = {
+                n: signal.signal(n, self._handle)
+                for n in (signal.SIGINT, signal.SIGTERM)
+            }
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -61,12 +77,19 @@ class Interrupts:
         self._holds = True
 
     def _handle(self, number: int, frame: Any) -> None:
-        again = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        if number == signal.SIGINT:
+            again: Any = signal.default_int_handler
+        else:
+            again = signal.SIG_DFL
         signal.signal(number, again)
         if self.announcement:
-            with suppress(RuntimeError):  # the signal came while a line was being printed
+            # the signal came while a line was being printed
+            with suppress(RuntimeError):
                 typer.echo(self.announcement, err=True)
-        stop = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
+        if number == signal.SIGINT:
+            stop = KeyboardInterrupt()
+        else:
+            stop = Terminated()
         if not self._holds:
             raise stop
         self.stopped = exit_code(stop)
@@ -81,7 +104,8 @@ class Terminal:
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
-        self.as_json, self.quiet = as_json, quiet or self.rank > 0
+        self.as_json = as_json
+        self.quiet = quiet or self.rank > 0
         self.shows_bars = not self.quiet and not as_json and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
@@ -100,7 +124,9 @@ class Terminal:
             typer.echo(json.dumps(_to_json(value), ensure_ascii=False))
 
     def show_progress(self, chunks: Iterable[Chunk], what: str) -> Iterator[Chunk]:
-        """Yield the chunks of a table; on a terminal, show a progress bar that counts their rows."""
+        """Yield the chunks of a table; on a terminal, show a progress bar that counts
+        their rows.
+        """
         if not self.shows_bars:
             yield from chunks
             return
@@ -118,12 +144,18 @@ def _to_json(value: Any) -> Any:
         return {k: _to_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(v) for v in value]
-    value = value.item() if hasattr(value, "item") else value  # a scalar of NumPy
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    # a scalar of NumPy
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a command print a message and exit with a code when it raises an error (decorator)."""
+    """Make a command print a message and exit with a code when it raises an error
+    (decorator).
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -136,17 +168,31 @@ def handle_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except OSError as error:
-            raise fail(f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED) from error
-        except (ValueError, MemoryError) as error:  # the errors of cavity and of scikit-learn are ValueErrors
-            wrong_usage = isinstance(error, BadOption) and not isinstance(error, MissingExtra)
-            raise fail(str(error) or "out of memory.", USAGE if wrong_usage else FAILED) from error
+            raise fail(
+                f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED
+            ) from error
+        except (
+            ValueError,
+            MemoryError,
+        ) as error:  # the errors of cavity and of scikit-learn are ValueErrors
+            wrong_usage = isinstance(error, BadOption) and not isinstance(
+                error, MissingExtra
+            )
+            raise fail(
+                str(error) or "out of memory.", USAGE if wrong_usage else FAILED
+            ) from error
         except ModuleNotFoundError as error:
             package = str(error.name).partition(".")[0]
-            raise fail(str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED) from error
+            raise fail(
+                str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED
+            ) from error
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
-            raise fail(f"out of memory: reduce --n-inducing or use --device cpu ({error!s:.100}).") from error
+            raise fail(
+                f"out of memory: reduce --n-inducing or use --device cpu "
+                f"({error!s:.100})."
+            ) from error
 
     return run
 

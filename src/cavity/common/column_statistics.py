@@ -1,4 +1,6 @@
-"""Column statistics for the starting values, in one pass over (weighted) rows in the user's units; which rows are equal."""
+"""Column statistics for the starting values, in one pass over (weighted) rows in the
+user's units; which rows are equal.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +14,42 @@ from numpy.typing import NDArray
 from cavity.common.types import Flags, Floats, Ints
 
 Words = NDArray[np.uint64]
-Triple = tuple[Any, Any, Any]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
+Triple = tuple[
+    Any, Any, Any
+]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 ORDER_ROWS = 10_000  # rows that the order of columns is found from
 RANGE = 4.0  # a column's spread is at least its range divided by this
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
-USUAL, BEYOND = 0.99, 2.0  # rows reach BEYOND times this quantile of their squared distances from the centre
+# rows reach BEYOND times this quantile of their squared distances from the centre
+USUAL = 0.99
+BEYOND = 2.0
 
 
 class Columns(NamedTuple):
-    """Centre and spread of each column, and the median distance between rows in units of the spread.
+    """Centre and spread of each column, and the median distance between rows in units
+    of the spread.
 
-    The spread is the standard deviation, or a quarter of the range if that is larger. Otherwise a column that is nearly constant
-    (a pixel at the border) would place the few rows that differ too far from all other rows.
+    The spread is the standard deviation, or a quarter of the range if that is larger.
+    Otherwise a column that is nearly constant (a pixel at the border) would place the
+    few rows that differ too far from all other rows.
 
-    Every statistic scales exactly with its column (by a power of two, to the last bit), so that training does not depend on the
-    user's units.
+    Every statistic scales exactly with its column (by a power of two, to the last bit),
+    so that training does not depend on the user's units.
     """
 
     center: Floats  # [D]
     spread: Floats  # [D], positive
     distance: float
-    group: Ints | None = None  # [D], number of each column's lengthscale; None: each has its own
-    constant: Flags | None = None  # [D], columns that tell nothing: they share a lengthscale
-    square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
+    # [D], number of each column's lengthscale; None: each has its own
+    group: Ints | None = None
+    # [D], columns that tell nothing: they share a lengthscale
+    constant: Flags | None = None
+    square_reach: float = (
+        # squared distance from the centre, in spreads, that rows hardly ever exceed
+        1.0
+    )
 
 
 class Sharing(NamedTuple):
@@ -44,16 +57,23 @@ class Sharing(NamedTuple):
 
     group: Ints  # [D], number of each column's lengthscale
     blocks: Sequence[slice]  # the one-hot columns of a category
-    indicators: Sequence[int]  # columns that mark missing cells of the column before them
+    # columns that mark missing cells of the column before them
+    indicators: Sequence[int]
 
 
 def share_units(
-    columns: Columns, sharing: Sharing, U: Floats, weight: Floats, rng: np.random.Generator
+    columns: Columns,
+    sharing: Sharing,
+    U: Floats,
+    weight: Floats,
+    rng: np.random.Generator,
 ) -> tuple[Columns, Floats]:
-    """Return columns with shared lengthscales and units, and the rows U, which are in the old units, in the new ones.
+    """Return columns with shared lengthscales and units, and the rows U, which are in
+    the old units, in the new ones.
 
-    A category counts as one standardised column, and its levels are equally far: s² of its block is the sum of squared spreads.
-    An indicator has the unit of its column: a missing cell, set to the mean, is then as far from the others as these are.
+    A category counts as one standardised column, and its levels are equally far: s² of
+    its block is the sum of squared spreads. An indicator has the unit of its column: a
+    missing cell, set to the mean, is then as far from the others as these are.
     """
     spread = columns.spread.copy()
     for block in sharing.blocks:
@@ -65,8 +85,12 @@ def share_units(
 
 
 def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
-    """Return weighted mean, spread and median distance; a row of weight w counts as w rows."""
-    low, high, center = X.min(axis=0), X.max(axis=0), weight @ X / weight.sum()
+    """Return weighted mean, spread and median distance; a row of weight w counts as w
+    rows.
+    """
+    low = X.min(axis=0)
+    high = X.max(axis=0)
+    center = weight @ X / weight.sum()
     # exact for a constant column, so that it has neither distance nor gradient
     center = np.where(low == high, low, center)
     _, unit = _find_units(center, low, high)
@@ -74,7 +98,9 @@ def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
     for first in range(0, len(X), PIECE):  # small enough for the cache
         piece = slice(first, first + PIECE)
         square += weight[piece] @ ((X[piece] - center) / unit) ** 2
-    return from_moments(low, high, center, unit * np.sqrt(square / weight.sum()), X, weight, rng)
+    return from_moments(
+        low, high, center, unit * np.sqrt(square / weight.sum()), X, weight, rng
+    )
 
 
 def from_moments(
@@ -86,7 +112,9 @@ def from_moments(
     weight: Floats,
     rng: np.random.Generator,
 ) -> Columns:
-    """Return the same from exact moments of all rows, with the median distance of a weighted sample X."""
+    """Return the same from exact moments of all rows, with the median distance of a
+    weighted sample X.
+    """
     center = np.where(low == high, low, center)
     constant, unit = _find_units(center, low, high)
     spread = np.where(constant, unit, np.maximum(deviation, (high - low) / RANGE))
@@ -95,18 +123,25 @@ def from_moments(
     constant = low == high
     if not constant.any() or constant.all():
         return found
-    # constant columns share the lengthscale of another: a model is then the same with and without them
-    return found._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
+    # constant columns share the lengthscale of another: a model is then the same with
+    # and without them
+    return found._replace(
+        group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant
+    )
 
 
 def _find_units(center: Floats, low: Floats, high: Floats) -> tuple[Flags, Floats]:
-    """Return which columns are constant, and a unit for each: the largest deviation, or the size of a constant.
+    """Return which columns are constant, and a unit for each: the largest deviation, or
+    the size of a constant.
 
-    A constant column has only rounding errors around its mean; it adds no distance, so any unit will do.
+    A constant column has only rounding errors around its mean; it adds no distance, so
+    any unit will do.
     """
     largest = np.maximum(high - center, center - low)
     constant = largest <= 1e-12 * np.abs(center)
-    return constant, np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
+    return constant, np.where(
+        constant, np.where(center == 0, 1.0, np.abs(center)), largest
+    )
 
 
 def _measure(
@@ -121,12 +156,18 @@ def _measure(
     square = (U**2).sum(1)
     order = np.argsort(square, kind="stable")
     cumulative = np.cumsum(weight[order])
-    reach = BEYOND * float(square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])])
+    reach = BEYOND * float(
+        square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])]
+    )
     distance = median_distance(U, weight, rng)
-    return Columns(center, spread, distance, group, square_reach=reach if reach > 0 else 1.0)
+    return Columns(
+        center, spread, distance, group, square_reach=reach if reach > 0 else 1.0
+    )
 
 
-def _sample(X: Floats, weight: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _sample(
+    X: Floats, weight: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
     if len(X) <= MEDIAN_ROWS:
         return X, weight
     chosen = rng.choice(len(X), MEDIAN_ROWS, replace=False, p=weight / weight.sum())
@@ -134,39 +175,50 @@ def _sample(X: Floats, weight: Floats, rng: np.random.Generator) -> tuple[Floats
 
 
 def distinct_rows(X: Floats) -> tuple[Floats, Ints]:
-    """Return the distinct rows and each row's index in them; neither the order of rows nor that of columns changes theirs.
+    """Return the distinct rows and each row's index in them; neither the order of rows
+    nor that of columns changes theirs.
 
     They ascend by the columns in the order of `order_columns`.
     """
     words = hash_rows(X)
     _, first, place = np.unique(words, return_index=True, return_inverse=True)
     found = X[first]
-    order = _sort_rows(np.take(found, order_columns(found), 1)) if len(first) > 1 else np.zeros(1, np.int64)
+    if len(first) > 1:
+        order = _sort_rows(np.take(found, order_columns(found), 1))
+    else:
+        order = np.zeros(1, np.int64)
     rank = np.empty(len(first), np.int64)
     rank[order] = np.arange(len(first))
     return found[order], rank[place.reshape(-1)]
 
 
 def _sort_rows(X: Floats) -> Ints:
-    """Return the order of distinct rows, like np.lexsort, but comparing columns only as far as rows are equal."""
+    """Return the order of distinct rows, like np.lexsort, but comparing columns only as
+    far as rows are equal.
+    """
     bits = (X + 0.0).view(np.int64)  # minus zero is zero
-    text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(">i8")  # bytes that ascend as the numbers do
+    text = (bits ^ (bits >> 63 | np.int64(-(2**63)))).astype(
+        ">i8"
+    )  # bytes that ascend as the numbers do
     return np.argsort(text.view(f"V{8 * X.shape[1]}").reshape(-1))
 
 
 def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
-    r"""Return the columns that are not constant, in an order that depends on their values alone.
+    r"""Return the columns that are not constant, in an order that depends on their
+    values alone.
 
         key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
 
-    s is the same in any order of columns. Keys are rounded, so that the last bits do not decide; columns with equal keys keep
-    their order.
+    s is the same in any order of columns. Keys are rounded, so that the last bits do
+    not decide; columns with equal keys keep their order.
     """
     ends = X.min(0) * sign, X.max(0) * sign
-    low, high = np.minimum(*ends), np.maximum(*ends)
+    low = np.minimum(*ends)
+    high = np.maximum(*ends)
     varying = np.flatnonzero(low < high)
     rows = slice(None, None, -(-len(X) // ORDER_ROWS))
-    with np.errstate(over="ignore", invalid="ignore"):  # ranges beyond float64: any order will do
+    # ranges beyond float64: any order will do
+    with np.errstate(over="ignore", invalid="ignore"):
         r = (np.take(X[rows] * sign, varying, 1) - low[varying]) / (high - low)[varying]
         s = (r + r**2).sum(1)
         keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
@@ -174,7 +226,9 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
 
 
 def arrange_columns(X: Floats) -> Floats:
-    """Return the columns that are not constant, in an order and with signs of their own: X and −X give the same."""
+    """Return the columns that are not constant, in an order and with signs of their
+    own: X and −X give the same.
+    """
     sign = find_signs(X)
     order = order_columns(X, sign)
     return np.asarray(np.take(X, order, 1) * sign[order] + 0.0)  # minus zero is zero
@@ -182,15 +236,25 @@ def arrange_columns(X: Floats) -> Floats:
 
 def find_signs(X: Floats) -> Floats:
     """Return −1 for columns whose mean is above the middle of their range, else 1."""
-    low, high = X.min(0), X.max(0)
+    low = X.min(0)
+    high = X.max(0)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = sum((X[i : i + PIECE] - low).sum(0) for i in range(0, len(X), PIECE)) / len(X)
-        above = np.nan_to_num(mean / np.where(low < high, high - low, np.nan) - 0.5).round(9) > 0
+        mean = sum(
+            (X[i : i + PIECE] - low).sum(0) for i in range(0, len(X), PIECE)
+        ) / len(X)
+        above = (
+            np.nan_to_num(mean / np.where(low < high, high - low, np.nan) - 0.5).round(
+                9
+            )
+            > 0
+        )
     return np.where(above, -1.0, 1.0)
 
 
 def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> float:
-    """Return the weighted median distance between rows of U, from a sample if there are many rows."""
+    """Return the weighted median distance between rows of U, from a sample if there are
+    many rows.
+    """
     U, weight = _sample(U, weight, rng)
     square = (U**2).sum(1)
     d2 = np.maximum(square[:, None] + square[None, :] - 2 * U @ U.T, 0.0)
@@ -209,7 +273,8 @@ def median_distance(U: Floats, weight: Floats, rng: np.random.Generator) -> floa
 
 
 def merge_spread(a: Triple, b: Triple) -> Triple:
-    r"""Merge weight, mean m and S = Σ weight · deviation² of two groups of rows (Chan's rule).
+    r"""Merge weight, mean m and S = Σ weight · deviation² of two groups of rows (Chan's
+    rule).
 
     m = m_a + w_b/w (m_b − m_a)      S = S_a + S_b + w_a w_b/w (m_b − m_a)²      w = w_a + w_b
     """
@@ -217,16 +282,26 @@ def merge_spread(a: Triple, b: Triple) -> Triple:
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
     with np.errstate(over="ignore", invalid="ignore"):
         gap = b[1] - a[1]
-        return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * (gap * gap)  # a float's ** raises
+        return (
+            weight,
+            a[1] + share * gap,
+            a[2] + b[2] + a[0] * share * (gap * gap),
+        )  # a float's ** raises
 
 
 def hash_rows(X: Floats, first: int = 0) -> Words:
-    """Return one word per row, which depends on its numbers alone; minus zero is zero. `first`: number of the first column."""
+    """Return one word per row, which depends on its numbers alone; minus zero is zero.
+
+    `first`: number of the first column.
+    """
     steps = np.arange(first + 1, first + X.shape[1] + 1, dtype=np.uint64) * GOLDEN
-    odd, words = mix_bits(steps) | np.uint64(1), np.empty(len(X), np.uint64)
+    odd = mix_bits(steps) | np.uint64(1)
+    words = np.empty(len(X), np.uint64)
     for i in range(0, len(X), PIECE):
         piece = np.ascontiguousarray(X[i : i + PIECE], dtype=np.float64) + 0.0
-        words[i : i + PIECE] = (fold_bits(piece.view(np.uint64)) * odd).sum(1, dtype=np.uint64)
+        words[i : i + PIECE] = (fold_bits(piece.view(np.uint64)) * odd).sum(
+            1, dtype=np.uint64
+        )
     return words
 
 
@@ -243,9 +318,13 @@ def fold_bits(bits: Words) -> Words:
 
 
 def hash_column(values: Any) -> Words:
-    """Return one word per value: equal values have equal words, also numbers of different types."""
+    """Return one word per value: equal values have equal words, also numbers of
+    different types.
+    """
     distinct, place = np.unique(values, return_inverse=True)
-    words = np.array([_hash_value(value) for value in distinct.tolist()], dtype=np.uint64)
+    words = np.array(
+        [_hash_value(value) for value in distinct.tolist()], dtype=np.uint64
+    )
     return words[place.reshape(-1)]
 
 
@@ -253,4 +332,6 @@ def _hash_value(value: Any) -> int:
     if isinstance(value, bool | int | float) and value == int(value):
         value = int(value)
     text = f"{'text' if isinstance(value, str) else 'number'} {value!s}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"
+    )

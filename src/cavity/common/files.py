@@ -15,7 +15,10 @@ from typing import Any
 from cavity.errors import BadFile, CavityError
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
+STALE_SECONDS = (
+    # an unfinished file that nobody wrote to for so long belongs to a dead process
+    3600.0
+)
 
 
 def is_uri(path: Any) -> bool:
@@ -31,26 +34,33 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to: the file replaces `path` at the end of the block, unless this raises an error. Raises BadFile.
+    """Give a path to write to: the file replaces `path` at the end of the block, unless
+    this raises an error. Raises BadFile.
 
-    Whatever happens, `path` holds either the complete old file or the complete new one: a file of a unique name is flushed and
-    renamed. The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the
+    Whatever happens, `path` holds either the complete old file or the complete new one:
+    a file of a unique name is flushed and renamed. The file keeps its mode, and a
+    symbolic link is followed. Several threads or processes may write to one path: the
     last one to finish wins.
     """
     try:
         if "\0" in str(path):
             raise OSError(None, "a name cannot have a null character")
         if is_uri(path):
-            raise OSError(None, "only rows may be in a store: write a file, and copy it there")
+            raise OSError(
+                None, "only rows may be in a store: write a file, and copy it there"
+            )
         yield from _replace_file(Path(os.path.realpath(path)))
     except CavityError:
         raise
     except OSError as error:
         folder = Path(path).parent
         if isinstance(error, FileNotFoundError) and not folder.is_dir():
-            raise BadFile(f"{path}: the folder {str(folder)!r} does not exist: make it first.") from error
+            raise BadFile(
+                f"{path}: the folder {str(folder)!r} does not exist: make it first."
+            ) from error
         raise BadFile(
-            f"{path} could not be written ({error.strerror or error}); the old file is intact: free disk space or use another path."
+            f"{path} could not be written ({error.strerror or error}); the old file is "
+            f"intact: free disk space or use another path."
         ) from error
 
 
@@ -59,7 +69,13 @@ def _replace_file(target: Path) -> Iterator[Path]:
     _sweep(target)
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
     try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600))
+        os.close(
+            os.open(
+                part,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+                0o666 if mode is None else 0o600,
+            )
+        )
         yield part
         if mode is not None:
             part.chmod(mode)
@@ -68,7 +84,9 @@ def _replace_file(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-    with suppress(OSError):  # some systems cannot flush a folder, and the new file is in place anyway
+    with suppress(
+        OSError
+    ):  # some systems cannot flush a folder, and the new file is in place anyway
         _flush(target.parent)
 
 
@@ -84,11 +102,16 @@ def _mode_of(target: Path) -> int | None:
 
 
 def _sweep(target: Path) -> None:
-    """Remove unfinished files of this target that processes left behind when they were killed."""
+    """Remove unfinished files of this target that processes left behind when they were
+    killed.
+    """
     ours = re.compile(rf"\.{re.escape(target.name[:200])}\.[0-9a-f]{{16}}\.part")
     with suppress(OSError):
         for other in target.parent.iterdir():
-            if ours.fullmatch(other.name) and time.time() - other.lstat().st_mtime > STALE_SECONDS:
+            if (
+                ours.fullmatch(other.name)
+                and time.time() - other.lstat().st_mtime > STALE_SECONDS
+            ):
                 other.unlink()
 
 

@@ -1,4 +1,6 @@
-"""Names that are imported, and values that are made, when they are first asked for: torch is large, and much does without it."""
+"""Names that are imported, and values that are made, when they are first asked for:
+torch is large, and much does without it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,12 @@ T = TypeVar("T")
 
 
 def load_names(package: str, homes: Mapping[str, str]) -> tuple[Any, list[str], Any]:
-    """Return `__getattr__`, `__all__` and `__dir__` of a package, given the names that each of its modules defines, as words."""
-    home_of = {name: module for module, names in homes.items() for name in names.split()}
+    """Return `__getattr__`, `__all__` and `__dir__` of a package, given the names that
+    each of its modules defines, as words.
+    """
+    home_of = {
+        name: module for module, names in homes.items() for name in names.split()
+    }
 
     def load_name(name: str) -> Any:
         if name not in home_of:
@@ -26,7 +32,8 @@ class Later(Generic[T]):
     """A value that is made when it is first asked for."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make, self._made = make, list[T]()
+        self._make = make
+        self._made = list[T]()
 
     def get(self) -> T:
         """Return the value."""

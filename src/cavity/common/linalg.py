@@ -20,18 +20,24 @@ class Factor(NamedTuple):
 
 
 class Solver(NamedTuple):
-    """Solves with a lower factor L by substitution or, on a GPU, by products with L⁻¹, which are many times faster there."""
+    """Solves with a lower factor L by substitution or, on a GPU, by products with L⁻¹,
+    which are many times faster there.
+    """
 
     matrix: Tensor  # [... M M], L or L⁻¹
     inverted: bool
 
     def solve(self, right: Tensor) -> Tensor:
         """Return L⁻¹ B."""
-        return torch.matmul(self.matrix, right) if self.inverted else solve_lower(self.matrix, right)
+        if self.inverted:
+            return torch.matmul(self.matrix, right)
+        return solve_lower(self.matrix, right)
 
     def solve_t(self, right: Tensor) -> Tensor:
         """Return L⁻ᵀ B."""
-        return torch.matmul(self.matrix.mT, right) if self.inverted else solve_lower_t(self.matrix, right)
+        if self.inverted:
+            return torch.matmul(self.matrix.mT, right)
+        return solve_lower_t(self.matrix, right)
 
     def to(self, dtype: torch.dtype) -> Solver:
         return Solver(self.matrix.to(dtype), self.inverted)
@@ -39,7 +45,9 @@ class Solver(NamedTuple):
 
 def solver(lower: Tensor) -> Solver:
     """Return a solver for L, in the precision of L."""
-    return Solver(inverse_lower(lower), True) if inverts(lower) else Solver(lower, False)
+    if inverts(lower):
+        return Solver(inverse_lower(lower), True)
+    return Solver(lower, False)
 
 
 def inverts(lower: Tensor) -> bool:
@@ -55,7 +63,8 @@ def inverse_lower(lower: Tensor) -> Tensor:
 
 
 def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
-    r"""Return L⁻¹ from small diagonal blocks, merged in pairs by products, [C M M]: at least twice as fast on a GPU.
+    r"""Return L⁻¹ from small diagonal blocks, merged in pairs by products, [C M M]: at
+    least twice as fast on a GPU.
 
     ⎡ A  0 ⎤⁻¹   ⎡     A⁻¹       0  ⎤
     ⎣ B  D ⎦   = ⎣ −D⁻¹ B A⁻¹   D⁻¹ ⎦
@@ -70,7 +79,8 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
     done: Tensor = torch.linalg.solve_triangular(small, unit, upper=False)
     while blocks > 1:
         blocks //= 2
-        first, second = done[0::2], done[1::2]
+        first = done[0::2]
+        second = done[1::2]
         below = _on_diagonal(padded, blocks)[:, size:, :size]
         left = torch.cat([first, -torch.bmm(second, torch.bmm(below, first))], 1)
         done = torch.cat([left, torch.cat([torch.zeros_like(second), second], 1)], 2)
@@ -86,27 +96,37 @@ def _on_diagonal(matrix: Tensor, blocks: int) -> Tensor:
 
 
 def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
-    """Factorise K + shift · I in float64, whatever the precision of K. Never raises and never branches on values."""
+    """Factorise K + shift · I in float64, whatever the precision of K.
+
+    Never raises and never branches on values.
+    """
     work = matrix.to(torch.float64, copy=True)
     work.diagonal(dim1=-2, dim2=-1).add_(shift)
     if work.requires_grad:
         lower, info = torch.linalg.cholesky_ex(work)
     else:  # in place; column-major, as LAPACK stores it
-        lower, info = work.mT, torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
+        lower = work.mT
+        info = torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
         torch.linalg.cholesky_ex(lower, out=(lower, info))
     return Factor(lower, info.any())
 
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
     """Factorise K + jitter · mean(diag K) · I in float64."""
-    return cholesky(matrix, jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True))
+    return cholesky(
+        matrix,
+        jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True),
+    )
 
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
-    """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused, differentiable operation for symmetric K."""
+    """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused,
+    differentiable operation for symmetric K.
+    """
     if K.shape[0] != B.shape[0]:
         classes = max(len(K), len(B))
-        K, B = K.expand(classes, -1, -1), B.expand(classes, -1, -1)
+        K = K.expand(classes, -1, -1)
+        B = B.expand(classes, -1, -1)
     a, failed = _Whiten.apply(K, B, jitter)  # type: ignore[no-untyped-call]
     return a, failed
 
@@ -114,16 +134,19 @@ def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
 class _Whiten(torch.autograd.Function):
     r"""The factorisation and the solve, differentiated together.
 
-    Autograd would form L̄ = −tril(L⁻ᵀ Ḡ aᵀ) and then need Lᵀ L̄. But the lower part of Lᵀ L̄ equals that of −Ḡ aᵀ. With Φ the lower
-    triangle of Ḡ aᵀ, diagonal halved,
+    Autograd would form L̄ = −tril(L⁻ᵀ Ḡ aᵀ) and then need Lᵀ L̄. But the lower part of
+    Lᵀ L̄ equals that of −Ḡ aᵀ. With Φ the lower triangle of Ḡ aᵀ, diagonal halved,
 
         B̄ = L⁻ᵀ Ḡ        K̄ = −L⁻ᵀ Φ L⁻¹        O(C M² (M + N))
 
-    The transpose of K̄ is returned, not symmetrised: K is symmetric for all parameters, so only the symmetric part of K̄ matters.
+    The transpose of K̄ is returned, not symmetrised: K is symmetric for all parameters,
+    so only the symmetric part of K̄ matters.
     """
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, K: Tensor, B: Tensor, jitter: Tensor
+    ) -> tuple[Tensor, Tensor]:
         lower, failed = jittered_cholesky(K, jitter)
         by = solver(lower).to(K.dtype)
         a = by.solve(B)
@@ -136,7 +159,8 @@ class _Whiten(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         matrix, a, jitter = ctx.saved_tensors
         by = Solver(matrix, ctx.inverted)
-        phi = times_transpose(a, G).triu_().mT  # column-major, so that both solves are in place
+        # column-major, so that both solves are in place
+        phi = times_transpose(a, G).triu_().mT
         phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
         if by.inverted:
             phi = torch.bmm(matrix.mT, torch.bmm(phi, matrix))
@@ -145,25 +169,39 @@ class _Whiten(torch.autograd.Function):
             torch.linalg.solve_triangular(matrix.mT, phi, upper=True, out=phi)
         K_bar = phi.neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
-        diagonal += jitter.to(K_bar.dtype) * diagonal.mean(-1, keepdim=True)  # the jitter moves with diag K
+        diagonal += jitter.to(K_bar.dtype) * diagonal.mean(
+            -1, keepdim=True
+        )  # the jitter moves with diag K
         return K_bar, by.solve_t(G), None
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """Return L⁻¹ B as (Bᵀ L⁻ᵀ)ᵀ: torch's result is column-major, so this one is row-major, and BLAS is faster from the right."""
-    solved: Tensor = torch.linalg.solve_triangular(lower.mT, right.mT, upper=True, left=False)
+    """Return L⁻¹ B as (Bᵀ L⁻ᵀ)ᵀ: torch's result is column-major, so this one is
+    row-major, and BLAS is faster from the right.
+    """
+    solved: Tensor = torch.linalg.solve_triangular(
+        lower.mT, right.mT, upper=True, left=False
+    )
     return solved.mT
 
 
 def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
     """Return L⁻ᵀ B in the same way."""
-    solved: Tensor = torch.linalg.solve_triangular(lower, right.mT, upper=False, left=False)
+    solved: Tensor = torch.linalg.solve_triangular(
+        lower, right.mT, upper=False, left=False
+    )
     return solved.mT
 
 
 def times_transpose(A: Tensor, B: Tensor) -> Tensor:
-    """Return A Bᵀ, [C M N] × [C K N] → [C M K]. OpenBLAS is so slow at it in single precision that a copy of Bᵀ pays off."""
-    right = B.mT.contiguous() if B.dtype == torch.float32 else B.mT
+    """Return A Bᵀ, [C M N] × [C K N] → [C M K].
+
+    OpenBLAS is so slow at it in single precision that a copy of Bᵀ pays off.
+    """
+    if B.dtype == torch.float32:
+        right = B.mT.contiguous()
+    else:
+        right = B.mT
     return torch.bmm(A, right)
 
 
@@ -173,7 +211,9 @@ def concatenate(parts: Sequence[Named]) -> Named:
 
 
 def column_sum(A: Tensor) -> Tensor:
-    """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's sum over a middle axis is slow."""
+    """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's sum over a
+    middle axis is slow.
+    """
     return torch.bmm(A.new_ones(A.shape[0], 1, A.shape[1]), A)[:, 0]
 
 

@@ -1,6 +1,8 @@
-"""Array namespaces: a formula is written once, for NumPy arrays, torch tensors and values of an ONNX graph.
+"""Array namespaces: a formula is written once, for NumPy arrays, torch tensors and
+values of an ONNX graph.
 
-A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of a matrix, and the functions of a namespace:
+A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of a matrix,
+and the functions of a namespace:
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
@@ -22,12 +24,14 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     repeat_rows       x once for each row of X, [... 1] → [... n]
     solve_lower       lower⁻¹ B, [C M n]; solve_lower_t, lower⁻ᵀ B
 
-NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and find(Booleans), the
-places of those that are true; swap, the last two axes; like(x, other), an array of any kind as an array like another; double, in
-float64; host, as a NumPy array in float64; linalg, the functions of that name; einsum; join, of arrays along their first axis.
-NumPy has erf and erfc, too.
+NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil,
+min, arange(n, like) and find(Booleans), the places of those that are true; swap, the
+last two axes; like(x, other), an array of any kind as an array like another; double, in
+float64; host, as a NumPy array in float64; linalg, the functions of that name; einsum;
+join, of arrays along their first axis. NumPy has erf and erfc, too.
 
-Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
+Numbers of a formula are NumPy arrays where its rows are values of a graph. This module
+does not load torch.
 """
 
 from __future__ import annotations
@@ -44,10 +48,13 @@ from cavity.common.onnx_graph import Value
 
 SUBSTITUTED = 16  # rows of a triangle that are substituted one by one
 CACHED = 1 << 12  # numbers that a long polynomial is evaluated at in turn
-LARGEST, TINY = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
-SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
+LARGEST = float(np.finfo(np.float64).max)
+TINY = float(np.finfo(np.float64).tiny)
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 SADDLE = 3.75
-# coefficients of (1 + 2x) erfcx(x) in y = (x − 3.75)/(x + 3.75), the highest power first: relative error 1e-15 for x ≥ 0
+# coefficients of (1 + 2x) erfcx(x) in y = (x − 3.75)/(x + 3.75), the highest power
+# first: relative error 1e-15 for x ≥ 0
 ERFCX = (
     -2.623107347133476e-09, -1.9551358868985616e-09, 3.197926671666804e-08, 1.879082322370048e-08,
     -2.4857126248016745e-07, -5.084465378687302e-08, 1.7419821586224816e-06, -9.792625707303523e-07,
@@ -72,8 +79,13 @@ def namespace(x: Array) -> Any:
 
 
 def _to_numpy(x: Any) -> Array:
-    found = x if isinstance(x, np.ndarray) else np.asarray(x.detach().cpu().numpy(), order="C")
-    return found.astype(np.float64, copy=False) if found.dtype.kind == "f" else found
+    if isinstance(x, np.ndarray):
+        found = x
+    else:
+        found = np.asarray(x.detach().cpu().numpy(), order="C")
+    if found.dtype.kind == "f":
+        return found.astype(np.float64, copy=False)
+    return found
 
 
 def _add_products(offset: Array, points: Array, V: Array) -> Array:
@@ -82,11 +94,15 @@ def _add_products(offset: Array, points: Array, V: Array) -> Array:
 
 
 def _repeat_rows(x: Array, X: Array) -> Array:
-    return x if X.shape[-2] == 1 else np.broadcast_to(x, (*x.shape[:-1], X.shape[-2]))
+    if X.shape[-2] == 1:
+        return x
+    return np.broadcast_to(x, (*x.shape[:-1], X.shape[-2]))
 
 
 def _solve_lower(lower: Array, B: Array) -> Array:
-    """Forward substitution, by halves, so that most of it is products: NumPy would factorise the triangle again."""
+    """Forward substitution, by halves, so that most of it is products: NumPy would
+    factorise the triangle again.
+    """
     X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
     _substitute(lower, X)
     return X
@@ -132,23 +148,33 @@ def _log_sigmoid(xp: Any, x: Array) -> Array:
 
 
 def _erfcx_of_size(x: Array) -> Array:
-    """Return erfcx(x) of numbers x ≥ 0, as a polynomial: neither NumPy nor onnxruntime has it, and SciPy loads slowly."""
+    """Return erfcx(x) of numbers x ≥ 0, as a polynomial: neither NumPy nor onnxruntime
+    has it, and SciPy loads slowly.
+    """
     y = x - SADDLE
     y /= x + SADDLE
     if isinstance(y, np.ndarray):
         found = _evaluate(y)
         found /= 1.0 + 2.0 * x
         return found
-    return functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0]) / (1.0 + 2.0 * x)
+    return functools.reduce(lambda sum, c: sum * y + c, ERFCX[1:], ERFCX[0]) / (
+        1.0 + 2.0 * x
+    )
 
 
 def _evaluate(y: Array) -> Array:
-    """Return the polynomial as four of degree 5, by one product: a few calls of NumPy instead of dozens."""
+    """Return the polynomial as four of degree 5, by one product: a few calls of NumPy
+    instead of dozens.
+    """
     powers = np.empty((6, *y.shape), y.dtype)
-    powers[0], powers[1], square = 1, y, y * y
+    powers[0] = 1
+    powers[1] = y
+    square = y * y
     np.multiply(powers[:2], square, out=powers[2:4])
     np.multiply(powers[2:4], square, out=powers[4:])
-    first, *others, found = (QUARTERS.astype(y.dtype) @ powers.reshape(6, -1)).reshape(4, *y.shape)
+    first, *others, found = (QUARTERS.astype(y.dtype) @ powers.reshape(6, -1)).reshape(
+        4, *y.shape
+    )
     y *= powers[5]
     for part in (*reversed(others), first):
         found *= y
@@ -157,7 +183,9 @@ def _evaluate(y: Array) -> Array:
 
 
 def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return a function of NumPy arrays that takes a few numbers at a time, so that they stay in the cache."""
+    """Return a function of NumPy arrays that takes a few numbers at a time, so that
+    they stay in the cache.
+    """
 
     def call(x: Array) -> Array:
         if x.size <= CACHED:
@@ -174,7 +202,8 @@ def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 @_in_cache
 def _erfcx(x: Array) -> Array:
     """Return exp(x²) erfc(x), which overflows below −26.6."""
-    found, below = _erfcx_of_size(np.abs(x)), x < 0
+    found = _erfcx_of_size(np.abs(x))
+    below = x < 0
     if not below.any():
         return found
     left = x[below]
@@ -193,9 +222,13 @@ def _erfc(x: Array) -> Array:
 def _log_ndtr(xp: Any, z: Array) -> Array:
     """Return log Φ(z), accurate in both tails."""
     x = xp.abs(z) * SQRT_HALF
-    half, below = 0.5 * _erfcx_of_size(x), xp.minimum(z, 0.0)
+    half = 0.5 * _erfcx_of_size(x)
+    below = xp.minimum(z, 0.0)
     with np.errstate(over="ignore"):
-        return xp.log(xp.where(z < 0.0, half, 1.0 - xp.exp(-x * x) * half)) - 0.5 * below * below
+        return (
+            xp.log(xp.where(z < 0.0, half, 1.0 - xp.exp(-x * x) * half))
+            - 0.5 * below * below
+        )
 
 
 def _join(parts: list[Value]) -> Value:
@@ -207,12 +240,16 @@ def _sort_in_graph(x: Value) -> Value:
     return x.graph.op("TopK", x, count, axis=-1, largest=0, sorted=1)
 
 
-def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: Any) -> Callable[..., Any]:
-    """Return the function that adds a node to the graph of its arguments; with NumPy arrays alone it computes the value."""
+def _node(kind: str, in_numpy: Any = None, **attributes: Any) -> Callable[..., Any]:
+    """Return the function that adds a node to the graph of its arguments; with NumPy
+    arrays alone it computes the value.
+    """
 
     def add(*arguments: Any) -> Any:
         graph = next((x.graph for x in arguments if isinstance(x, Value)), None)
-        return in_numpy(*arguments) if graph is None else graph.op(kind, *arguments, **attributes)  # type: ignore[misc]
+        if graph is None:
+            return in_numpy(*arguments)
+        return graph.op(kind, *arguments, **attributes)
 
     return add
 
@@ -220,17 +257,23 @@ def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: A
 NUMPY: Any = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
-    **{f: getattr(np, f) for f in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()},
+    **{
+        f: getattr(np, f)
+        for f in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()
+    },
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
     erfcx=_erfcx,
     log_ndtr=_in_cache(lambda x: _log_ndtr(NUMPY, x)),
     log_sigmoid=lambda x: _log_sigmoid(NUMPY, x),
-    clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
+    # np.clip takes longer to start
+    clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),
     may_exceed=lambda x, most: np.maximum.reduce(np.abs(x), None) > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
-    max=lambda x, axis=-1: np.maximum.reduce(x, axis, keepdims=True),  # methods take twice as long to start
+    max=lambda x, axis=-1: np.maximum.reduce(
+        x, axis, keepdims=True
+    ),  # methods take twice as long to start
     min=lambda x: np.minimum.reduce(x, -1, keepdims=True),
     sum=lambda x: np.add.reduce(x, -1, keepdims=True),
     swap=lambda x: x.swapaxes(-1, -2),
@@ -280,7 +323,9 @@ GRAPH: Any = SimpleNamespace(
     column_sum=lambda x: x.sum(1),
     products=lambda points, V: points @ V.T,
     add_products_=lambda offset, points, V: offset + points @ V.T,
-    repeat_rows=lambda x, X: X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1)),
+    repeat_rows=lambda x, X: X.graph.op(
+        "Expand", x, X.graph.op("Shape", X, start=0, end=1)
+    ),
     # a product with the inverse, which is a constant of the graph
     solve_lower=lambda lower, B: _solve_lower(lower, np.eye(lower.shape[-1])[None]) @ B,
 )

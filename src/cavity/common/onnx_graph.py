@@ -1,4 +1,7 @@
-"""ONNX graphs written like the formulas they compute, for kernels and likelihoods. All numbers in them are float64."""
+"""ONNX graphs written like the formulas they compute, for kernels and likelihoods.
+
+All numbers in them are float64.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ import numpy as np
 
 from cavity.errors import BadOption
 
-OPSET, TEXT_OPSET = 18, 20  # the latter where texts are matched
+# the latter where texts are matched
+OPSET = 18
+TEXT_OPSET = 20
 IR_VERSION = 8
-ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3  # for LabelEncoder and trees in float64
+# for LabelEncoder and trees in float64
+ML_DOMAIN = "ai.onnx.ml"
+ML_OPSET = 3
 
 
 def package(name: str) -> Any:
@@ -36,20 +43,29 @@ class Graph:
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
         """Add a node and return its result; its first one if the operator has several."""
         name = f"cavity/v{len(self.nodes)}"  # no column has such a name
-        results = [name, f"{name}_rank"] if kind == "TopK" else [name]
+        if kind == "TopK":
+            results = [name, f"{name}_rank"]
+        else:
+            results = [name]
         names = [self.value(x).name for x in inputs]
-        self.nodes.append(self.onnx.helper.make_node(kind, names, results, **attributes))
+        self.nodes.append(
+            self.onnx.helper.make_node(kind, names, results, **attributes)
+        )
         return Value(self, name)
 
     def value(self, x: Any) -> Value:
-        """Return a value as it is, and a number or an array as a new constant of the graph."""
+        """Return a value as it is, and a number or an array as a new constant of the
+        graph.
+        """
         if isinstance(x, Value):
             return x
         array = np.asarray(float(x) if isinstance(x, int) else x)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
         name = f"cavity/c{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.constants.append(
+            self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        )
         return Value(self, name)
 
 
@@ -59,17 +75,24 @@ def to_double(value: Value) -> Value:
 
 def concatenate(parts: list[Value]) -> Value:
     """Join columns."""
-    return parts[0] if len(parts) == 1 else parts[0].graph.op("Concat", *parts, axis=1)
+    if len(parts) == 1:
+        return parts[0]
+    return parts[0].graph.op("Concat", *parts, axis=1)
 
 
 def _operator(kind: str, swap: bool = False) -> Callable[..., Value]:
-    """Return the method that adds a node of a value and its operand, if it has one; this one comes first if `swap`."""
-    return lambda one, *other: one.graph.op(kind, *((*other, one) if swap else (one, *other)))
+    """Return the method that adds a node of a value and its operand, if it has one;
+    this one comes first if `swap`.
+    """
+    return lambda one, *other: one.graph.op(
+        kind, *((*other, one) if swap else (one, *other))
+    )
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`, `x[..., 1:]` and methods
+    """A tensor of the graph. Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`,
+    `x[..., 1:]` and methods
     add the node that computes the result."""
 
     graph: Graph
@@ -96,20 +119,41 @@ class Value:
     sqrt = _operator("Sqrt")
 
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
-        """Add an axis for each None, leave out axes of length 1 that are at 0, or take a part of an axis; `...` may come first."""
+        """Add an axis for each None, leave out axes of length 1 that are at 0, or take
+        a part of an axis; `...` may come first.
+        """
         if isinstance(index[-1], np.ndarray):
             return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
-        parts = index[1:] if index[0] is ... else index
-        axes = {axis - len(parts) if index[0] is ... else axis: part for axis, part in enumerate(parts)}
+        if index[0] is ...:
+            parts = index[1:]
+        else:
+            parts = index
+        axes = {
+            axis - len(parts) if index[0] is ... else axis: part
+            for axis, part in enumerate(parts)
+        }
         found = self
         for axis, part in axes.items():
             if isinstance(part, slice) and part != slice(None):
-                start, stop = part.start or 0, np.iinfo(np.int64).max if part.stop is None else part.stop
-                found = self.graph.op("Slice", found, np.array([start]), np.array([stop]), np.array([axis]))
+                start = part.start or 0
+                if part.stop is None:
+                    stop = np.iinfo(np.int64).max
+                else:
+                    stop = part.stop
+                found = self.graph.op(
+                    "Slice",
+                    found,
+                    np.array([start]),
+                    np.array([stop]),
+                    np.array([axis]),
+                )
         dropped = [axis for axis, part in axes.items() if isinstance(part, int)]
         added = [axis for axis, part in axes.items() if part is None]
-        found = self.graph.op("Squeeze", found, np.array(dropped)) if dropped else found
-        return self.graph.op("Unsqueeze", found, np.array(added)) if added else found
+        if dropped:
+            found = self.graph.op("Squeeze", found, np.array(dropped))
+        if added:
+            return self.graph.op("Unsqueeze", found, np.array(added))
+        return found
 
     @property
     def T(self) -> Value:
@@ -117,7 +161,11 @@ class Value:
         return self.graph.op("Transpose", self, perm=[1, 0])
 
     def sum(self, axis: int, keepdims: bool = False) -> Value:
-        return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
+        return self.graph.op(
+            "ReduceSum", self, np.array([axis]), keepdims=int(keepdims)
+        )
 
     def max(self, axis: int, keepdims: bool = False) -> Value:
-        return self.graph.op("ReduceMax", self, np.array([axis]), keepdims=int(keepdims))
+        return self.graph.op(
+            "ReduceMax", self, np.array([axis]), keepdims=int(keepdims)
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:
-    """Whether the methods `graphs` of a class belong to its `calls`: a subclass may override a call, but inherit the graph."""
+    """Whether the methods `graphs` of a class belong to its `calls`: a subclass may
+    override a call, but inherit the graph.
+    """
     family = kind.__mro__
     depth = {
         name: min(i for i, parent in enumerate(family) if name in vars(parent))

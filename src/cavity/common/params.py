@@ -1,4 +1,6 @@
-"""Constructor arguments as scikit-learn has them: `get_params`, `set_params`, `repr` and `clone` for small objects."""
+"""Constructor arguments as scikit-learn has them: `get_params`, `set_params`, `repr`
+and `clone` for small objects.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,20 @@ MOST_NUMBERS = 20  # of an array in a text
 
 
 class Parameters:
-    """An object whose `__init__` stores its arguments, each under its own name, and does nothing else.
+    """An object whose `__init__` stores its arguments, each under its own name, and
+    does nothing else.
 
-    Kernels, likelihoods and methods derive from it, so that `clone`, grid searches (`name__argument`), `repr` and model
-    files treat them alike.
+    Kernels, likelihoods and methods derive from it, so that `clone`, grid searches
+    (`name__argument`), `repr` and model files treat them alike.
     """
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of the constructor's arguments, in order."""
         _, *given = inspect.signature(cls.__init__).parameters.values()
-        return tuple(p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        return tuple(
+            p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.
@@ -42,7 +47,12 @@ class Parameters:
         for name in self.parameter_names():
             value = params[name] = getattr(self, name)
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
+                params.update(
+                    {
+                        f"{name}__{key}": inner
+                        for key, inner in value.get_params().items()
+                    }
+                )
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -63,7 +73,9 @@ class Parameters:
             name, _, inner = key.partition("__")
             if name not in valid:
                 known = ", ".join(valid) or "none"
-                raise BadOption(f"{type(self).__name__} has no parameter {name!r}; it has {known}.")
+                raise BadOption(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {known}."
+                )
             if inner:
                 getattr(self, name).set_params(**{inner: value})
             else:
@@ -71,7 +83,9 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items())
+        inside = ", ".join(
+            f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items()
+        )
         return f"{type(self).__name__}({inside})"
 
 
@@ -80,5 +94,7 @@ def _brief(value: Any) -> str:
     if not isinstance(value, np.ndarray) or not value.size:
         return repr(value)
     form: Any = {"float_kind": lambda v: f"{v:.4g}"}
-    with np.printoptions(threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, formatter=form):
+    with np.printoptions(
+        threshold=MOST_NUMBERS, edgeitems=2, linewidth=10**6, formatter=form
+    ):
         return " ".join(np.array2string(value, separator=", ").split())

@@ -1,4 +1,6 @@
-"""What a fit says as it runs: its stages, and progress bars with the objective, the learning rate and the time left."""
+"""What a fit says as it runs: its stages, and progress bars with the objective, the
+learning rate and the time left.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def announce(text: str, verbose: int) -> None:
 @contextmanager
 def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
     """Hand the stages of fits within the block to a function."""
-    handler, level = logging.Handler(), stages.level
+    handler = logging.Handler()
+    level = stages.level
     handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
     stages.addHandler(handler)
     stages.setLevel(logging.INFO)
@@ -36,8 +39,12 @@ def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
         stages.setLevel(level)
 
 
-def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
-    """Return a function to call with each row of the history: it logs the row, and shows a bar if `verbose`."""
+def make_reporter(
+    verbose: int, epochs: int, total: float
+) -> Callable[[dict[str, Any]], None]:
+    """Return a function to call with each row of the history: it logs the row, and
+    shows a bar if `verbose`.
+    """
 
     def quiet(row: dict[str, Any]) -> None:
         log.debug("epoch %d: objective %.6g", row["epoch"], row["objective"])
@@ -48,7 +55,8 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
 
     def show(row: dict[str, Any]) -> None:
         quiet(row)
-        objective, rate = f"{row['objective'] / total:.4f}", f"{row['learning_rate']:.2g}"
+        objective = f"{row['objective'] / total:.4f}"
+        rate = f"{row['learning_rate']:.2g}"
         bar.set_postfix(objective=objective, rate=rate, repairs=row["repairs"])
         bar.update()
         if row["epoch"] == epochs:

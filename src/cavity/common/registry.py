@@ -8,13 +8,18 @@ from typing import Generic, TypeVar
 from cavity.errors import BadOption
 
 T = TypeVar("T")
-Registered = TypeVar("Registered", bound=type)  # so that a decorated class keeps its own type
+# so that a decorated class keeps its own type
+Registered = TypeVar("Registered", bound=type)
 
 
 class Registry(Generic[T]):
-    """Classes by name. Options, model files, the command line and ONNX export find them here and nowhere else.
+    """Classes by name.
 
-    A class registers itself with a decorator. Your own class may do the same: its name then works in model files, too.
+    Options, model files, the command line and ONNX export find them here and nowhere
+    else.
+
+    A class registers itself with a decorator. Your own class may do the same: its name
+    then works in model files, too.
     """
 
     def __init__(self, what: str) -> None:
@@ -22,11 +27,17 @@ class Registry(Generic[T]):
         self._classes: dict[str, type[T]] = {}
 
     def register(self, cls: Registered) -> Registered:
-        """Add a class under its class name; a class attribute `name` is its short name for options."""
+        """Add a class under its class name; a class attribute `name` is its short name
+        for options.
+        """
         other = self._classes.get(cls.__name__)
-        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        if other is not None and (other.__module__, other.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
             raise BadOption(
-                f"a {self.what} named {cls.__name__!r} is registered already ({other.__module__}): choose another class name."
+                f"a {self.what} named {cls.__name__!r} is registered already "
+                f"({other.__module__}): choose another class name."
             )
         self._classes[cls.__name__] = cls
         return cls
@@ -45,7 +56,9 @@ class Registry(Generic[T]):
         return iter(self._classes)
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is an instance of a registered class itself, not of a subclass."""
+        """Whether `value` is an instance of a registered class itself, not of a
+        subclass.
+        """
         return self._classes.get(type(value).__name__) is type(value)
 
     def classes(self) -> tuple[type[T], ...]:
@@ -54,4 +67,6 @@ class Registry(Generic[T]):
     def short_names(self) -> dict[str, type[T]]:
         """The classes that have a short name for options."""
         named = {cls.__dict__.get("name"): cls for cls in self._classes.values()}
-        return {name: cls for name, cls in named.items() if isinstance(name, str) and name}
+        return {
+            name: cls for name, cls in named.items() if isinstance(name, str) and name
+        }

@@ -1,7 +1,10 @@
-"""Scores of class probabilities, with weights. Every score of the package is computed here; NumPy alone.
+"""Scores of class probabilities, with weights.
 
-A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is √(Σ_n w_n² (x_n − m)²) / Σ_n w_n. Rows that
-belong together, such as copies of one row, count as one: √(Σ_g (Σ_{n∈g} w_n (x_n − m))²) / Σ_n w_n. [METHOD 18]
+Every score of the package is computed here; NumPy alone.
+
+A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is
+√(Σ_n w_n² (x_n − m)²) / Σ_n w_n. Rows that belong together, such as copies of one row,
+count as one: √(Σ_g (Σ_{n∈g} w_n (x_n − m))²) / Σ_n w_n. [METHOD 18]
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from cavity.common.types import Flags, Floats, Ints
 
 BINS = 10
 FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
-NORMAL_95 = 1.959963984540054  # half the width of a 95% interval, in standard deviations
+# half the width of a 95% interval, in standard deviations
+NORMAL_95 = 1.959963984540054
 
 
 class Mean(NamedTuple):
@@ -40,7 +44,8 @@ class Reliability(NamedTuple):
     share : ndarray of shape (K,)
         Fraction of the rows, by weight.
     low : ndarray of shape (K,)
-        Lower end of Wilson's interval of the accuracy, one standard error to each side; NaN in empty bins.
+        Lower end of Wilson's interval of the accuracy, one standard error to each side;
+        NaN in empty bins.
     high : ndarray of shape (K,)
         Upper end of the interval.
     """
@@ -69,55 +74,95 @@ def count_effective(weight: Floats) -> float:
     return float(weight.sum() ** 2 / (weight**2).sum())
 
 
-def average(values: Any, weight: Floats | None = None, unit: Ints | None = None) -> Mean:
-    """Return the weighted mean of one value per row, and its standard error; `unit`: the same number for rows of a group."""
+def average(
+    values: Any, weight: Floats | None = None, unit: Ints | None = None
+) -> Mean:
+    """Return the weighted mean of one value per row, and its standard error; `unit`:
+    the same number for rows of a group.
+    """
     values = np.asarray(values, dtype=np.float64)
-    weight = np.ones(len(values)) if weight is None else weight
+    if weight is None:
+        weight = np.ones(len(values))
     share = weight / weight.sum()
     mean = float(share @ values)
     with np.errstate(invalid="ignore"):  # an infinite loss has no standard error
         off = share * (values - mean)
-        return Mean(mean, float(np.linalg.norm(off if unit is None else np.bincount(unit, off))))
+        return Mean(
+            mean, float(np.linalg.norm(off if unit is None else np.bincount(unit, off)))
+        )
 
 
 def score_rows(log_p: Floats, y: Ints) -> dict[str, Floats]:
-    """Score the log-probabilities [n C] of each row with class y: error (0 or 1), nll in nats, brier Σ_c (p_c − [y = c])²."""
+    """Score the log-probabilities [n C] of each row with class y: error (0 or 1), nll
+    in nats, brier Σ_c (p_c − [y = c])².
+    """
     own = log_p[np.arange(len(y)), y]
     brier = (np.exp(log_p) ** 2).sum(1) - 2 * np.exp(own) + 1
-    return {"error": (log_p.argmax(1) != y).astype(np.float64), "nll": -own, "brier": brier}
+    return {
+        "error": (log_p.argmax(1) != y).astype(np.float64),
+        "nll": -own,
+        "brier": brier,
+    }
 
 
-def score_log_proba(log_p: Floats, y: Ints, weight: Floats | None = None) -> dict[str, float]:
-    """Return error, nll, brier and ece of log-probabilities [n C] of rows with classes y."""
-    found = {name: average(values, weight).value for name, values in score_rows(log_p, y).items()}
+def score_log_proba(
+    log_p: Floats, y: Ints, weight: Floats | None = None
+) -> dict[str, float]:
+    """Return error, nll, brier and ece of log-probabilities [n C] of rows with classes
+    y.
+    """
+    found = {
+        name: average(values, weight).value
+        for name, values in score_rows(log_p, y).items()
+    }
     return found | {"ece": bin_rows(np.exp(log_p), y, weight).error}
 
 
 def compare_log_proba(
-    log_p: Floats, other: Floats, y: Ints, weight: Floats | None = None, unit: Ints | None = None
+    log_p: Floats,
+    other: Floats,
+    y: Ints,
+    weight: Floats | None = None,
+    unit: Ints | None = None,
 ) -> dict[str, Mean]:
-    """Return error, nll and brier of `other` minus those of `log_p`, with the standard error of the paired difference."""
-    ours, theirs = score_rows(log_p, y), score_rows(other, y)
+    """Return error, nll and brier of `other` minus those of `log_p`, with the standard
+    error of the paired difference.
+    """
+    ours = score_rows(log_p, y)
+    theirs = score_rows(other, y)
     with np.errstate(invalid="ignore"):  # of two infinite losses
         return {name: average(theirs[name] - ours[name], weight, unit) for name in ours}
 
 
-def bin_rows(P: Floats, y: Ints, weight: Floats | None = None, bins: int = BINS) -> Reliability:
+def bin_rows(
+    P: Floats, y: Ints, weight: Floats | None = None, bins: int = BINS
+) -> Reliability:
     """Bin rows by the probability of their predicted class."""
-    weight = np.ones(len(y)) if weight is None else weight
-    edges, top = np.linspace(0, 1, bins + 1), P.max(1)
-    place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)  # bin k is (e_k, e_k+1]
+    if weight is None:
+        weight = np.ones(len(y))
+    edges = np.linspace(0, 1, bins + 1)
+    top = P.max(1)
+    # bin k is (e_k, e_k+1]
+    place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)
     rows = np.bincount(place, minlength=bins)
     total, square = (np.bincount(place, values, bins) for values in (weight, weight**2))
     with np.errstate(invalid="ignore"):
-        means = (np.bincount(place, weight * values, bins) / total for values in (top, P.argmax(1) == y))
+        means = (
+            np.bincount(place, weight * values, bins) / total
+            for values in (top, P.argmax(1) == y)
+        )
         confidence, accuracy = means
         low, high = find_interval(accuracy, total**2 / square, 1.0)
-    return Reliability(edges, confidence, accuracy, rows, total / weight.sum(), low, high)
+    return Reliability(
+        edges, confidence, accuracy, rows, total / weight.sum(), low, high
+    )
 
 
 def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:
-    """Return Wilson's interval of a share of n rows, z standard errors to each side. It is honest for shares of 0 and 1, too."""
+    """Return Wilson's interval of a share of n rows, z standard errors to each side.
+
+    It is honest for shares of 0 and 1, too.
+    """
     centre = share + z**2 / (2 * n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     below, above = ((centre + side) / (1 + z**2 / n) for side in (-half, half))

@@ -1,4 +1,6 @@
-"""Results that people go on with: a frame of pandas or polars, and a table in a terminal or a notebook."""
+"""Results that people go on with: a frame of pandas or polars, and a table in a
+terminal or a notebook.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ MOST_LINES = 20  # of a table that is shown
 
 
 class Tabular:
-    """A result with columns. Subclasses have `_columns`, and `_heading` for the text above the table."""
+    """A result with columns.
+
+    Subclasses have `_columns`, and `_heading` for the text above the table.
+    """
 
     __slots__ = ()
 
@@ -42,11 +47,15 @@ class Tabular:
             except ModuleNotFoundError as missing:
                 if missing.name != name:
                     raise
-        raise MissingExtra("to_frame() needs pandas or polars: pip install pandas", name="pandas")
+        raise MissingExtra(
+            "to_frame() needs pandas or polars: pip install pandas", name="pandas"
+        )
 
     def __str__(self) -> str:
         head, lines, more = format_lines(self._shown())
-        return "\n".join(filter(None, [self._heading(), format_grid([head, *lines]), more]))
+        return "\n".join(
+            filter(None, [self._heading(), format_grid([head, *lines]), more])
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._heading())}</p>{make_html(self._shown())}"
@@ -56,17 +65,31 @@ def make_html(columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a table of HTML with the first lines of some columns."""
     names, lines, more = format_lines(columns)
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
+        for line in lines
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{f'<p>{more}</p>' if more else ''}"
 
 
-def format_lines(columns: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[list[str]], str]:
+def format_lines(
+    columns: Mapping[str, Sequence[Any]],
+) -> tuple[list[str], list[list[str]], str]:
     """Return names, the first lines and how many there are more, as text."""
     lines = list(zip(*columns.values(), strict=True))
-    more = f"and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-    return list(columns), [[format_cell(value) for value in line] for line in lines[:MOST_LINES]], more
+    more = ""
+    if len(lines) > MOST_LINES:
+        more = f"and {len(lines) - MOST_LINES} more"
+    return (
+        list(columns),
+        [[format_cell(value) for value in line] for line in lines[:MOST_LINES]],
+        more,
+    )
 
 
 def format_cell(value: Any) -> str:
-    value = value.item() if hasattr(value, "item") else value
-    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value}"

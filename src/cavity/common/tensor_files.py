@@ -1,4 +1,6 @@
-"""Files of tensors and JSON: safetensors with a digest, written whole, read without running code. Only `read` loads torch."""
+"""Files of tensors and JSON: safetensors with a digest, written whole, read without
+running code. Only `read` loads torch.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,15 @@ from cavity.common import files
 from cavity.errors import BadFile, BadInput
 
 FORMAT = 4  # of all files that this version reads
-_KEY, _DIGEST = "cavity", "sha256"
-_HEADER_BYTES = 4 << 20  # descriptions of 10,000 columns; read and checked within a second
-_MOST_TENSORS, _MOST_VALUES = 20_000, 400_000
-_BYTES = {"BOOL": 1} | {f"{kind}{8 * size}": size for kind in "FIU" for size in (1, 2, 4, 8)}
+_KEY = "cavity"
+_DIGEST = "sha256"
+# descriptions of 10,000 columns; read and checked within a second
+_HEADER_BYTES = 4 << 20
+_MOST_TENSORS = 20_000
+_MOST_VALUES = 400_000
+_BYTES = {"BOOL": 1} | {
+    f"{kind}{8 * size}": size for kind in "FIU" for size in (1, 2, 4, 8)
+}
 
 
 class Entry(NamedTuple):
@@ -42,12 +49,25 @@ class Stored(NamedTuple):
 
 
 # what reading meaningless contents may raise
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, MemoryError)
+DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+    MemoryError,
+)
 Check = Callable[[dict[str, Entry], dict[str, Any]], Any]
 
 
-def write(path: str | Path, kind: str, tensors: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Write a file of this kind. Whatever happens, `path` holds either the complete old file or the complete new one."""
+def write(
+    path: str | Path, kind: str, tensors: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    """Write a file of this kind.
+
+    Whatever happens, `path` holds either the complete old file or the complete new one.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
@@ -55,15 +75,30 @@ def write(path: str | Path, kind: str, tensors: dict[str, Any], meta: dict[str, 
         head = json.dumps({"kind": kind, "format": FORMAT, **meta})
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"{path}: notes_ or the history cannot be written as JSON ({error}): they hold numbers, text, lists and dicts."
+            f"{path}: notes_ or the history cannot be written as JSON ({error}): they "
+            f"hold numbers, text, lists and dicts."
         ) from error
     try:
-        _check_length(len(head) + head.count('"') + head.count("\\"), head.count(","))  # as text inside JSON
-        hosted = ((n, t.detach().cpu().numpy() if hasattr(t, "detach") else t) for n, t in tensors.items())
+        _check_length(
+            len(head) + head.count('"') + head.count("\\"), head.count(",")
+        )  # as text inside JSON
+        hosted = (
+            (n, t.detach().cpu().numpy() if hasattr(t, "detach") else t)
+            for n, t in tensors.items()
+        )
         arrays = {name: np.asarray(t, order="C") for name, t in hosted}
         data = save(arrays, metadata={_KEY: head, _DIGEST: digest(arrays, head)})
-    except (BadFile, SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
+    except (
+        BadFile,
+        SafetensorError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        OverflowError,
+    ) as error:
+        raise BadFile(
+            f"{path} could not be written: {error!s:.300} The old file is intact."
+        ) from error
     files.write_bytes(path, data)
 
 
@@ -78,15 +113,21 @@ def digest(arrays: dict[str, Any], head: str) -> str:
 
 
 def read(path: str | Path, *kinds: str) -> Stored:
-    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else.
+    """Read tensors and JSON from a file of one of these kinds.
 
-    Tensors are in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
+    Raises BadFile for anything else.
+
+    Tensors are in memory of torch: BLAS chooses its path by alignment, and empty arrays
+    have other strides.
     """
     import torch
 
-    stored, tensors = read_arrays(path, *kinds), {}
+    stored = read_arrays(path, *kinds)
+    tensors = {}
     for name in list(stored.tensors):
-        shared = torch.from_numpy(stored.tensors.pop(name))  # one by one, so that memory does not double
+        shared = torch.from_numpy(
+            stored.tensors.pop(name)
+        )  # one by one, so that memory does not double
         tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
     return stored._replace(tensors=tensors)
 
@@ -94,28 +135,40 @@ def read(path: str | Path, *kinds: str) -> Stored:
 def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
     """Read a file as `read` does, but into NumPy arrays: this does not load torch.
 
-    `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
-    BadFile for what the caller cannot use. The digest is checked before anything is returned.
+    `check` is called with the names, types and shapes of the tensors and with the JSON
+    before any tensor is read, and raises BadFile for what the caller cannot use. The
+    digest is checked before anything is returned.
     """
     with _open(path) as file:
         meta = _read_head(path, file, kinds)
         about = {name: file.get_slice(name) for name in sorted(file.keys())}
-        entries = {name: Entry(part.get_dtype(), tuple(part.get_shape())) for name, part in about.items()}
-        checked = None if check is None else check(entries, meta)
+        entries = {
+            name: Entry(part.get_dtype(), tuple(part.get_shape()))
+            for name, part in about.items()
+        }
+        checked = None
+        if check is not None:
+            checked = check(entries, meta)
         arrays = {name: file.get_tensor(name) for name in entries}
         _check_digest(path, file.metadata(), arrays)
         return Stored(arrays, meta, checked)
 
 
 def read_meta(path: str | Path, *kinds: str) -> dict[str, Any]:
-    """Read only the JSON of a file of one of these kinds. The digest is not checked: `read` does that."""
+    """Read only the JSON of a file of one of these kinds.
+
+    The digest is not checked: `read` does that.
+    """
     with _open(path) as file:
         return _read_head(path, file, kinds)
 
 
 @contextmanager
 def _open(path: str | Path) -> Iterator[Any]:
-    """Open a file of safetensors whose header is not too long. Raises BadFile for whatever goes wrong within the block."""
+    """Open a file of safetensors whose header is not too long.
+
+    Raises BadFile for whatever goes wrong within the block.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -129,43 +182,65 @@ def _open(path: str | Path) -> Iterator[Any]:
         with safe_open(path, framework="np") as file:
             yield file
     except BadFile as error:
-        raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
+        raise (
+            error if str(path) in str(error) else BadFile(f"{path}: {error}")
+        ) from error
     except (SafetensorError, *DAMAGE) as error:
-        raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
+        raise BadFile(
+            f"{path} is truncated, or not a cavity file ({error!s:.200})."
+        ) from error
     except OSError as error:
-        raise BadFile(f"{path} cannot be read: {error.strerror or error!s:.200}.") from error
+        raise BadFile(
+            f"{path} cannot be read: {error.strerror or error!s:.200}."
+        ) from error
 
 
 def _check_length(length: int, values: int = 0) -> None:
     """Raise BadFile for a header that would take long to read."""
     if length > _HEADER_BYTES or values > _MOST_VALUES:
         raise BadFile(
-            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a cavity file has at most {_HEADER_BYTES >> 20} MB "
-            f"and {_MOST_VALUES} of them: names of columns and levels, the history, notes_."
+            f"its JSON takes {length / 2**20:.1f} MB with {values} values, and a "
+            f"cavity file has at most {_HEADER_BYTES >> 20} MB "
+            f"and {_MOST_VALUES} of them: names of columns and levels, the history, "
+            f"notes_."
         )
 
 
 def _read_head(path: str | Path, file: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
     """Return the JSON if the file is of one of these kinds and of a known format."""
     if len(file.keys()) > _MOST_TENSORS:
-        raise BadFile(f"it has {len(file.keys())} tensors, and a cavity file has at most {_MOST_TENSORS}.")
+        raise BadFile(
+            f"it has {len(file.keys())} tensors, and a cavity file has at most "
+            f"{_MOST_TENSORS}."
+        )
     meta = json.loads((file.metadata() or {}).get(_KEY) or "null")
     if not isinstance(meta, dict) or meta.get("kind") not in kinds:
-        found = meta.get("kind") if isinstance(meta, dict) else None
-        raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
+        found = None
+        if isinstance(meta, dict):
+            found = meta.get("kind")
+        raise BadFile(
+            f"{path} is not a cavity {kinds[0]}"
+            + (f" but a {found!s:.40}." if found else ".")
+        )
     number = meta.get("format")
     if number in range(1, FORMAT) and not isinstance(number, bool):
         wrote = f"cavity {meta.get('version', 'before 0.3')!s:.20}"
         raise BadFile(
-            f"{path} has format {number}, written by {wrote}: this version reads format {FORMAT}. Load it with cavity 0.3 "
+            f"{path} has format {number}, written by {wrote}: this version reads "
+            f"format {FORMAT}. Load it with cavity 0.3 "
             "(pip install 'cavity<0.4') and save it again, or fit again."
         )
     if isinstance(number, bool) or number != FORMAT:
-        raise BadFile(f"{path} has format {number!s:.40}, this version reads {FORMAT}: update cavity.")
+        raise BadFile(
+            f"{path} has format {number!s:.40}, this version reads {FORMAT}: update "
+            f"cavity."
+        )
     return meta
 
 
-def _check_digest(path: str | Path, words: dict[str, str], arrays: dict[str, Any]) -> None:
+def _check_digest(
+    path: str | Path, words: dict[str, str], arrays: dict[str, Any]
+) -> None:
     """Refuse a file whose contents changed after it was written."""
     if words.get(_DIGEST) != digest(arrays, words[_KEY]):
         said = f"{path} is damaged: its contents do not match its SHA-256 digest."

@@ -10,11 +10,15 @@ MOST_NAMES = 8
 
 
 def format_grid(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Format lines of cells as aligned columns; `right`: the columns that are aligned to the right."""
+    """Format lines of cells as aligned columns; `right`: the columns that are aligned
+    to the right.
+    """
     columns = []
     for j, column in enumerate(zip(*lines, strict=True)):
         width = max(map(len, column))
-        columns.append([cell.rjust(width) if j in right else cell.ljust(width) for cell in column])
+        columns.append(
+            [cell.rjust(width) if j in right else cell.ljust(width) for cell in column]
+        )
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
@@ -27,7 +31,9 @@ def format_pairs(rows: Sequence[tuple[str, str]], indent: int = 2) -> str:
 
 def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """Join names; of many, the first ones."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:most]) + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )
 
 
 def name_column(name: str) -> str:
@@ -36,8 +42,11 @@ def name_column(name: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to a width in half-width characters; those of East Asian scripts take two."""
-    used, kept = 0, ""
+    """Cut a text to a width in half-width characters; those of East Asian scripts take
+    two.
+    """
+    used = 0
+    kept = ""
     for letter in text:
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         if used > width:
@@ -47,8 +56,16 @@ def shorten(text: str, width: int) -> str:
 
 
 def format_label(label: Any) -> str:
-    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
-    value = label.item() if hasattr(label, "item") else label  # of NumPy
+    """Format a label as text: whole numbers without a point, booleans in lower case as
+    in Arrow.
+    """
+    # of NumPy
+    if hasattr(label, "item"):
+        value = label.item()
+    else:
+        value = label
     if isinstance(value, bool):
         return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -18,12 +18,16 @@ def _sqrt(x: Tensor) -> Tensor:
 
 
 def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return the numbers as a tensor like `like`, created only once: a recorded step must not copy from Python."""
+    """Return the numbers as a tensor like `like`, created only once: a recorded step
+    must not copy from Python.
+    """
     return _constant(values, like.dtype, like.device)
 
 
 @cache
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _constant(
+    values: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)
 
 
@@ -35,7 +39,10 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{name: getattr(torch, name) for name in "exp log log1p abs tanh where ceil linalg einsum".split()},
+    **{
+        name: getattr(torch, name)
+        for name in "exp log log1p abs tanh where ceil linalg einsum".split()
+    },
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,
     log_sigmoid=logsigmoid,

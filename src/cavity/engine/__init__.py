@@ -1,1 +1,4 @@
-"""The engine: arrays in, posterior out. It imports torch, NumPy, SciPy, `common` and `errors`, and nothing else of the package."""
+"""The engine: arrays in, posterior out.
+
+It imports torch, NumPy, SciPy, `common` and `errors`, and nothing else of the package.
+"""

@@ -1,4 +1,6 @@
-"""Sums over processes by torch.distributed: joining and leaving a group, and the sums of its ranks."""
+"""Sums over processes by torch.distributed: joining and leaving a group, and the sums
+of its ranks.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,24 @@ class ProcessGroup(Local):
     """Default process group of torch.distributed, with one all-reduce per sum."""
 
     def __init__(self) -> None:
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.device = select_gpu() if dist.get_backend() == "nccl" else torch.device("cpu")
+        self.rank = dist.get_rank()
+        self.world = dist.get_world_size()
+        if dist.get_backend() == "nccl":
+            self.device = select_gpu()
+        else:
+            self.device = torch.device("cpu")
 
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
         shared = buffer.to(self.device)
         self._call(dist.all_reduce, shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
-        return type(totals)(*(p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True)))
+        return type(totals)(
+            *(
+                p.reshape(t.shape).to(t.dtype)
+                for p, t in zip(parts, totals, strict=True)
+            )
+        )
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
@@ -63,7 +74,10 @@ class ProcessGroup(Local):
         return box[0]
 
     def _call(self, communicate: Callable[..., Any], *given: Any) -> None:
-        """Communicate. Raises LostRank if that fails or takes longer than the group's time-out; NCCL ends the process instead.
+        """Communicate.
+
+        Raises LostRank if that fails or takes longer than the group's time-out; NCCL
+        ends the process instead.
 
         This rank leaves the group first, so that ranks that wait for it notice.
         """
@@ -73,21 +87,27 @@ class ProcessGroup(Local):
             with suppress(RuntimeError):
                 leave()
             raise LostRank(
-                f"rank {self.rank} of {self.world} lost another rank, which was stopped, has died or is busy "
-                f"({str(error).splitlines()[0]:.120}). Start the ranks again, with checkpoint= and resume=True to go on; "
+                f"rank {self.rank} of {self.world} lost another rank, which was "
+                f"stopped, has died or is busy "
+                f"({str(error).splitlines()[0]:.120}). Start the ranks again, with "
+                f"checkpoint= and resume=True to go on; "
                 "distributed.join(timeout=) sets how long ranks wait."
             ) from error
 
 
 def select_gpu() -> torch.device:
-    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses, and return it."""
+    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses,
+    and return it.
+    """
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def current() -> Local:
-    """Return the process group of this process: a `ProcessGroup` if there are several ranks, else a `Local`."""
+    """Return the process group of this process: a `ProcessGroup` if there are several
+    ranks, else a `Local`.
+    """
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return ProcessGroup()
     return Local()
@@ -96,17 +116,19 @@ def current() -> Local:
 def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     """Join the process group that torchrun describes in the environment.
 
-    Without torchrun, or after a group was joined, this only returns the current group. Prefer it to
-    `torch.distributed.init_process_group` if torchrun may restart the run: torchrun keeps the addresses of dead ranks in
-    its store, and new ranks would connect to them.
+    Without torchrun, or after a group was joined, this only returns the current group.
+    Prefer it to `torch.distributed.init_process_group` if torchrun may restart the run:
+    torchrun keeps the addresses of dead ranks in its store, and new ranks would connect
+    to them.
 
     Parameters
     ----------
     backend : {"nccl", "gloo"}, optional
         Backend, by default "nccl" if every rank has a GPU, else "gloo".
     timeout : float
-        Seconds that a rank waits for the others in one communication. Then it raises `cavity.errors.LostRank`; NCCL ends the
-        process instead. A rank that dies closes its connections, so the others notice it at once.
+        Seconds that a rank waits for the others in one communication. Then it raises
+        `cavity.errors.LostRank`; NCCL ends the process instead. A rank that dies closes
+        its connections, so the others notice it at once.
 
     Returns
     -------
@@ -120,13 +142,19 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     0
     >>> distributed.leave()
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e8:
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not 0 < timeout < 1e8
+    ):
         raise BadOption(f"timeout={timeout!r} must be a positive number of seconds.")
     if "RANK" not in os.environ or dist.is_initialized():
         return current()
     if backend is None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
+        backend = "gloo"
+        if dist.is_nccl_available() and torch.cuda.device_count() >= here:
+            backend = "nccl"
     if backend == "nccl":
         select_gpu()
     patience = timedelta(seconds=timeout)
@@ -134,23 +162,30 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         store, rank, world = next(dist.rendezvous("env://", timeout=patience))  # type: ignore[attr-defined]
         prefix = _agree_on_prefix(store, rank, world, timeout)
         fresh = dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=patience)
+        dist.init_process_group(
+            backend, store=fresh, rank=rank, world_size=world, timeout=patience
+        )
     except dist.DistError as error:
         raise LostRank(
-            f"the ranks did not find each other within {timeout:g} s: {str(error).splitlines()[0]:.200}"
+            f"the ranks did not find each other within {timeout:g} s: "
+            f"{str(error).splitlines()[0]:.200}"
         ) from error
     return current()
 
 
 @functools.cache
 def warn_unjoined() -> None:
-    """Warn, once per process, if torchrun started several processes and this one has not joined the others."""
+    """Warn, once per process, if torchrun started several processes and this one has
+    not joined the others.
+    """
     world = os.environ.get("WORLD_SIZE", "")
     joined = dist.is_available() and dist.is_initialized()
     if "RANK" in os.environ and world.isdecimal() and int(world) > 1 and not joined:
         warnings.warn(
-            f"torchrun started {world} processes, but this one has not joined the others: each of the {world} processes fits a "
-            "model of its own, on the rows that it is given. Call cavity.distributed.join() before fit to fit one model together.",
+            f"torchrun started {world} processes, but this one has not joined the "
+            f"others: each of the {world} processes fits a "
+            "model of its own, on the rows that it is given. Call "
+            "cavity.distributed.join() before fit to fit one model together.",
             UserWarning,
             stacklevel=2,
         )
@@ -168,11 +203,14 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT) -> str:
+def _agree_on_prefix(
+    store: Any, rank: int, world: int, timeout: float = TIMEOUT
+) -> str:
     """Agree on a key prefix that is unique to this start of the ranks.
 
-    Every rank announces itself with a unique name, and rank 0 answers to that name until all ranks have confirmed. Answers
-    to announcements of dead ranks are never read.
+    Every rank announces itself with a unique name, and rank 0 answers to that name
+    until all ranks have confirmed. Answers to announcements of dead ranks are never
+    read.
     """
     me = uuid4().hex
     if rank > 0:
@@ -180,14 +218,20 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
         name = store.get(f"cavity/answer/{me}").decode()
         store.set(f"cavity/heard/{name}/{rank}", me)
         return str(name)
-    missing, until = set(range(1, world)), time.monotonic() + timeout
+    missing = set(range(1, world))
+    until = time.monotonic() + timeout
     while missing:
         if time.monotonic() > until:
             who = ", ".join(map(str, sorted(missing)))
-            raise LostRank(f"rank {who} of {world} did not start within {timeout:g} s: see what it printed.")
+            raise LostRank(
+                f"rank {who} of {world} did not start within {timeout:g} s: see what "
+                f"it printed."
+            )
         for other in sorted(missing):
             if store.check([f"cavity/here/{other}"]):
-                store.set(f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me)
+                store.set(
+                    f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me
+                )
             if store.check([f"cavity/heard/{me}/{other}"]):
                 missing.discard(other)
         time.sleep(0.01)

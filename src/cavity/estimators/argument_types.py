@@ -1,4 +1,7 @@
-"""Types of the estimators' arguments. Names of methods, kernels and rules are those of the registries; a test says so."""
+"""Types of the estimators' arguments.
+
+Names of methods, kernels and rules are those of the registries; a test says so.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:  # they load torch
 # ruff: noqa: UP007  names in quotes have no operator |
 
 TableLike: TypeAlias = (
-    object  # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
+    # arrays, frames, tensors, sparse rows, files, batches: `fit` says what it takes
+    object
 )
 Column: TypeAlias = ArrayLike  # labels, targets or weights, one per row
 EvalSet: TypeAlias = tuple[TableLike, Column] | Sequence[tuple[TableLike, Column]]
@@ -32,11 +36,14 @@ ClassifierMethod: TypeAlias = Union[
     Literal["auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"], "Method"
 ]
 RegressorMethod: TypeAlias = Union[
-    Literal["exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"], "RegressionMethod"
+    Literal["exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"],
+    "RegressionMethod",
 ]
 Points: TypeAlias = Union[NDArray[Any], "torch.Tensor", Sequence[Sequence[float]]]
 ClassifierInducing: TypeAlias = Union[
-    Literal["auto", "random", "kmeans", "per-class"], Points, Sequence[Sequence[Sequence[float]]]
+    Literal["auto", "random", "kmeans", "per-class"],
+    Points,
+    Sequence[Sequence[Sequence[float]]],
 ]
 RegressorInducing: TypeAlias = Union[Literal["auto", "random", "kmeans"], Points]
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]

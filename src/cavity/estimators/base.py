@@ -37,7 +37,10 @@ if TYPE_CHECKING:  # they load torch
 
 
 class GPEstimator(Explains, BaseEstimator):
-    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
+    """Base class of GPClassifier and GPRegressor.
+
+    A fit sets attributes only when it has a result.
+    """
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
@@ -67,15 +70,19 @@ class GPEstimator(Explains, BaseEstimator):
 
     def _describe_fit(self) -> str:
         fitted = hasattr(self, "_result")
-        return describe_fit(self._result, getattr(self, "estimate_", None)) if fitted else ""
+        if fitted:
+            return describe_fit(self._result, getattr(self, "estimate_", None))
+        return ""
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
+        """Set arguments, inner ones as `kernel__argument`, `method__argument` or
+        `training__argument`.
 
         Parameters
         ----------
         **params : dict
-            Argument values by name. Where `kernel` or `training` is None, an inner argument makes it `RBF()` or `Training()`.
+            Argument values by name. Where `kernel` or `training` is None, an inner
+            argument makes it `RBF()` or `Training()`.
 
         Returns
         -------
@@ -90,7 +97,8 @@ class GPEstimator(Explains, BaseEstimator):
             elif inner is not None and not hasattr(value, "get_params"):
                 objects = "Training()" if name == "training" else f"{name}s.NAME()"
                 raise BadOption(
-                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object: {name}=cavity.{objects}."
+                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. "
+                    f"Give an object: {name}=cavity.{objects}."
                 )
         super().set_params(**params)
         return self
@@ -98,11 +106,21 @@ class GPEstimator(Explains, BaseEstimator):
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
         self._result = result
-        features, prepare = result.features, result.features.preparation
+        features = result.features
+        prepare = result.features.preparation
         self._set_optional("preparation_", prepare)
-        self.n_features_in_ = features.n if prepare is None else prepare.n_features_in_
-        names = features.names if prepare is None else prepare.feature_names_in_
-        self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
+        if prepare is None:
+            self.n_features_in_ = features.n
+        else:
+            self.n_features_in_ = prepare.n_features_in_
+        if prepare is None:
+            names: Any = features.names
+        else:
+            names = prepare.feature_names_in_
+        self._set_optional(
+            "feature_names_in_",
+            None if names is None else np.array(names, dtype=object),
+        )
         self.log_marginal_likelihood_ = result.evidence
         self._set_optional("elbo_", result.evidence if result.is_bound else None)
         self.history_ = result.history
@@ -113,7 +131,9 @@ class GPEstimator(Explains, BaseEstimator):
     @property
     def plan_(self) -> Any:
         """What the fit decided, with reasons."""
-        plan = self._result.plan if hasattr(self, "_result") else None
+        plan = None
+        if hasattr(self, "_result"):
+            plan = self._result.plan
         if plan is None:
             raise AttributeError("plan_ exists after fit().")
         return plan
@@ -140,10 +160,16 @@ class GPEstimator(Explains, BaseEstimator):
         """Check the arguments, and draw the seed of the fit."""
         from cavity.fitting.request import make_request
 
-        earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
+        earlier = None
+        if self.warm_start and hasattr(self, "_result"):
+            earlier = self._result.continuation
         return make_request(self._config(), raw, earlier)
 
-    def _fit(self, fit: Callable[[Request[Any], Callable[[Result], None]], list[str]], *given: Any) -> Self:
+    def _fit(
+        self,
+        fit: Callable[[Request[Any], Callable[[Result], None]], list[str]],
+        *given: Any,
+    ) -> Self:
         import torch
 
         request = self._make_request(GivenRows(*given))
@@ -151,7 +177,9 @@ class GPEstimator(Explains, BaseEstimator):
             self.fit_warnings_ = fit(request, self._store)
         return self
 
-    def _predict(self, X: Any, predict: Callable[[FittedModel, Floats], Results]) -> Results:
+    def _predict(
+        self, X: Any, predict: Callable[[FittedModel, Floats], Results]
+    ) -> Results:
         features = self._features()
         return predict_blocks(self._fitted, features, X, predict)
 
@@ -162,7 +190,8 @@ class GPEstimator(Explains, BaseEstimator):
     def to(self, device: Device) -> Self:
         """Move the fitted model to a device, in place.
 
-        Predictions are computed there. The argument `device`, which later fits use, stays as it is.
+        Predictions are computed there. The argument `device`, which later fits use,
+        stays as it is.
 
         Parameters
         ----------
@@ -179,11 +208,16 @@ class GPEstimator(Explains, BaseEstimator):
         return self
 
     def _result_on(self, device: Any) -> Result:
-        model, rows = self._result.model.to(device), self._result.rows
-        return self._result._replace(model=model, rows=None if rows is None else rows.to(device))
+        model = self._result.model.to(device)
+        rows = self._result.rows
+        return self._result._replace(
+            model=model, rows=None if rows is None else rows.to(device)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without its device and without what has one entry per training row."""
+        """Pickle the model without its device and without what has one entry per
+        training row.
+        """
         state: dict[str, Any] = super().__getstate__()
         if "_result" not in state:
             return state
@@ -192,10 +226,12 @@ class GPEstimator(Explains, BaseEstimator):
         return state | {"_result": kept, "_loo_log_proba": None}
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.
+        """Write the fitted model to one file (safetensors and JSON);
+        `cavity.load(path)` reads it.
 
-        It holds training rows only if inducing points are not learnt, or for "nystrom" and "cg"; `cavity info` says so. It does
-        not hold callbacks, a RandomState, the code of your own kernel, or what `warm_start` continues from.
+        It holds training rows only if inducing points are not learnt, or for "nystrom"
+        and "cg"; `cavity info` says so. It does not hold callbacks, a RandomState, the
+        code of your own kernel, or what `warm_start` continues from.
 
         Parameters
         ----------
@@ -208,15 +244,25 @@ class GPEstimator(Explains, BaseEstimator):
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         self._find_importance()
-        result = self._result_on("cpu")._replace(classes=classes, warnings=tuple(self.fit_warnings_))
-        return Record(self._kind, flatten(self.get_params(deep=False)), result, getattr(self, "notes_", {}))
+        result = self._result_on("cpu")._replace(
+            classes=classes, warnings=tuple(self.fit_warnings_)
+        )
+        return Record(
+            self._kind,
+            flatten(self.get_params(deep=False)),
+            result,
+            getattr(self, "notes_", {}),
+        )
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
-        made, result = cls(**nest(**record.arguments)), record.result
+        made = cls(**nest(**record.arguments))
+        result = record.result
         encoder = result.features.preparation
         if encoder is not None:
-            features = result.features._replace(preparation=Preparation.from_json(encoder.to_json()))
+            features = result.features._replace(
+                preparation=Preparation.from_json(encoder.to_json())
+            )
             result = result._replace(features=features)
         made._store(result)
         if record.notes:
@@ -224,10 +270,12 @@ class GPEstimator(Explains, BaseEstimator):
         return made
 
     def predict_novelty(self, X: TableLike) -> Floats:
-        """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
+        """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as
+        unusual as can be.
 
-        The number is the share of training rows with a smaller posterior variance of the latent functions: of new rows like the
-        training rows, one in twenty is above 0.95. At 1 the model knows no more than before training.
+        The number is the share of training rows with a smaller posterior variance of
+        the latent functions: of new rows like the training rows, one in twenty is above
+        0.95. At 1 the model knows no more than before training.
 
         Parameters
         ----------
@@ -240,15 +288,19 @@ class GPEstimator(Explains, BaseEstimator):
             Novelty, between 0 and 1.
         """
         check_is_fitted(self, "_fitted")
-        return self._predict(X, partial(predict_novelty, novelty=find_novelty(self._result.novelty)))[0]
+        return self._predict(
+            X, partial(predict_novelty, novelty=find_novelty(self._result.novelty))
+        )[0]
 
     def summary(self) -> FitSummary:
-        """Return the learnt hyper-parameters by class and column; `print` shows them as a table.
+        """Return the learnt hyper-parameters by class and column; `print` shows them as
+        a table.
 
         Returns
         -------
         FitSummary
-            Variances, lengthscales and noise; method, number of inducing points, epochs and evidence.
+            Variances, lengthscales and noise; method, number of inducing points, epochs
+            and evidence.
         """
         check_is_fitted(self, "_fitted")
         return summarise_fit(self._result, str(self.method))
@@ -266,9 +318,11 @@ class GPEstimator(Explains, BaseEstimator):
         n_models: int = 100,
         random_state: Seed = None,
     ) -> HyperSamples:
-        """Draw kernel parameters and noise from their posterior by NUTS, and average predictions over the draws.
+        """Draw kernel parameters and noise from their posterior by NUTS, and average
+        predictions over the draws.
 
-        The density is the "objective" of `history_` with converged sites. Needs the extra "mcmc".
+        The density is the "objective" of `history_` with converged sites. Needs the
+        extra "mcmc".
 
         Parameters
         ----------
@@ -286,17 +340,21 @@ class GPEstimator(Explains, BaseEstimator):
         Returns
         -------
         HyperSamples
-            `draws` by name, arrays (chains, n_samples, ...), with `r_hat`, `ess`, `acceptance`, `divergences` and `warnings`. It
-            predicts as the estimator does.
+            `draws` by name, arrays (chains, n_samples, ...), with `r_hat`, `ess`,
+            `acceptance`, `divergences` and `warnings`. It predicts as the estimator
+            does.
         """
         import torch
 
         from cavity.explain.sampling import draw_samples
 
         check_is_fitted(self, "_fitted")
-        given, options = GivenRows(X, y, sample_weight), (n_samples, warmup, chains, target_accept, n_models)
+        given = GivenRows(X, y, sample_weight)
+        options = (n_samples, warmup, chains, target_accept, n_models)
         with torch.inference_mode(False):
-            return draw_samples(self._config(), self._result, given, *options, random_state)
+            return draw_samples(
+                self._config(), self._result, given, *options, random_state
+            )
 
 
 def _make_default(name: str) -> Any:

@@ -1,4 +1,6 @@
-"""What explains a fit: importance of columns, partial dependence, contributions to the predictions of single rows."""
+"""What explains a fit: importance of columns, partial dependence, contributions to the
+predictions of single rows.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,16 @@ from cavity.common.types import Floats
 from cavity.errors import CavityError
 from cavity.estimators.argument_types import Column, Seed, TableLike
 from cavity.explain import contributions
-from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
+from cavity.explain.partial_dependence import (
+    Average,
+    PartialDependence,
+    compute_partial_dependence,
+)
+from cavity.explain.permutation_importance import (
+    Importance,
+    Losses,
+    permutation_importance,
+)
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.fitting.options.value_checks import draw_seed, read_level, whole
 from cavity.prediction.result import Result
@@ -31,7 +41,9 @@ class Explains:
     _compare: contributions.Compare
     # the same to the divergence from the mean over other cells, [n]
     _information: contributions.Compare
-    _row_losses: Callable[[GivenRows], tuple[Floats, Floats, Losses]]  # rows to features, weights, losses
+    _row_losses: Callable[
+        [GivenRows], tuple[Floats, Floats, Losses]
+    ]  # rows to features, weights, losses
 
     def explain(
         self,
@@ -43,10 +55,12 @@ class Explains:
         groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
         random_state: Seed = 0,
     ) -> Importance:
-        """Estimate which columns matter: by how much the loss increases without the cells of one column.
+        """Estimate which columns matter: by how much the loss increases without the
+        cells of one column.
 
-        The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
-        used for training. It says what the model reads: of two equal columns, both; put such columns into one group.
+        The loss is the negative log-probability of the label, or the negative log
+        density of the target. Give rows that were not used for training. It says what
+        the model reads: of two equal columns, both; put such columns into one group.
 
         Parameters
         ----------
@@ -55,27 +69,37 @@ class Explains:
         n_repeats : int
             How often each column is shuffled.
         groups : None or dict of str to columns
-            Columns that are shuffled together, by the name of their group, such as `{"size": ["width", "height"]}`.
+            Columns that are shuffled together, by the name of their group, such as
+            `{"size": ["width", "height"]}`.
         random_state : int, RandomState or None
             Random seed.
 
         Returns
         -------
         Importance
-            `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
+            `names`, `importance` and `standard_error`, one entry per column or group;
+            `print` shows them sorted.
         """
-        features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
+        features = self._features()
+        repeats = whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(GivenRows(X, y, sample_weight))
         seed = draw_seed(random_state)
-        return permutation_importance(losses, rows, weight, features, repeats, seed, groups)
+        return permutation_importance(
+            losses, rows, weight, features, repeats, seed, groups
+        )
 
     @property
     def feature_importance_(self) -> Floats:
-        """Importance of each column of X in nats: how much a cell of another row in it changes the prediction."""
-        found = self._find_importance() if hasattr(self, "_result") else None
+        """Importance of each column of X in nats: how much a cell of another row in it
+        changes the prediction.
+        """
+        found = None
+        if hasattr(self, "_result"):
+            found = self._find_importance()
         if found is None:
             raise AttributeError(
-                "feature_importance_ exists after fit(), not after partial_fit() or in files of older versions: "
+                "feature_importance_ exists after fit(), not after partial_fit() or in "
+                "files of older versions: "
                 "use explain(X, y), which also tells how far to trust it."
             )
         return found
@@ -86,14 +110,22 @@ class Explains:
         return self.feature_importance_
 
     def _find_importance(self) -> Floats | None:
-        """Compute the importance of the columns once, from rows that the fit keeps in memory."""
+        """Compute the importance of the columns once, from rows that the fit keeps in
+        memory.
+        """
         result = self._result
         if result.importance is None and result.background is not None:
-            X, features, cost = result.background, result.features, result.model.cost
+            X = result.background
+            features = result.features
+            cost = result.model.cost
             calls = self._predict_outcome, self._information
             try:
-                found = contributions.compute_importance(X, features, *calls, cost, result.relevance)
-            except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
+                found = contributions.compute_importance(
+                    X, features, *calls, cost, result.relevance
+                )
+            except (
+                CavityError
+            ):  # a kernel of the user's own overflows; saving must not fail for it
                 return None
             self._result = result._replace(importance=found)
         return self._result.importance
@@ -108,10 +140,11 @@ class Explains:
         level: float = 0.95,
         random_state: Seed = 0,
     ) -> PartialDependence:
-        """Compute how predictions depend on one column: the mean over rows in which all its cells are set to one value.
+        """Compute how predictions depend on one column: the mean over rows in which all
+        its cells are set to one value.
 
-        Intervals say how well the model knows this mean, not how much rows differ from it. If columns are strongly correlated,
-        some rows will be unlike any real row.
+        Intervals say how well the model knows this mean, not how much rows differ from
+        it. If columns are strongly correlated, some rows will be unlike any real row.
 
         Parameters
         ----------
@@ -120,8 +153,9 @@ class Explains:
         column : str or int
             Name or number of a column of the table.
         n_values, n_rows : int
-            At most so many values, quantiles of a number or date, the most frequent levels of a category; predictions are averaged
-            over a random sample of so many rows.
+            At most so many values, quantiles of a number or date, the most frequent
+            levels of a category; predictions are averaged over a random sample of so
+            many rows.
         level : float
             Probability of the intervals.
         random_state : int, RandomState or None
@@ -130,21 +164,36 @@ class Explains:
         Returns
         -------
         PartialDependence
-            `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
+            `values` in the user's units, `mean`, `low` and `high`; `print` shows them
+            as a table.
         """
-        values, most, level = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1), read_level(level)
-        rows, classes = self._read_raw(X), getattr(self, "classes_", None)
-        j, seed = rows.find(column), draw_seed(random_state)
+        values = whole("n_values", n_values, 1)
+        most = whole("n_rows", n_rows, 1)
+        level = read_level(level)
+        rows = self._read_raw(X)
+        classes = getattr(self, "classes_", None)
+        j = rows.find(column)
+        seed = draw_seed(random_state)
         chosen = choose_rows(len(rows.X), most, seed)
-        return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
+        return compute_partial_dependence(
+            rows, j, chosen, values, self._average(seed), classes, level
+        )
 
     def explain_rows(
-        self, X: TableLike, background: TableLike, *, n_background: int = 50, random_state: Seed = 0
+        self,
+        X: TableLike,
+        background: TableLike,
+        *,
+        n_background: int = 50,
+        random_state: Seed = 0,
     ) -> contributions.Contributions:
-        """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
+        """Tell what moves the predictions of single rows: for each column, what its
+        cell does compared with cells of other rows.
 
-        The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
-        x' is the row with the background row's cell in that column; for a regressor, the same of predicted means, without logs.
+        The contribution of a column to a class is log p(c | x) minus the log of the
+        mean of p(c | x') over background rows, where x' is the row with the background
+        row's cell in that column; for a regressor, the same of predicted means, without
+        logs.
 
         Parameters
         ----------
@@ -158,10 +207,12 @@ class Explains:
         Returns
         -------
         Contributions
-            `contributions` with the rows' cells in `values`; `print` shows the largest for the predicted classes.
+            `contributions` with the rows' cells in `values`; `print` shows the largest
+            for the predicted classes.
         """
         most = whole("n_background", n_background, 1)
-        rows, others = self._read_raw(X), self._read_raw(background)
+        rows = self._read_raw(X)
+        others = self._read_raw(background)
         chosen = others.X[choose_rows(len(others.X), most, draw_seed(random_state))]
         classes = getattr(self, "classes_", None)
         calls = self._predict_outcome, self._compare

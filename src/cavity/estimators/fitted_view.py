@@ -1,4 +1,6 @@
-"""What the layers above need of an estimator beyond its public attributes: they take it from here, not from private names."""
+"""What the layers above need of an estimator beyond its public attributes: they take it
+from here, not from private names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from cavity.saving import model_file
 
 
 def view_fit(estimator: GPEstimator) -> Result:
-    """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""
+    """Return what a fit left: model, features, units, classes, evidence, estimate.
+
+    Raises NotFittedError.
+    """
     check_is_fitted(estimator, "_fitted")
     return estimator._result
 
@@ -21,10 +26,15 @@ def describe_fit(estimator: GPEstimator) -> dict[str, object]:
 
 
 def skip_importance(estimator: GPEstimator) -> None:
-    """Let a fit keep no rows to compute `feature_importance_` from, which takes seconds."""
+    """Let a fit keep no rows to compute `feature_importance_` from, which takes
+    seconds.
+    """
     estimator._result = view_fit(estimator)._replace(background=None)
 
 
 def check_arguments(estimator: GPEstimator) -> None:
-    """Check the arguments of an estimator before its rows are read. Raises BadOption."""
+    """Check the arguments of an estimator before its rows are read.
+
+    Raises BadOption.
+    """
     estimator._config()

@@ -1,4 +1,6 @@
-"""What a fitted classifier tells of itself and of rows: its quality, suspect labels, rows to label, draws, uncertainty."""
+"""What a fitted classifier tells of itself and of rows: its quality, suspect labels,
+rows to label, draws, uncertainty.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,20 @@ class Judges(GPEstimator):
             return result.estimate
         if result is None or result.loo is None or result.class_prior is None:
             raise AttributeError(
-                "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
+                "estimate_ exists after fit(), not after partial_fit() or where "
+                "classes are coupled; a file has it if it was "
                 "read before save(), or comes from held-out rows."
             )
         loo = result.loo.without_lone_rows().sample()
         if not len(loo.y):
             raise AttributeError(
-                "there is no estimate_: each class has a single row, which nothing else speaks for. Give more rows."
+                "there is no estimate_: each class has a single row, which nothing "
+                "else speaks for. Give more rows."
             )
         log_p = self._temper(loo.log_proba(self._fitted))
-        found: Estimate = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out")
+        found: Estimate = loo.estimate(
+            self._fitted, log_p, result.class_prior, "leave-one-out"
+        )
         self._result = result._replace(estimate=found)
         return found
 
@@ -64,10 +70,13 @@ class Judges(GPEstimator):
     @property
     def loo_log_proba_(self) -> Floats:
         """Leave-one-out log-probabilities of the training rows."""
-        loo = None if not hasattr(self, "_result") else self._result.loo
+        loo = None
+        if hasattr(self, "_result"):
+            loo = self._result.loo
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ exists after fit() of a table in memory, unless it is very large or time was up: "
+                "loo_log_proba_ exists after fit() of a table in memory, unless it is "
+                "very large or time was up: "
                 "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:
@@ -77,7 +86,8 @@ class Judges(GPEstimator):
     def suspect_labels(self, n: int | None = None) -> RankedRows:
         """Rank training rows by how unlikely their own label is given all other rows.
 
-        Look at all rows below 0.01, or below your own guess of the share of wrong labels.
+        Look at all rows below 0.01, or below your own guess of the share of wrong
+        labels.
 
         Parameters
         ----------
@@ -87,11 +97,14 @@ class Judges(GPEstimator):
         Returns
         -------
         RankedRows
-            `rows`, row numbers of the table given to `fit`, the most suspect first, and `scores`, the leave-one-out probability of
-            each of these labels.
+            `rows`, row numbers of the table given to `fit`, the most suspect first, and
+            `scores`, the leave-one-out probability of each of these labels.
         """
-        most = None if n is None else whole("n", n, 1)
-        log_p, loo = self.loo_log_proba_, self._result.loo
+        most = None
+        if n is not None:
+            most = whole("n", n, 1)
+        log_p = self.loo_log_proba_
+        loo = self._result.loo
         assert loo is not None
         own = log_p[np.arange(len(loo.y)), loo.y]
         found = rank(loo.rows, own, most)
@@ -112,12 +125,18 @@ class Judges(GPEstimator):
         """
         return self._predict(X, predict_moments)
 
-    latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
+    latent_mean_and_variance = (
+        predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
+    )
 
-    def sample_latent(self, X: TableLike, n: int = 1, *, random_state: Seed = 0) -> Floats:
-        """Draw the latent functions at rows X from their posterior, all rows of a draw jointly.
+    def sample_latent(
+        self, X: TableLike, n: int = 1, *, random_state: Seed = 0
+    ) -> Floats:
+        """Draw the latent functions at rows X from their posterior, all rows of a draw
+        jointly.
 
-        Draws are those of the Gaussian process, without noise, temperature and pool. n_rows rows take O(n_rows³).
+        Draws are those of the Gaussian process, without noise, temperature and pool.
+        n_rows rows take O(n_rows³).
 
         Parameters
         ----------
@@ -141,11 +160,13 @@ class Judges(GPEstimator):
         return np.asarray(f.cpu().numpy())
 
     def predict_uncertainty(self, X: TableLike) -> uncertainty.Uncertainty:
-        """Split the entropy of each row's label into an aleatoric and an epistemic part.
+        """Split the entropy of each row's label into an aleatoric and an epistemic
+        part.
 
-        Aleatoric entropy would remain if the latent functions were known; epistemic entropy is the mutual information of label and
-        latent functions (BALD): what labels nearby could teach. They are those of the Gaussian process, scaled to add up to
-        `total`, the entropy of `predict_proba`.
+        Aleatoric entropy would remain if the latent functions were known; epistemic
+        entropy is the mutual information of label and latent functions (BALD): what
+        labels nearby could teach. They are those of the Gaussian process, scaled to add
+        up to `total`, the entropy of `predict_proba`.
 
         Parameters
         ----------
@@ -157,10 +178,13 @@ class Judges(GPEstimator):
         Uncertainty
             Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
         """
-        return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
+        return uncertainty.Uncertainty(
+            *self._predict(X, uncertainty.predict_uncertainty)
+        )
 
     def rank_for_labeling(self, X: TableLike, n: int | None = None) -> RankedRows:
-        """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
+        """Rank rows by how much their labels would teach the model: by epistemic
+        uncertainty.
 
         Parameters
         ----------
@@ -172,9 +196,12 @@ class Judges(GPEstimator):
         Returns
         -------
         RankedRows
-            `rows`, row numbers, the most informative first, and `scores`, their epistemic uncertainty in nats.
+            `rows`, row numbers, the most informative first, and `scores`, their
+            epistemic uncertainty in nats.
         """
-        most = None if n is None else whole("n", n, 1)
+        most = None
+        if n is not None:
+            most = whole("n", n, 1)
         epistemic = self.predict_uncertainty(to_host(X)).epistemic
         return rank(np.arange(len(epistemic)), epistemic, most, descending=True)
 
@@ -183,7 +210,11 @@ class Judges(GPEstimator):
 
         table = read_table_of_fit(raw, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
-        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
+        return (
+            table.X,
+            table.weight,
+            lambda X: -self.predict_log_proba(Prepared(X))[own],
+        )
 
     def _predict_outcome(self, X: Floats) -> Floats:
         return self.predict_log_proba(Prepared(X))
@@ -200,6 +231,8 @@ class Judges(GPEstimator):
 
             mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
             draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
-            return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
+            return np.array(mean), np.array(
+                [np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws]
+            )
 
         return average

@@ -24,8 +24,8 @@ def load(
     device : None, str or torch.device
         Where the model predicts, and the `device` of later fits. None: the CPU.
     kernel : None, or a kernel
-        Needed if the model's kernel is a torch module of your own: make it as for the fit. The file has its learnt values but
-        not its code.
+        Needed if the model's kernel is a torch module of your own: make it as for the
+        fit. The file has its learnt values but not its code.
 
     Returns
     -------

@@ -10,17 +10,22 @@ from cavity.errors import BadOption
 
 
 class NoPartialFit(BadOption, AttributeError):
-    """Raised by an object without `partial_fit`: an AttributeError for scikit-learn, advice for the reader."""
+    """Raised by an object without `partial_fit`: an AttributeError for scikit-learn,
+    advice for the reader.
+    """
 
 
 class available_if:
-    """Make a method available only where `find_problem(owner)` returns None; otherwise raise what it returns."""
+    """Make a method available only where `find_problem(owner)` returns None; otherwise
+    raise what it returns.
+    """
 
     def __init__(self, find_problem: Callable[[Any], str | None]) -> None:
         self.find_problem = find_problem
 
     def __call__(self, method: Callable[..., Any]) -> available_if:
-        self.method, self.__doc__ = method, method.__doc__
+        self.method = method
+        self.__doc__ = method.__doc__
         return self
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:

@@ -24,7 +24,12 @@ from cavity.fitting.options.value_checks import read_level, whole
 from cavity.prediction.model import as_array
 from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate, find_normal_half_width
-from cavity.prediction.targets import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.prediction.targets import (
+    draw_normal,
+    predict_joint,
+    predict_targets,
+    target_noise,
+)
 from cavity.saving import model_file
 from cavity.tables.arrow_tables import to_host
 from cavity.tables.validation import Prepared, check_rows
@@ -43,46 +48,57 @@ Moments: TypeAlias = tuple[Floats, Floats]
 @model_file.register
 @dataclass(eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):
-    """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
+    """Gaussian process regression: y = f(x) + noise, exactly or through inducing
+    points.
 
-    The methods run in the classifier's engine: a Gaussian likelihood is a site whose precision is known.
+    The methods run in the classifier's engine: a Gaussian likelihood is a site whose
+    precision is known.
 
     Parameters
     ----------
     method : str or cavity.methods.RegressionMethod, default="exact"
-        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi", "svi" (in mini-batches), "pp", "sr", "nystrom",
-        "sd", "bcm", "cg". Or an object with options, such as `cavity.methods.BCM(n_blocks=8)`.
-    kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
+        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi",
+        "svi" (in mini-batches), "pp", "sr", "nystrom", "sd", "bcm", "cg". Or an object
+        with options, such as `cavity.methods.BCM(n_blocks=8)`.
+    kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross
+    and diag
         None: RBF with one lengthscale per feature.
     n_inducing : int, or a fraction of the rows
         Number of inducing points.
     inducing : str, None or array of shape (M, D)
         "auto", "random" or "kmeans"; None: every distinct row.
     normalize_y : bool
-        Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
-    learning_rate, batch_size, max_epochs, device, random_state, warm_start : see GPClassifier
+        Shift and scale y to mean 0 and variance 1 for the fit. Predictions and
+        attributes are in the units of y.
+    learning_rate, batch_size, max_epochs, device, random_state, warm_start : see
+    GPClassifier
         As for `GPClassifier`.
     training : None or cavity.Training
-        What is learnt, first noise, optimiser, tolerance, checkpoints, precision. Grid searches take `training__tol`.
+        What is learnt, first noise, optimiser, tolerance, checkpoints, precision. Grid
+        searches take `training__tol`.
     callbacks, verbose : see GPClassifier
         As for `GPClassifier`.
 
     Attributes
     ----------
     log_marginal_likelihood_ : float
-        Of y in its own units; for "vi" and "svi" the lower bound, which is also `elbo_`.
+        Of y in its own units; for "vi" and "svi" the lower bound, which is also
+        `elbo_`.
     elbo_ : float
         Evidence lower bound, for variational methods.
     estimate_ : TargetEstimate
-        How good the model is on new rows, from leave-one-out. Not for "nystrom", "cg", "bcm" and sources.
+        How good the model is on new rows, from leave-one-out. Not for "nystrom", "cg",
+        "bcm" and sources.
     noise_ : float
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        How much the model reads from each column of X, in nats: the mean over training rows of the divergence of the prediction
-        from a normal one with the moments that it has with that cell of other rows.
-    kernel_, plan_, feature_relevance_, n_features_in_, feature_names_in_ : see GPClassifier
+        How much the model reads from each column of X, in nats: the mean over training
+        rows of the divergence of the prediction from a normal one with the moments that
+        it has with that cell of other rows.
+    kernel_, plan_, feature_relevance_, n_features_in_, feature_names_in_ : see
+    GPClassifier
         As for `GPClassifier`.
     preparation_, history_, n_epochs_, fit_warnings_ : see GPClassifier
         As for `GPClassifier`.
@@ -143,7 +159,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         sample_weight, target, weight : see GPClassifier.fit
             As for `GPClassifier.fit`, which also has `groups`; a regressor has none.
         eval_set : (X, y) or [(X, y)]
-            Validation rows of your own: training stops after ten epochs without a smaller negative log density on them.
+            Validation rows of your own: training stops after ten epochs without a
+            smaller negative log density on them.
         time_limit : float or None
             Seconds for the whole fit.
 
@@ -154,28 +171,53 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         from cavity.fitting.regression import fit_regressor
 
-        return self._fit(fit_regressor, X, y, sample_weight, target, weight, eval_set, time_limit)
+        return self._fit(
+            fit_regressor, X, y, sample_weight, target, weight, eval_set, time_limit
+        )
 
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
         points = result.model.inducing_points
-        self.inducing_points_ = points[0] if len(points) == 1 else points
+        if len(points) == 1:
+            self.inducing_points_ = points[0]
+        else:
+            self.inducing_points_ = points
 
     @overload
     def predict(
-        self, X: TableLike, return_std: No = False, return_cov: No = False, *, noise: bool = True
+        self,
+        X: TableLike,
+        return_std: No = False,
+        return_cov: No = False,
+        *,
+        noise: bool = True,
     ) -> Floats: ...
     @overload
     def predict(
-        self, X: TableLike, return_std: Yes, return_cov: No = False, *, noise: bool = True
+        self,
+        X: TableLike,
+        return_std: Yes,
+        return_cov: No = False,
+        *,
+        noise: bool = True,
     ) -> Moments: ...
     @overload
     def predict(
-        self, X: TableLike, return_std: No = False, *, return_cov: Yes, noise: bool = True
+        self,
+        X: TableLike,
+        return_std: No = False,
+        *,
+        return_cov: Yes,
+        noise: bool = True,
     ) -> Moments: ...
     def predict(
-        self, X: TableLike, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
+        self,
+        X: TableLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        noise: bool = True,
     ) -> Floats | tuple[Floats, Floats]:
         """Predict y at rows X.
 
@@ -186,9 +228,11 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_std : bool
             Also return standard deviations.
         return_cov : bool
-            Also return the covariance. A committee ("bcm") then predicts all rows together, which improves its mean, too.
+            Also return the covariance. A committee ("bcm") then predicts all rows
+            together, which improves its mean, too.
         noise : bool
-            True: standard deviations and covariances are those of new values y, noise included. False: those of f.
+            True: standard deviations and covariances are those of new values y, noise
+            included. False: those of f.
 
         Returns
         -------
@@ -200,20 +244,34 @@ class GPRegressor(RegressorMixin, GPEstimator):
             Only with `return_cov`.
         """
         if return_std and return_cov:
-            raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
-        features, result = self._features(), self._result
-        (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
+            raise BadOption(
+                "return_std=True and return_cov=True exclude each other: ask for one "
+                "of them."
+            )
+        features = self._features()
+        result = self._result
+        (shift, scale) = result.units
+        rows = result.rows
+        residual = result.predicts_residual
         extra = target_noise(self._fitted) if noise else 0.0
         if return_cov:
             new = check_rows(X, features, lambda: as_array(self._fitted.center))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
             return shift + scale * mean, scale**2 * (cov + extra * np.eye(len(cov)))
 
-        targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
+        targets = partial(
+            predict_targets,
+            rows=rows,
+            with_residual=residual,
+            units=result.units,
+            noise=extra,
+        )
         found = self._predict(X, targets)
         return found if return_std else found[0]
 
-    def score(self, X: TableLike, y: Column, sample_weight: Column | None = None) -> float:
+    def score(
+        self, X: TableLike, y: Column, sample_weight: Column | None = None
+    ) -> float:
         """Return R², the share of the targets' variance that predicted means explain.
 
         Parameters
@@ -233,18 +291,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
     @property
     def estimate_(self) -> TargetEstimate:
         """How good the model is on new rows, estimated from the rows of the fit."""
-        found = self._result.estimate if hasattr(self, "_result") else None
+        found = None
+        if hasattr(self, "_result"):
+            found = self._result.estimate
         if not isinstance(found, TargetEstimate):
             raise AttributeError(
-                'estimate_ exists after fit() on a table in memory, not for the methods "nystrom", "cg" and "bcm".'
+                "estimate_ exists after fit() on a table in memory, not for the "
+                'methods "nystrom", "cg" and "bcm".'
             )
         return found
 
-    def predict_interval(self, X: TableLike, coverage: float = 0.9) -> tuple[Floats, Floats]:
-        """Predict intervals that hold a share `coverage` of new y: mean ± c · std, noise included.
+    def predict_interval(
+        self, X: TableLike, coverage: float = 0.9
+    ) -> tuple[Floats, Floats]:
+        """Predict intervals that hold a share `coverage` of new y: mean ± c · std,
+        noise included.
 
-        c is the quantile of |y − mean|/std at training rows that are predicted without their own targets (`estimate_`), or that of
-        a normal distribution.
+        c is the quantile of |y − mean|/std at training rows that are predicted without
+        their own targets (`estimate_`), or that of a normal distribution.
 
         Parameters
         ----------
@@ -260,11 +324,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         share = read_level(coverage, "coverage")
         found = getattr(self, "estimate_", None)
-        c = find_normal_half_width(share) if found is None else found.find_half_width(share)
+        if found is None:
+            c = find_normal_half_width(share)
+        else:
+            c = found.find_half_width(share)
         mean, std = self.predict(to_host(X), return_std=True)
         return mean - c * std, mean + c * std
 
-    def sample_y(self, X: TableLike, n_samples: int = 1, random_state: Seed = 0) -> Floats:
+    def sample_y(
+        self, X: TableLike, n_samples: int = 1, random_state: Seed = 0
+    ) -> Floats:
         """Draw f at rows X from the posterior.
 
         Parameters
@@ -282,7 +351,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
             Draws of f.
         """
         mean, cov = self.predict(to_host(X), return_cov=True, noise=False)
-        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
+        return draw_normal(
+            mean,
+            cov,
+            whole("n_samples", n_samples, 1),
+            check_random_state(random_state),
+        )
 
     def _row_losses(self, raw: GivenRows) -> tuple[Floats, Floats, Losses]:
         from cavity.tables.labelled import read_targets_of_fit
@@ -291,7 +365,11 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
         def losses(X: Floats) -> Floats:
             mean, std = self.predict(Prepared(X), return_std=True)
-            return np.asarray(0.5 * ((table.y - mean) / std) ** 2 + np.log(std) + 0.5 * math.log(2 * math.pi))
+            return np.asarray(
+                0.5 * ((table.y - mean) / std) ** 2
+                + np.log(std)
+                + 0.5 * math.log(2 * math.pi)
+            )
 
         return table.X, table.weight, losses
 
@@ -303,15 +381,22 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _information(self, own: Floats, others: Floats) -> Floats:
         unit = others[:, :, 1].max()  # in which squares do not vanish
-        own, others = own / unit, others / unit
+        own = own / unit
+        others = others / unit
         var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)  # of the mixture
         ratio = own[:, 1] ** 2 / var
-        return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var)
+        return 0.5 * np.asarray(
+            ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var
+        )
 
     def _average(self, seed: int) -> Average:
         def average(groups: list[Floats]) -> tuple[Floats, Floats]:
-            found = [self.predict(Prepared(rows), return_cov=True, noise=False) for rows in groups]
-            mean, var = np.array([m.mean() for m, _ in found]), np.array([cov.mean() for _, cov in found])
+            found = [
+                self.predict(Prepared(rows), return_cov=True, noise=False)
+                for rows in groups
+            ]
+            mean = np.array([m.mean() for m, _ in found])
+            var = np.array([cov.mean() for _, cov in found])
             return mean, np.sqrt(np.maximum(var, 0.0))
 
         return average

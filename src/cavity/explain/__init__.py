@@ -1,1 +1,3 @@
-"""How far to trust a fit and what it found: importance, contributions, partial dependence, sampling."""
+"""How far to trust a fit and what it found: importance, contributions, partial
+dependence, sampling.
+"""

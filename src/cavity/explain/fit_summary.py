@@ -30,14 +30,17 @@ class Learnt(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FitSummary(Tabular):
-    """The learnt hyper-parameters of a fit. `print` shows one column per latent function.
+    """The learnt hyper-parameters of a fit.
+
+    `print` shows one column per latent function.
 
     Attributes
     ----------
     facts : dict
         Method, inducing points per latent function, epochs and evidence.
     functions : tuple of str
-        Latent functions: one per class; a single one for two classes and for a regressor.
+        Latent functions: one per class; a single one for two classes and for a
+        regressor.
     learnt : tuple of Learnt
         Hyper-parameters with their values, in the units of the features.
     """
@@ -48,7 +51,10 @@ class FitSummary(Tabular):
 
     def _columns(self) -> dict[str, Any]:
         L = len(self.functions)
-        names = {name: np.repeat(column, L).tolist() for name, column in self._names().items()}
+        names = {
+            name: np.repeat(column, L).tolist()
+            for name, column in self._names().items()
+        }
         values = np.concatenate([part.values for part in self.learnt]).tolist()
         return names | {"function": self.functions * len(self.learnt), "value": values}
 
@@ -58,20 +64,39 @@ class FitSummary(Tabular):
         return self._names() | dict(shown)
 
     def _names(self) -> dict[str, Any]:
-        return {name: [part[i] for part in self.learnt] for i, name in enumerate(Learnt._fields[:3])}
+        return {
+            name: [part[i] for part in self.learnt]
+            for i, name in enumerate(Learnt._fields[:3])
+        }
 
     def _heading(self) -> str:
-        return ", ".join(f"{name} {format_cell(value)}" for name, value in self.facts.items())
+        return ", ".join(
+            f"{name} {format_cell(value)}" for name, value in self.facts.items()
+        )
 
 
 def summarise_fit(result: Result, method: str) -> FitSummary:
-    prior, classes = result.model.prior, result.classes
+    prior = result.model.prior
+    classes = result.classes
     L = prior.n_latent
-    functions = ("f",) if classes is None or L == 1 else tuple(map(str, classes))
+    if classes is None or L == 1:
+        functions: tuple[str, ...] = ("f",)
+    else:
+        functions = tuple(map(str, classes))
     points = {"inducing points": int(prior.Z.shape[-2])}
-    evidence = None if math.isnan(result.evidence) else result.evidence
-    facts = {"method": method, **points, "epochs": len(result.history), result.evidence_name: evidence}
-    values = target_noise(result.model) * result.units[1] ** 2 if classes is None else as_array(prior.noise)
+    evidence = None
+    if not math.isnan(result.evidence):
+        evidence = result.evidence
+    facts = {
+        "method": method,
+        **points,
+        "epochs": len(result.history),
+        result.evidence_name: evidence,
+    }
+    if classes is None:
+        values: Any = target_noise(result.model) * result.units[1] ** 2
+    else:
+        values = as_array(prior.noise)
     noise = Learnt("noise", "variance", "", _spread(values, L))
     features = list(map(name_column, result.features.encoder.names))
     return FitSummary(facts, functions, (noise, *_walk(prior.kernel, features, L)))
@@ -88,11 +113,21 @@ def _walk(kernel: Any, features: list[str], L: int) -> Iterator[Learnt]:
     for name, value in kernel.get_params(deep=False).items():
         if hasattr(value, "get_params"):
             yield from _walk(value, features, L)
-        elif not isinstance(value, bool) and isinstance(value, np.ndarray | float | int):
+        elif not isinstance(value, bool) and isinstance(
+            value, np.ndarray | float | int
+        ):
             values = np.asarray(value, dtype=np.float64)
-            of = features if values.ndim == 2 and values.shape[1] == len(features) else [""]
+            if values.ndim == 2 and values.shape[1] == len(features):
+                of = features
+            else:
+                of = [""]
             for j, feature in enumerate(of):
-                yield Learnt(kind, name, feature, _spread(values[:, j] if values.ndim == 2 else values, L))
+                yield Learnt(
+                    kind,
+                    name,
+                    feature,
+                    _spread(values[:, j] if values.ndim == 2 else values, L),
+                )
 
 
 def _spread(values: Any, L: int) -> Floats:

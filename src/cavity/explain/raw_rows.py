@@ -31,18 +31,27 @@ class RawRows(NamedTuple):
     table: Any | None  # Arrow table; None if the features are the columns
 
     def find(self, column: Any) -> int:
-        """Return the number of a column that the model uses, given its number or its name."""
+        """Return the number of a column that the model uses, given its number or its
+        name.
+        """
         place = find_column(column, self.names)
         if not (self.owner == place).any():
-            raise BadInput(f"the model does not use the column {self.names[place]!r}: nothing depends on it.")
+            raise BadInput(
+                f"the model does not use the column {self.names[place]!r}: nothing "
+                f"depends on it."
+            )
         return place
 
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
-        return {Category: "category", Text: "category", Date: "date"}.get(type(self.columns[j]), "number")
+        return {Category: "category", Text: "category", Date: "date"}.get(
+            type(self.columns[j]), "number"
+        )
 
     def cells(self, j: int) -> NDArray[Any]:
-        """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""
+        """Return the cells of a column: numbers, dates (datetime64) or texts; missing
+        ones are NaN, NaT or None.
+        """
         column = self.columns[j]
         if self.table is None or column is None:
             return np.asarray(self.X[:, self.owner == j][:, 0])
@@ -50,7 +59,11 @@ class RawRows(NamedTuple):
         if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
         if isinstance(column, Date):
-            return (to_days(cells, column.order, column.name, 0) * DAY * 1e6).round().astype("datetime64[us]")
+            return (
+                (to_days(cells, column.order, column.name, 0) * DAY * 1e6)
+                .round()
+                .astype("datetime64[us]")
+            )
         return to_numbers(cells, column.name, 0, getattr(column, "style", None))[0]
 
     def encode(self, j: int, values: NDArray[Any]) -> Floats:
@@ -59,8 +72,15 @@ class RawRows(NamedTuple):
         if column is None or self.table is None:
             return np.asarray(values, dtype=np.float64)[:, None]
         arrow = import_pyarrow()
-        kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
-        return column.encode(arrow.array(values, type=kind, from_pandas=True), EncodingContext(0, Counter()))
+        kind = {
+            "category": "string",
+            "date": arrow.timestamp("us"),
+            "number": "float64",
+        }[self.kind(j)]
+        return column.encode(
+            arrow.array(values, type=kind, from_pandas=True),
+            EncodingContext(0, Counter()),
+        )
 
     def replace(self, j: int, block: Floats, rows: Floats) -> Floats:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
@@ -72,15 +92,21 @@ class RawRows(NamedTuple):
 def find_column(column: Any, names: tuple[str, ...]) -> int:
     if isinstance(column, int | np.integer) and not isinstance(column, bool):
         if not -len(names) <= column < len(names):
-            raise BadInput(f"there is no column {column}: the table has {len(names)} columns.")
+            raise BadInput(
+                f"there is no column {column}: the table has {len(names)} columns."
+            )
         return int(column) % len(names)
     if str(column) not in names:
-        raise BadInput(f"there is no column {column!r}; {suggest_column(str(column), list(names))}")
+        raise BadInput(
+            f"there is no column {column!r}; {suggest_column(str(column), list(names))}"
+        )
     return names.index(str(column))
 
 
 def find_columns(features: Features) -> tuple[tuple[str, ...], Ints]:
-    """Return the names of the table's columns, and the number of the column that each feature belongs to."""
+    """Return the names of the table's columns, and the number of the column that each
+    feature belongs to.
+    """
     prepare = features.encoder
     names = tuple(map(str, prepare.feature_names_in_))
     known = {name: j for j, name in enumerate(names)}
@@ -89,10 +115,13 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], Ints]:
 
 
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
-    """Read rows of any form that predictions take, except sources that are read in pieces."""
+    """Read rows of any form that predictions take, except sources that are read in
+    pieces.
+    """
     if isinstance(X, RawRows):
         return X
-    (names, owner), prepare = find_columns(features), features.preparation
+    (names, owner) = find_columns(features)
+    prepare = features.preparation
     if prepare is None or isinstance(X, Prepared):
         if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
             X = X.to_pandas()

@@ -1,4 +1,6 @@
-"""Draws of hyper-parameters in the user's units, with diagnostics, and predictions averaged over them."""
+"""Draws of hyper-parameters in the user's units, with diagnostics, and predictions
+averaged over them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from cavity.tables.validation import Features, check_rows
 
 @dataclass(frozen=True)
 class HyperSamples(Tabular):
-    """Draws of the hyper-parameters from their posterior, and predictions averaged over them.
+    """Draws of the hyper-parameters from their posterior, and predictions averaged over
+    them.
 
     Attributes
     ----------
@@ -28,7 +31,8 @@ class HyperSamples(Tabular):
     log_posterior : ndarray of shape (chains, n_samples)
         log Z_q + log prior.
     acceptance, divergences, evaluations : float, int, int
-        Mean acceptance probability, number of divergent trajectories, and number of gradients of log Z_q.
+        Mean acceptance probability, number of divergent trajectories, and number of
+        gradients of log Z_q.
     r_hat, ess : dict of str to ndarray
         R-hat and effective sample size of each hyper-parameter.
     warnings : list of str
@@ -54,10 +58,17 @@ class HyperSamples(Tabular):
         lines = []
         for name, values in self.draws.items():
             for place in np.ndindex(values.shape[2:]):
-                draws, label = values[(..., *place)], name + (str(list(place)) if place else "")
+                draws = values[(..., *place)]
+                label = name + (str(list(place)) if place else "")
                 judged = self.r_hat[name][place], self.ess[name][place]
                 lines.append((label, draws.mean(), draws.std(), *judged))
-        return dict(zip(("name", "mean", "sd", "R-hat", "ESS"), zip(*lines, strict=True), strict=True))
+        return dict(
+            zip(
+                ("name", "mean", "sd", "R-hat", "ESS"),
+                zip(*lines, strict=True),
+                strict=True,
+            )
+        )
 
     def _heading(self) -> str:
         chains, n = self.log_posterior.shape
@@ -92,7 +103,11 @@ class ClassifierSamples(HyperSamples):
         """
 
         def average(_: FittedModel, rows: Floats) -> tuple[Floats]:
-            return (np.mean([predict_proba(model, rows)[0] for model in self.models], axis=0),)
+            return (
+                np.mean(
+                    [predict_proba(model, rows)[0] for model in self.models], axis=0
+                ),
+            )
 
         return predict_blocks(self.models[0], self.features, X, average)[0]
 
@@ -119,14 +134,16 @@ class RegressorSamples(HyperSamples):
         return_std : bool
             Whether to also return standard deviations of the mixture.
         noise : bool
-            True: standard deviations of new values y, noise included. False: those of f.
+            True: standard deviations of new values y, noise included. False: those of
+            f.
 
         Returns
         -------
         ndarray of shape (n,), or two of them
             Means, and standard deviations if `return_std`.
         """
-        rows, (shift, scale) = check_rows(X, self.features), self.units
+        rows = check_rows(X, self.features)
+        (shift, scale) = self.units
         each = [predict_latent(model, rows) for model in self.models]
         means = np.stack([f.mean[:, 0] for f in each])
         mean = shift + scale * means.mean(0)

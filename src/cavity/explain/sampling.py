@@ -1,4 +1,6 @@
-"""Sample hyper-parameters by NUTS: rebuild the engine at the fitted values, draw, and average predictions over the draws."""
+"""Sample hyper-parameters by NUTS: rebuild the engine at the fitted values, draw, and
+average predictions over the draws.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +64,15 @@ def draw_samples(
     kind: Callable[..., HyperSamples]
     if isinstance(config, ClassifierConfig):
         classes: Any = fit.classes
-        table: Table = read_table_of_fit(request, config.class_weight, fit.features, classes)
-        kind, scale = partial(ClassifierSamples, classes=classes), 1.0
+        table: Table = read_table_of_fit(
+            request, config.class_weight, fit.features, classes
+        )
+        kind = partial(ClassifierSamples, classes=classes)
+        scale = 1.0
     else:
         table = read_targets_of_fit(request, fit.features, fit.units)
-        kind, scale = partial(RegressorSamples, units=fit.units), fit.units[1]
+        kind = partial(RegressorSamples, units=fit.units)
+        scale = fit.units[1]
     seed = draw_seed(random_state)
     run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table)
     with limit_threads(runs.count_work(run)):
@@ -74,9 +80,15 @@ def draw_samples(
         found = nuts.sample(target, n_samples, warmup, chains, target_accept, seed)
     draws = _in_units(run.engine, found.theta, scale)
     r_hat, ess = _diagnose(draws)
-    total, diverging = chains * n_samples, int(found.diverging.sum())
-    evenly = np.unique(np.linspace(0, total - 1, min(n_models, total)).round().astype(int))
-    models = (snapshot(run.engine, target.at(theta)) for theta in found.theta.reshape(total, -1)[evenly])
+    total = chains * n_samples
+    diverging = int(found.diverging.sum())
+    evenly = np.unique(
+        np.linspace(0, total - 1, min(n_models, total)).round().astype(int)
+    )
+    models = (
+        snapshot(run.engine, target.at(theta))
+        for theta in found.theta.reshape(total, -1)[evenly]
+    )
     return kind(
         draws=draws,
         log_posterior=found.log_density,
@@ -92,7 +104,9 @@ def draw_samples(
 
 
 def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
-    """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
+    """Return a run at the fitted values; what is sampled are its parameters, with the
+    fit's prior on them.
+    """
     held = as_array(model.prior.Z)
     Z = np.repeat(held, model.n_latent // len(held), axis=0)
     _refuse_other_rows(config, table, Z)
@@ -101,32 +115,50 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     config = _configure(config, model)
     plan = policy.plan_training(config, TableSize.of(table, Z.shape[-1]), Z.shape[-2])
     begin = table.start(np.random.default_rng(0))
-    center, spread = as_array(model.prior.center), as_array(model.prior.spread)
+    center = as_array(model.prior.center)
+    spread = as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
     module = build.make_prior(config, plan, table, begin, Z)
-    engine = build.make_engine(module, table, config, plan, _make_likelihood(model, table, config, plan))
+    engine = build.make_engine(
+        module, table, config, plan, _make_likelihood(model, table, config, plan)
+    )
     if not (engine.hyper_prior.precision > 0).all():
         raise BadOption(
-            f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use kernels of "
+            f"{type(model.prior.kernel).__name__} has parameters without a prior, "
+            f"which cannot be sampled: use kernels of "
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(engine, load_rows(table, config.dtype, config.device), config, plan, 0, Local())
-    if config.method.site_store == "averaged":  # it stores nothing but q; sites per row are found again
+    run = runs.make_run(
+        engine, load_rows(table, config.dtype, config.device), config, plan, 0, Local()
+    )
+    if (
+        config.method.site_store == "averaged"
+    ):  # it stores nothing but q; sites per row are found again
         lower, mean = (torch.as_tensor(x).double() for x in (model.lower, model.mean))
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
         h = (lower @ (lower.mT @ mean[..., None]))[..., 0]
-        run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
+        run.state = run.state._replace(
+            sums=Sums(*(x.to(run.state.sums.h) for x in (P, h)))
+        )
     return run
 
 
 def _configure(config: Config, model: FittedModel) -> Config:
-    """Return the fit's configuration for full batches in float64, in which kernel and noise are learnt, unless the noise is 0."""
-    method, kernel = config.method, config.kernel
+    """Return the fit's configuration for full batches in float64, in which kernel and
+    noise are learnt, unless the noise is 0.
+    """
+    method = config.method
+    kernel = config.kernel
     if kernel is None:
-        kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
+        kernel = build.make_default_kernel(
+            isinstance(model.prior.kernel, Sum)
+        )  # the fit's, not today's
     of_targets = method.task == "regression" and target_noise(model) > 0
-    noisy = bool((model.prior.noise > 0).all()) if method.latent_noise else of_targets
+    if method.latent_noise:
+        noisy = bool((model.prior.noise > 0).all())
+    else:
+        noisy = of_targets
     learn = frozenset({"kernel", "noise"} if noisy else {"kernel"})
     return replace(
         config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
@@ -134,10 +166,15 @@ def _configure(config: Config, model: FittedModel) -> Config:
     )  # fmt: skip
 
 
-def _make_likelihood(model: FittedModel, table: Table, config: Config, plan: TrainingPlan) -> Likelihood:
+def _make_likelihood(
+    model: FittedModel, table: Table, config: Config, plan: TrainingPlan
+) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    likelihood, epsilon = build.make_likelihood(table, config, plan), model.likelihood.epsilon
-    return likelihood if epsilon is None else likelihood.set_params(epsilon=epsilon)
+    likelihood = build.make_likelihood(table, config, plan)
+    epsilon = model.likelihood.epsilon
+    if epsilon is None:
+        return likelihood
+    return likelihood.set_params(epsilon=epsilon)
 
 
 def _refuse_other_rows(config: Config, table: Table, Z: Floats) -> None:
@@ -145,9 +182,12 @@ def _refuse_other_rows(config: Config, table: Table, Z: Floats) -> None:
     if config.method.inducing_from != "rows" and config.inducing is not None:
         return
     distinct = np.unique(table.X, axis=0)
-    if distinct.shape != Z[0].shape or not np.array_equal(distinct, np.unique(Z[0], axis=0)):
+    if distinct.shape != Z[0].shape or not np.array_equal(
+        distinct, np.unique(Z[0], axis=0)
+    ):
         raise BadInput(
-            f"X ({len(distinct)} distinct rows) differs from the rows of the fit ({Z.shape[1]}): "
+            f"X ({len(distinct)} distinct rows) differs from the rows of the fit "
+            f"({Z.shape[1]}): "
             "give the rows that it was fitted to."
         )
 
@@ -168,17 +208,26 @@ def _load(engine: Engine, kept: FittedModel) -> None:
 
 def _in_units(engine: Engine, theta: Floats, scale: float) -> dict[str, Floats]:
     """Return draws by name and in the user's units: (chains, n, ...)."""
-    owners, found = dict(engine.prior.named_modules()), {}
+    owners = dict(engine.prior.named_modules())
+    found = {}
     for name, place in engine.places.items():
-        values = np.exp(theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape))
+        values = np.exp(
+            theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
+        )
         own = name.startswith(OF_FACTOR)  # the likelihood's noise
         path, _, last = ("log_noise" if own else name).rpartition(".")
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)
-            values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
+            values = (values if group is None else values[..., group.cpu()]) * as_array(
+                owners[path].unit
+            )
         if own:
             values = values[..., 0] * scale**2
-        found[f"{path}.{last}".removeprefix(".").removeprefix("kernel.").replace("log_", "")] = values
+        found[
+            f"{path}.{last}".removeprefix(".")
+            .removeprefix("kernel.")
+            .replace("log_", "")
+        ] = values
     return found
 
 
@@ -188,20 +237,28 @@ def _diagnose(draws: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, Fl
         from arviz_stats.base import array_stats
     except ImportError:
         raise missing_extra("arviz-stats", "mcmc") from None
-    last = {name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()}
+    last = {
+        name: np.moveaxis(values, (0, 1), (-2, -1)) for name, values in draws.items()
+    }
 
     def measure(by: Any) -> dict[str, Floats]:
-        return {name: np.asarray(by(x, chain_axis=-2, draw_axis=-1)) for name, x in last.items()}
+        return {
+            name: np.asarray(by(x, chain_axis=-2, draw_axis=-1))
+            for name, x in last.items()
+        }
 
     return measure(array_stats.rhat), measure(array_stats.ess)
 
 
-def _warn(divergences: int, total: int, r_hat: dict[str, Floats], ess: dict[str, Floats]) -> list[str]:
-    worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
-    diverged = (
-        f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"
+def _warn(
+    divergences: int, total: int, r_hat: dict[str, Floats], ess: dict[str, Floats]
+) -> list[str]:
+    worst = max(float(np.max(v)) for v in r_hat.values())
+    least = min(float(np.min(v)) for v in ess.values())
+    diverged = f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed"
+    mixed = (
+        f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT})"
     )
-    mixed = f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT})"
     few = f"some hyper-parameter has only {least:.0f} effective draws (of {total})"
     found = {
         f"{diverged}: raise target_accept= towards 0.99, or warmup=.": divergences > 0,
@@ -210,5 +267,7 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Floats], ess: dict[str,
     }
     said = [text for text, is_so in found.items() if is_so]
     for text in said:
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)  # the caller of sample_hyperparameters
+        warnings.warn(
+            text, ConvergenceWarning, stacklevel=4
+        )  # the caller of sample_hyperparameters
     return said

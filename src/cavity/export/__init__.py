@@ -1,4 +1,6 @@
-"""Models for other programs: an ONNX graph from rows to predictions, preparation and quadrature included. [docs/decisions/0015]"""
+"""Models for other programs: an ONNX graph from rows to predictions, preparation and
+quadrature included. [docs/decisions/0015]
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,12 @@ def onnx(
 ) -> Path:
     """Write a fitted GPClassifier or GPRegressor as an ONNX file.
 
-    A model of an array has the input "X" (n, D). A model of a frame has one input (n, 1) per column that it reads, with the
-    column's name: numbers with NaN for missing cells, texts, dates as numbers of days since 1970-01-01. A classifier has the
-    outputs "label" (n,) and "probabilities" (n, C), a regressor "mean" (n,) and "std" (n,), noise included. The number of rows n
-    may differ from call to call. All arithmetic is in float64. Needs `pip install cavity[onnx]`.
+    A model of an array has the input "X" (n, D). A model of a frame has one input (n,
+    1) per column that it reads, with the column's name: numbers with NaN for missing
+    cells, texts, dates as numbers of days since 1970-01-01. A classifier has the
+    outputs "label" (n,) and "probabilities" (n, C), a regressor "mean" (n,) and "std"
+    (n,), noise included. The number of rows n may differ from call to call. All
+    arithmetic is in float64. Needs `pip install cavity[onnx]`.
 
     Parameters
     ----------
@@ -53,7 +57,8 @@ def onnx(
     dtype : {"float64", "float32"}
         Type of numbers in inputs and outputs.
     prepared : bool, default=False
-        For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
+        For a model of a frame: True gives the input "X" of features as `preparation_`
+        makes them.
     novelty : bool, default=False
         Add the output "novelty" (n,): what `predict_novelty` returns.
 
@@ -75,15 +80,25 @@ def onnx(
     return Path(path)
 
 
-def make_model(gp: GPEstimator, dtype: str = "float64", prepared: bool = False, novelty: bool = False) -> Any:
+def make_model(
+    gp: GPEstimator,
+    dtype: str = "float64",
+    prepared: bool = False,
+    novelty: bool = False,
+) -> Any:
     """Return the graph as an `onnx.ModelProto`, checked."""
     result = view_fit(gp)
     measure = find_novelty(result.novelty) if novelty else None
     _check(gp, dtype)
     graph = Graph()
-    helper, types = graph.onnx.helper, graph.onnx.TensorProto
-    number = types.FLOAT if dtype == "float32" else types.DOUBLE
-    preparation, metadata = None if prepared else result.features.preparation, _metadata(gp)
+    helper = graph.onnx.helper
+    types = graph.onnx.TensorProto
+    if dtype == "float32":
+        number = types.FLOAT
+    else:
+        number = types.DOUBLE
+    preparation = None if prepared else result.features.preparation
+    metadata = _metadata(gp)
     if preparation is None:
         X = to_double(Value(graph, "X"))
         inputs = [helper.make_tensor_value_info("X", number, ["n", result.features.n])]
@@ -95,52 +110,81 @@ def make_model(gp: GPEstimator, dtype: str = "float64", prepared: bool = False, 
         found["novelty"] = measure.at(var)
     taken = next((entry.name for entry in inputs if entry.name in found), None)
     if taken is not None:
-        raise BadOption(f"column {taken!r} has the name of an output: rename it, or use prepared=True.")
+        raise BadOption(
+            f"column {taken!r} has the name of an output: rename it, or use "
+            f"prepared=True."
+        )
     outputs = []
     for name, value in found.items():
-        kind, operator, cast = number, "Cast", {"to": number}
+        kind = number
+        operator = "Cast"
+        cast = {"to": number}
         if name == "label":
-            kind, operator, cast = helper.np_dtype_to_tensor_dtype(_labels(result).dtype), "Identity", {}
+            kind = helper.np_dtype_to_tensor_dtype(_labels(result).dtype)
+            operator = "Identity"
+            cast = {}
         graph.nodes.append(helper.make_node(operator, [value.name], [name], **cast))
-        shape = ["n", len(_labels(result))] if name == "probabilities" else ["n"]
+        if name == "probabilities":
+            shape = ["n", len(_labels(result))]
+        else:
+            shape = ["n"]
         outputs.append(helper.make_tensor_value_info(name, kind, shape))
     return _finish(graph, inputs, outputs, metadata)
 
 
 def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
-    """Return the predictions of rows by name, and the variances of the latent functions."""
-    model, graph = result.model.to("cpu"), X.graph
+    """Return the predictions of rows by name, and the variances of the latent
+    functions.
+    """
+    model = result.model.to("cpu")
+    graph = X.graph
     try:
         mean, var, r = model.marginals_and_residual(X)
     except TypeError as error:  # a kernel that torch alone can compute
         raise no_formula(model.prior.kernel) from error
     if result.classes is None:
         shift, scale = result.units
-        f = var if result.predicts_residual else var - r
+        if result.predicts_residual:
+            f = var
+        else:
+            f = var - r
         std = (f.at_least(0.0) + target_noise(model)).sqrt() * scale
         return {"mean": (mean * scale + shift)[:, 0], "std": std[:, 0]}, var
     try:
         log_p: Value = model.outcome.log_probability(mean, var)
-    except (AttributeError, TypeError, RuntimeError) as error:  # a function of tensors alone
+    except (
+        AttributeError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # a function of tensors alone
         raise no_graph(model.likelihood) from error
     if not model.pool.is_trivial:
-        calls = (partial(add_trees, m) if isinstance(m, Forest) else m.log_proba for m in model.pool.members)
+        calls = (
+            partial(add_trees, m) if isinstance(m, Forest) else m.log_proba
+            for m in model.pool.members
+        )
         logs = [partial(call, X) for call in calls]
-        log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
+        log_p = GRAPH.log_softmax(
+            model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs)
+        )
     P = log_p.exp()
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
     return {"label": graph.op("Gather", _labels(result), best), "probabilities": P}, var
 
 
 def add_trees(forest: Forest, X: Value) -> Value:
-    """Return logarithms of the class probabilities, [n C], as `Forest.log_proba` computes them.
+    """Return logarithms of the class probabilities, [n C], as `Forest.log_proba`
+    computes them.
 
-    Thresholds and sums are in float64; the operator rounds each score to float32, by a relative error of 6e-8.
+    Thresholds and sums are in float64; the operator rounds each score to float32, by a
+    relative error of 6e-8.
     """
     X, graph = forest.add_codes(X), X.graph
     if not forest.boosted:
         X = to_double(graph.op("Cast", X, to=graph.onnx.TensorProto.FLOAT))
-    scores = graph.op("TreeEnsembleRegressor", X, domain=ML_DOMAIN, **_list_nodes(forest, graph.onnx))
+    scores = graph.op(
+        "TreeEnsembleRegressor", X, domain=ML_DOMAIN, **_list_nodes(forest, graph.onnx)
+    )
     p = to_double(scores)
     if forest.boosted:
         if len(forest.start) == 1:
@@ -151,13 +195,20 @@ def add_trees(forest: Forest, X: Value) -> Value:
 
 
 def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
-    """Return the trees as lists of nodes, and of what leaves add to which score; frequencies of 0 are left out."""
-    node, start, value = np.arange(len(forest.child)), forest.root, forest.value[forest.leaf]
-    tree, is_leaf = np.searchsorted(start, node, side="right") - 1, forest.child == node
+    """Return the trees as lists of nodes, and of what leaves add to which score;
+    frequencies of 0 are left out.
+    """
+    node = np.arange(len(forest.child))
+    start = forest.root
+    value = forest.value[forest.leaf]
+    tree = np.searchsorted(start, node, side="right") - 1
+    is_leaf = forest.child == node
     leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (value != 0)))
 
     def tensor(values: Any) -> Any:
-        return onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype=np.float64))
+        return onnx.numpy_helper.from_array(
+            np.ascontiguousarray(values, dtype=np.float64)
+        )
 
     return {
         "n_targets": len(forest.start),
@@ -168,7 +219,9 @@ def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
         "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
         "nodes_values_as_tensor": tensor(np.where(is_leaf, 0.0, forest.threshold)),
         "nodes_truenodeids": np.where(is_leaf, 0, forest.child - start[tree]).tolist(),
-        "nodes_falsenodeids": np.where(is_leaf, 0, forest.child + 1 - start[tree]).tolist(),
+        "nodes_falsenodeids": np.where(
+            is_leaf, 0, forest.child + 1 - start[tree]
+        ).tolist(),
         "target_treeids": tree[leaf].tolist(),
         "target_nodeids": (leaf - start[tree[leaf]]).tolist(),
         "target_ids": (forest.column[tree[leaf]] if forest.boosted else k).tolist(),
@@ -176,10 +229,14 @@ def _list_nodes(forest: Forest, onnx: Any) -> dict[str, Any]:
     }
 
 
-def _finish(graph: Graph, inputs: list[Any], outputs: list[Any], metadata: dict[str, str]) -> Any:
+def _finish(
+    graph: Graph, inputs: list[Any], outputs: list[Any], metadata: dict[str, str]
+) -> Any:
     helper = graph.onnx.helper
     has_text = any(node.op_type == "StringConcat" for node in graph.nodes)
-    opsets = [helper.make_opsetid("", onnx_graph.TEXT_OPSET if has_text else onnx_graph.OPSET)]
+    opsets = [
+        helper.make_opsetid("", onnx_graph.TEXT_OPSET if has_text else onnx_graph.OPSET)
+    ]
     if any(node.domain == ML_DOMAIN for node in graph.nodes):
         opsets.append(helper.make_opsetid(ML_DOMAIN, onnx_graph.ML_OPSET))
     made = helper.make_model(
@@ -197,30 +254,42 @@ def _finish(graph: Graph, inputs: list[Any], outputs: list[Any], metadata: dict[
 def _check(clf: GPEstimator, dtype: str) -> None:
     """Raise BadOption for what has no graph, before anything is built."""
     result = view_fit(clf)
-    model, classes = result.model, result.classes
+    model = result.model
+    classes = result.classes
     if classes is None and (result.rows is not None or len(model.lower) > 1):
         raise BadOption(
-            f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
+            f"method={clf.method!r} predicts from its training rows or as a committee, "
+            f"which the ONNX graph cannot express: use "
             "method='vi', 'svi', 'fitc' or 'exact'."
         )
     if classes is not None and model.coupled:
         raise BadOption(
-            f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
+            f"method={str(clf.method)!r} with {len(classes)} classes couples them, and "
+            f"ONNX has no operator for that integral: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
     one_of("dtype", dtype, DTYPES)
 
 
 def _labels(result: Result) -> NDArray[Any]:
-    """Return the classes as an array of an ONNX type: integers, Booleans, numbers, otherwise text."""
+    """Return the classes as an array of an ONNX type: integers, Booleans, numbers,
+    otherwise text.
+    """
     classes: Any = result.classes
-    kind = {"i": "int64", "u": "int64", "b": "bool", "f": "float64"}.get(classes.dtype.kind)
-    return classes.astype(kind) if kind else np.array([str(label) for label in classes], dtype=object)
+    kind = {"i": "int64", "u": "int64", "b": "bool", "f": "float64"}.get(
+        classes.dtype.kind
+    )
+    if kind:
+        return classes.astype(kind)
+    return np.array([str(label) for label in classes], dtype=object)
 
 
 def _metadata(clf: GPEstimator) -> dict[str, str]:
     names = view_fit(clf).features.names
-    classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)} if hasattr(clf, "classes_") else {}
+    if hasattr(clf, "classes_"):
+        classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)}
+    else:
+        classes = {}
     columns = json.dumps(None if names is None else [str(name) for name in names])
     return {"method": str(clf.method), **classes, "columns": columns}
 
@@ -228,14 +297,18 @@ def _metadata(clf: GPEstimator) -> dict[str, str]:
 def no_formula(kernel: Any) -> BadOption:
     """Return the error for a kernel that torch alone can compute."""
     return BadOption(
-        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method formula(xp), or shape(xp, d2) if "
-        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and cavity.load() instead."
+        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give "
+        f"it a method formula(xp), or shape(xp, d2) if "
+        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() "
+        "and cavity.load() instead."
     )
 
 
 def no_graph(likelihood: object) -> BadOption:
     """Return the error for a likelihood whose probabilities are written in torch alone."""
     return BadOption(
-        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
-        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX "
+        f"graph: write its log_probability(mean, var) with "
+        "the functions of cavity.common.namespaces, or use clf.save() and "
+        "cavity.load() instead."
     )

@@ -1,4 +1,6 @@
-"""The preparation of a model as a part of its ONNX graph: each raw column is an input with its own name."""
+"""The preparation of a model as a part of its ONNX graph: each raw column is an input
+with its own name.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,23 @@ JANUARY = 306  # days from 1 March to 1 January
 def add_raw_columns(
     graph: Graph, prepare: ColumnEncoder, number_type: int
 ) -> tuple[Value, list[Any], dict[str, str]]:
-    """Add inputs (n, 1) for raw columns; return the features that nodes make of them, [n D], the inputs, and what each takes."""
-    parts, inputs, kinds = [], [], {}
+    """Add inputs (n, 1) for raw columns; return the features that nodes make of them,
+    [n D], the inputs, and what each takes.
+    """
+    parts = []
+    inputs = []
+    kinds = {}
     for column in prepare.columns_:
-        kind, what = number_type, "number"
+        kind = number_type
+        what = "number"
         if isinstance(column, Category | Text):
-            kind, what = graph.onnx.TensorProto.STRING, "text"
+            kind = graph.onnx.TensorProto.STRING
+            what = "text"
         elif isinstance(column, Date):
             what = "number of days since 1970-01-01"
-        inputs.append(graph.onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1]))
+        inputs.append(
+            graph.onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1])
+        )
         parts.append(_encode(graph, column, Value(graph, column.name)))
         kinds[column.name] = what
     return concatenate(parts), inputs, kinds
@@ -49,20 +59,29 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     if isinstance(column, Number):
         parts = [(value - column.mean) / column.scale]
     else:
-        parts = _encode_date(graph, column, graph.op("Where", lacks, np.float64(column.low), value))
+        parts = _encode_date(
+            graph, column, graph.op("Where", lacks, np.float64(column.low), value)
+        )
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
     return concatenate([*parts, to_double(lacks)] if column.missing else parts)
 
 
-def _number_texts(cells: Value, texts: list[str], numbers: list[int], other: int) -> Value:
+def _number_texts(
+    cells: Value, texts: list[str], numbers: list[int], other: int
+) -> Value:
     codes = {"keys_strings": texts, "values_int64s": numbers, "default_int64": other}
     return cells.graph.op("LabelEncoder", cells, domain=ML_DOMAIN, **codes)
 
 
 def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
-    """One-hot levels; a missing cell sets its indicator, or nothing, and so does a new category."""
-    n, columns = len(column.levels), np.arange(len(column.features), dtype=np.int64)[None]
-    codes = _number_texts(cells, [*column.levels, *MISSING], [*range(n), *([n] * len(MISSING))], -1)
+    """One-hot levels; a missing cell sets its indicator, or nothing, and so does a new
+    category.
+    """
+    n = len(column.levels)
+    columns = np.arange(len(column.features), dtype=np.int64)[None]
+    codes = _number_texts(
+        cells, [*column.levels, *MISSING], [*range(n), *([n] * len(MISSING))], -1
+    )
     return to_double(graph.op("Equal", codes, columns))
 
 
@@ -72,8 +91,11 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     padded = graph.op("StringConcat", graph.op("StringConcat", space, cells), space)
     found = []
     for gram in column.grams:
-        rest, part = ".*" * (len(gram) <= max(GRAM_SIZES)), re.escape(gram).replace("\\ ", r"\s+")
-        found.append(graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}"))
+        rest = ".*" * (len(gram) <= max(GRAM_SIZES))
+        part = re.escape(gram).replace("\\ ", r"\s+")
+        found.append(
+            graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}")
+        )
     B = to_double(concatenate(found))
     count = graph.op("ReduceSum", B, np.array([1]))
     lacks = to_double(_number_texts(cells, list(MISSING), [1] * len(MISSING), 0))
@@ -83,7 +105,8 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
 
 def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
     """Return the parts of dates, each [n 1], from days since 1970-01-01."""
-    whole, found = _floor(days), []
+    whole = _floor(days)
+    found = []
     year = _find_year(graph, whole)
     for part in column.parts:
         if part == "days":
@@ -105,19 +128,32 @@ def _floor(value: Value) -> Value:
 
 
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    """Return sine and cosine, which older runtimes do not have for float64: it is the sine of a quarter of a turn more."""
+    """Return sine and cosine, which older runtimes do not have for float64: it is the
+    sine of a quarter of a turn more.
+    """
     angles = (at * (2 * np.pi) for at in (turns, turns + 0.25))
-    return [graph.op("Round", graph.op("Sin", angle) * STEPS) / STEPS for angle in angles]
+    return [
+        graph.op("Round", graph.op("Sin", angle) * STEPS) / STEPS for angle in angles
+    ]
 
 
 def _find_year(graph: Graph, days: Value) -> Value:
-    """Return the Gregorian year of whole days since 1970-01-01: years are counted from 1 March, in cycles of 400."""
+    """Return the Gregorian year of whole days since 1970-01-01: years are counted from
+    1 March, in cycles of 400.
+    """
     z = days + float(MARCH)
     cycle = _floor(z / float(CYCLE))
     day = z - cycle * float(CYCLE)
-    year = _floor((day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0)) / 365.0)
+    year = _floor(
+        (day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0))
+        / 365.0
+    )
     rest = day - (year * 365.0 + _floor(year / 4.0) - _floor(year / 100.0))
-    return year + cycle * 400.0 + to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
+    return (
+        year
+        + cycle * 400.0
+        + to_double(graph.op("GreaterOrEqual", rest, float(JANUARY)))
+    )
 
 
 def _first_day(year: Value) -> Value:

@@ -1,4 +1,6 @@
-"""Begin a run: build the engine for the rows that it sees, then start afresh, go on from an earlier fit, or resume."""
+"""Begin a run: build the engine for the rows that it sees, then start afresh, go on
+from an earlier fit, or resume.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from cavity.fitting import build, monitoring, runs
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.plan import TableSize, TrainingPlan
+from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request
 from cavity.fitting.rows_on_device import load_rows
 from cavity.tables.labelled import LabelledTable
@@ -40,27 +43,57 @@ class Begun:
         self.trained = True
 
 
-def begin_classifier(request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts) -> Begun:
-    """Begin the run on the rows that it sees, equal ones merged by method="auto". Rows of eval_set stop it, or held-out ones."""
-    config, features, rng = request.config, rows.features, np.random.default_rng(request.seed)
-    held = None if request.raw.eval_set is None else rows.held
+def begin_classifier(
+    request: Request[ClassifierConfig], rows: LabelledTable, seen: Facts
+) -> Begun:
+    """Begin the run on the rows that it sees, equal ones merged by method="auto".
+
+    Rows of eval_set stop it, or held-out ones.
+    """
+    config = request.config
+    features = rows.features
+    rng = np.random.default_rng(request.seed)
+    held = None
+    if request.raw.eval_set is not None:
+        held = rows.held
     if isinstance(seen, Table) and config.validation_fraction is not None:
         seen, held = monitoring.hold_out_rows(seen, config.validation_fraction, rng)
     table = seen
     if isinstance(seen, Table) and seen.place is None and config.method.recommended:
         table = seen.merge(cells=True)
-    stopping = () if held is None else (monitoring.make_early_stopping(held, config.patience),)
+    stopping: tuple[Callback, ...] = ()
+    if held is not None:
+        stopping = (monitoring.make_early_stopping(held, config.patience),)
     start = find_start(request, table, features, rng)
     size = TableSize.of(table, features.n)
-    Z = build.choose_points(config, start.candidates, policy.count_points(config, size), seen.n_latent, rng)
+    Z = choose_points(
+        config, start.candidates, policy.count_points(config, size), seen.n_latent, rng
+    )
     plan = policy.plan_training(config, size, Z.shape[-2])
-    return begin_run(request, plan, table, seen, start, Z, rng, classes=rows.classes, stopping=stopping)
+    return begin_run(
+        request,
+        plan,
+        table,
+        seen,
+        start,
+        Z,
+        rng,
+        classes=rows.classes,
+        stopping=stopping,
+    )
 
 
-def find_start(request: Request[Any], table: Facts, features: Features, rng: np.random.Generator) -> Start:
-    """Return the table's starting values; a warm start keeps the units of the old parameters."""
+def find_start(
+    request: Request[Any], table: Facts, features: Features, rng: np.random.Generator
+) -> Start:
+    """Return the table's starting values; a warm start keeps the units of the old
+    parameters.
+    """
     start = share_lengthscales(table.start(rng), features, rng)
-    if request.earlier is not None and len(request.earlier.columns.center) == features.n:
+    if (
+        request.earlier is not None
+        and len(request.earlier.columns.center) == features.n
+    ):
         start = start._replace(columns=request.earlier.columns)
     return start
 
@@ -78,13 +111,22 @@ def begin_run(
     stopping: tuple[Callback, ...] = (),
 ) -> Begun:
     """Build the engine, and start or resume a run."""
-    config, reduce = request.config, request.reduce
-    engine = build.make_engine(build.make_prior(config, plan, table, start, Z), table, config, plan)
-    earlier = None if request.earlier is None else request.earlier.state
-    data, seed = load_rows(table, config.dtype, config.device), int(rng.integers(2**31 - 1))
+    config = request.config
+    reduce = request.reduce
+    engine = build.make_engine(
+        build.make_prior(config, plan, table, start, Z), table, config, plan
+    )
+    earlier = None
+    if request.earlier is not None:
+        earlier = request.earlier.state
+    data = load_rows(table, config.dtype, config.device)
+    seed = int(rng.integers(2**31 - 1))
     run = runs.make_run(engine, data, config, plan, seed, reduce, earlier)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
-    facts = monitoring.describe_run(config, plan, table, classes, request.seed) if config.checkpoint else {}
+    if config.checkpoint:
+        facts = monitoring.describe_run(config, plan, table, classes, request.seed)
+    else:
+        facts = {}
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

@@ -31,7 +31,8 @@ from cavity.fitting.options.regression_methods import RegressionMethod
 from cavity.tables import inducing_points
 from cavity.tables.table import Facts, Start
 
-# Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
+# Standard deviation of the normal priors on the logs of kernel parameters and noise,
+# around their starting values.
 PRIOR_SD = 2.0
 
 # The same with partial pooling across classes and features, by parameter.
@@ -42,25 +43,14 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
-RARE_CELLS = 5  # rows: inducing points are not learnt along columns in which fewer differ [51]
-FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
-SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
-
-
-def choose_points(
-    config: Config, candidates: inducing_points.Candidates, M: int, C: int, rng: np.random.Generator
-) -> Floats:
-    """Choose inducing inputs [C M D].
-
-    With method="auto" neither signs of columns nor names of classes decide, and no point is a row unless the user names a choice.
-    """
-    how = config.inducing
-    if not config.method.recommended or not isinstance(how, str) or len(candidates.X) < 2:
-        return inducing_points.choose(how, candidates, M, C, rng)
-    arranged, place = candidates.arrange()
-    choose = inducing_points.choose_between_rows if how == "auto" else inducing_points.choose
-    Z = choose(how, arranged, M, C, rng)
-    return Z if C == 1 else Z[place]
+# rows: inducing points are not learnt along columns in which fewer differ [51]
+RARE_CELLS = 5
+# distance from 0 in spreads of a column at which a float32 is still within a hundredth
+# of a spread
+FAR = 1e5
+SHARE_OF_NOISE = (
+    1e-4  # that jitter may have of the noise in a model without any other approximation
+)
 
 
 def find_method(config: Config, plan: TrainingPlan) -> Method:
@@ -68,33 +58,56 @@ def find_method(config: Config, plan: TrainingPlan) -> Method:
     return config.method.resolve(plan.sites_per_row)
 
 
-def make_prior(config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Floats) -> Prior:
-    """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
+def make_prior(
+    config: Config, plan: TrainingPlan, table: Facts, begin: Start, Z: Floats
+) -> Prior:
+    """Make kernel, inducing inputs and noise into one module; the user's kernel is
+    copied.
+    """
     C = table.n_latent
     own = 1 if plan.share_kernel else C  # sets of hyper-parameters
     _check_precision(begin, config)
     linear = plan.kernel == "RBF() + Linear()"
-    kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
+    if config.kernel is None:
+        kernel = make_default_kernel(linear)
+    else:
+        kernel = copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(own, begin.columns)
     kernel.requires_grad_("kernel" in config.learn)
     noisy = find_method(config, plan).latent_noise
-    noise = per_class(config.noise, C, "noise") if noisy else np.zeros(1)
-    noise = np.broadcast_to(noise, (own,)) if noise.size in (1, own) else noise
-    given = Z[:1] if plan.share_inducing else Z, np.array(noise), begin.columns.center, begin.columns.spread
+    if noisy:
+        noise = per_class(config.noise, C, "noise")
+    else:
+        noise = np.zeros(1)
+    if noise.size in (1, own):
+        noise = np.broadcast_to(noise, (own,))
+    given = (
+        Z[:1] if plan.share_inducing else Z,
+        np.array(noise),
+        begin.columns.center,
+        begin.columns.spread,
+    )
     points, noises, center, spread = (torch.tensor(x) for x in given)
-    learn = config.learn if noisy else config.learn - {"noise"}
-    module = Prior(kernel, points, noises, center, spread, C, learn).to(config.device, config.dtype)
+    if noisy:
+        learn = config.learn
+    else:
+        learn = config.learn - {"noise"}
+    module = Prior(kernel, points, noises, center, spread, C, learn).to(
+        config.device, config.dtype
+    )
     if module.learn_inducing and config.method.recommended:
         _hold_rare_cells(module, begin.candidates)
     return module
 
 
 def _hold_rare_cells(module: Prior, candidates: inducing_points.Candidates) -> None:
-    """Do not learn inducing inputs along columns in which only a few rows differ, if there are many: those of rare levels.
+    """Do not learn inducing inputs along columns in which only a few rows differ, if
+    there are many: those of rare levels.
 
-    Their coordinates, more than there are rows, would learn labels by heart, and neither folds at the learnt hyper-parameters
-    nor leave-one-out would see it. [decision 51]
+    Their coordinates, more than there are rows, would learn labels by heart, and
+    neither folds at the learnt hyper-parameters nor leave-one-out would see it.
+    [decision 51]
     """
     rows = candidates.weight @ (np.median(candidates.X, axis=0) != candidates.X)
     rare = rows < RARE_CELLS
@@ -103,38 +116,60 @@ def _hold_rare_cells(module: Prior, candidates: inducing_points.Candidates) -> N
 
 
 def _check_precision(begin: Start, config: Config) -> None:
-    """Refuse a float32 column that is far from 0 for its spread, such as a date in seconds: it would lose its digits."""
-    center, spread = begin.columns.center, begin.columns.spread
+    """Refuse a float32 column that is far from 0 for its spread, such as a date in
+    seconds: it would lose its digits.
+    """
+    center = begin.columns.center
+    spread = begin.columns.spread
     if config.dtype == torch.float64:
         return
-    bad = (np.abs(center) > FAR * spread) | (np.abs(center) + 100 * spread > torch.finfo(config.dtype).max)
+    bad = (np.abs(center) > FAR * spread) | (
+        np.abs(center) + 100 * spread > torch.finfo(config.dtype).max
+    )
     if bad.any():
         d = int(np.flatnonzero(bad)[0])
         raise BadInput(
-            f"column {d} of X (counted from 0) lies around {center[d]:.4g} with a spread of {spread[d]:.2g}, which dtype='float32' "
-            "cannot hold: subtract a constant or change the unit (sklearn.preprocessing.StandardScaler), or use dtype='float64'."
+            f"column {d} of X (counted from 0) lies around {center[d]:.4g} with a "
+            f"spread of {spread[d]:.2g}, which dtype='float32' "
+            "cannot hold: subtract a constant or change the unit "
+            "(sklearn.preprocessing.StandardScaler), or use dtype='float64'."
         )
 
 
 def make_default_kernel(linear: bool) -> Kernel:
     """Make the kernel that `kernel=None` stands for."""
-    return RBF() + Linear(fades=True) if linear else RBF()
+    if linear:
+        return RBF() + Linear(fades=True)
+    return RBF()
 
 
 def make_hyper_prior(
-    module: Prior, parameters: dict[str, nn.Parameter], log_parameters: tuple[nn.Parameter, ...], pooled: bool
+    module: Prior,
+    parameters: dict[str, nn.Parameter],
+    log_parameters: tuple[nn.Parameter, ...],
+    pooled: bool,
 ) -> HyperPrior:
-    """Make weak normal priors on the logs of kernel parameters and noise, and on `log_parameters`; others have none."""
+    """Make weak normal priors on the logs of kernel parameters and noise, and on
+    `log_parameters`; others have none.
+    """
     if not parameters:
         none = torch.zeros(0, dtype=module.center.dtype, device=module.center.device)
         return HyperPrior(none, none)
     mean = torch.cat([p.detach().flatten() for p in parameters.values()])
-    pools, weights, start = [], [], 0
+    pools = []
+    weights = []
+    start = 0
     for name, p in parameters.items():
         is_log = any(p is log for log in log_parameters) or _is_log(module, name)
         weight = PRIOR_SD**-2 if is_log else 0.0
         if pooled and is_log:
-            pools.append(pool(start, tuple(p.shape), POOLED.get(name.rpartition(".")[2], POOLED_ELSE)))
+            pools.append(
+                pool(
+                    start,
+                    tuple(p.shape),
+                    POOLED.get(name.rpartition(".")[2], POOLED_ELSE),
+                )
+            )
             weight = pools[-1].inverse.own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
@@ -142,55 +177,85 @@ def make_hyper_prior(
 
 
 def _is_log(module: Prior, name: str) -> bool:
-    """Return whether a parameter is the logarithm of the noise or of a parameter of the library's kernels."""
+    """Return whether a parameter is the logarithm of the noise or of a parameter of the
+    library's kernels.
+    """
     path, _, last = name.rpartition(".")
-    own = not name.startswith(OF_FACTOR) and isinstance(module.get_submodule(path), Kernel | Prior)
+    own = not name.startswith(OF_FACTOR) and isinstance(
+        module.get_submodule(path), Kernel | Prior
+    )
     return own and last.startswith("log_")
 
 
 def make_likelihood(table: Facts, config: Config, plan: TrainingPlan) -> Likelihood:
-    """Make the likelihood; that of a regression has the noise, in the units of the targets."""
+    """Make the likelihood; that of a regression has the noise, in the units of the
+    targets.
+    """
     method = find_method(config, plan)
     if isinstance(method, RegressionMethod):
-        found: Likelihood = method.make_likelihood(1, config.learn, float(config.noise[0]))
+        found: Likelihood = method.make_likelihood(
+            1, config.learn, float(config.noise[0])
+        )
     else:
         found = method.make_likelihood(table.n_classes, config.learn)
     return found.to(config.device, config.dtype)
 
 
-def make_site_store(table: Facts, likelihood: Likelihood, config: Config, plan: TrainingPlan) -> SiteStore:
+def make_site_store(
+    table: Facts, likelihood: Likelihood, config: Config, plan: TrainingPlan
+) -> SiteStore:
     """Make the store of sites, with the weighted counts that it needs."""
-    total, method = _scalar(table.class_totals.sum(), config.device), find_method(config, plan)
+    total = _scalar(table.class_totals.sum(), config.device)
+    method = find_method(config, plan)
     if method.site_store == "averaged":
         return Averaged(total)
-    known = {"weighted": not table.lightest == table.heaviest == 1, "tempers": likelihood.tempers}
+    known = {
+        "weighted": not table.lightest == table.heaviest == 1,
+        "tempers": likelihood.tempers,
+    }
     if method.site_store == "own":
-        return Own(total=total, fractional=table.lightest < 1, on_f=method.on_f, **known)
+        return Own(
+            total=total, fractional=table.lightest < 1, on_f=method.on_f, **known
+        )
     counts = torch.tensor(count_sites(table, likelihood), device=config.device)
     return Tied(counts=counts, unit=min(1.0, table.heaviest), **known)
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Floats:
     """Return the weighted number of sites on each latent function."""
-    each = likelihood.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
+    each = likelihood.sites(
+        torch.arange(table.n_classes)
+    )  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])
-    return np.asarray(np.bincount(each.flatten().numpy(), weight, table.n_latent), np.float64)
+    return np.asarray(
+        np.bincount(each.flatten().numpy(), weight, table.n_latent), np.float64
+    )
 
 
 def make_engine(
-    module: Prior, table: Facts, config: Config, plan: TrainingPlan, likelihood: Likelihood | None = None
+    module: Prior,
+    table: Facts,
+    config: Config,
+    plan: TrainingPlan,
+    likelihood: Likelihood | None = None,
 ) -> Engine:
-    likelihood, method = likelihood or make_likelihood(table, config, plan), find_method(config, plan)
+    likelihood = likelihood or make_likelihood(table, config, plan)
+    method = find_method(config, plan)
     if method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
     learnt = name_parameters(module, likelihood)
-    kind = Coupled if method.at_mode and table.n_latent > 1 else Engine
+    if method.at_mode and table.n_latent > 1:
+        kind: type[Engine] = Coupled
+    else:
+        kind = Engine
     return kind(
         prior=module,
         parameters=learnt,
         factor=likelihood,
         sites=make_site_store(table, likelihood, config, plan),
-        hyper_prior=make_hyper_prior(module, learnt, likelihood.log_parameters, plan.share_prior),
+        hyper_prior=make_hyper_prior(
+            module, learnt, likelihood.log_parameters, plan.share_prior
+        ),
         total=_scalar(table.class_totals.sum(), config.device),
         removal=method.removal,
         placement=PLACEMENTS[method.placement](),
@@ -199,10 +264,14 @@ def make_engine(
     )
 
 
-def with_rows(engine: Engine, table: Facts, config: Config, plan: TrainingPlan) -> Engine:
+def with_rows(
+    engine: Engine, table: Facts, config: Config, plan: TrainingPlan
+) -> Engine:
     """Return the engine of the same model for other rows."""
     sites = make_site_store(table, engine.factor, config, plan)
-    return replace(engine, sites=sites, total=_scalar(table.class_totals.sum(), config.device))
+    return replace(
+        engine, sites=sites, total=_scalar(table.class_totals.sum(), config.device)
+    )
 
 
 def make_optimiser(plan: TrainingPlan) -> Optimiser:
@@ -213,20 +282,33 @@ def make_optimiser(plan: TrainingPlan) -> Optimiser:
 
 
 def make_warm_up(engine: Engine, config: Config, plan: TrainingPlan) -> Engine | None:
-    """Make the engine that finds the first q by moment matching; None if the prior is where the method starts."""
-    return replace(engine, removal=1.0) if find_method(config, plan).starts_from_ep else None
+    """Make the engine that finds the first q by moment matching; None if the prior is
+    where the method starts.
+    """
+    if find_method(config, plan).starts_from_ep:
+        return replace(engine, removal=1.0)
+    return None
 
 
 def make_first_state(
-    engine: Engine, data: Data, config: Config, plan: TrainingPlan, damping: float, seed: int
+    engine: Engine,
+    data: Data,
+    config: Config,
+    plan: TrainingPlan,
+    damping: float,
+    seed: int,
 ) -> State:
     """Make the state without sites, in which q is the prior."""
-    device, theta, (C, M) = config.device, engine.theta(), engine.shape
+    device = config.device
+    theta = engine.theta()
+    (C, M) = engine.shape
     S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     return State(
         theta=theta,
-        sites=empty_sites(0 if engine.sites.tied else data.n_rows, S, config.dtype, device),
+        sites=empty_sites(
+            0 if engine.sites.tied else data.n_rows, S, config.dtype, device
+        ),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
         optimiser=make_optimiser(plan).init(theta),
         damping=_scalar(damping, device),
@@ -241,12 +323,21 @@ def make_first_state(
 
 @torch.no_grad()
 def find_jitter(engine: Engine, config: Config) -> float:
-    """Return the jitter to start with: for exact models a small share of the noise, if k(Z, Z) can be factorised with it."""
+    """Return the jitter to start with: for exact models a small share of the noise, if
+    k(Z, Z) can be factorised with it.
+    """
     noise = float(getattr(engine.factor, "noise", 0.0))
     if not config.jitter_backs_off or noise <= 0:
         return config.jitter
-    jitter = SHARE_OF_NOISE * noise / float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
-    while jitter < config.jitter and engine.prior.factor(_scalar(jitter, engine.total.device)).failed:
+    jitter = (
+        SHARE_OF_NOISE
+        * noise
+        / float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
+    )
+    while (
+        jitter < config.jitter
+        and engine.prior.factor(_scalar(jitter, engine.total.device)).failed
+    ):
         jitter *= 10
     return min(jitter, config.jitter)
 

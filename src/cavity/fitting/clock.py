@@ -27,14 +27,18 @@ class Clock(NamedTuple):
 
     def left(self) -> float:
         """Return the seconds that later stages have; infinite without a limit."""
-        return float("inf") if self.limit is None else USED * self.limit - self.spent()
+        if self.limit is None:
+            return float("inf")
+        return USED * self.limit - self.spent()
 
     def has(self, seconds: float) -> bool:
         """Return whether so many seconds are left."""
         return self.limit is None or not self.reduce.agree(self.left() < seconds)
 
     def share(self, share: float) -> Callable[[], float]:
-        """Return a function that tells how much is left of a share of the seconds that are left now, the same on every rank."""
+        """Return a function that tells how much is left of a share of the seconds that
+        are left now, the same on every rank.
+        """
         if self.limit is None:
             return lambda: float("inf")
         end = self.spent() + share * self.left()

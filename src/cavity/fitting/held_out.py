@@ -1,4 +1,6 @@
-"""Which rows judge a classifier, and which the Gaussian process sees: the rows of a fit, split by its plan."""
+"""Which rows judge a classifier, and which the Gaussian process sees: the rows of a
+fit, split by its plan.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from cavity.tables.splitting import choose_folds, number_units
 from cavity.tables.table import Facts, Streamed, Table
 
 MOST_COPIES = 2**53  # above, whole numbers have no remainder
-PASSES = 8  # over the rows that the Gaussian process sees, within the seconds of training
+# over the rows that the Gaussian process sees, within the seconds of training
+PASSES = 8
 
 
 class Split(NamedTuple):
@@ -38,51 +41,92 @@ class Split(NamedTuple):
 
 
 def find_cases(request: Request[ClassifierConfig], table: Facts) -> Facts:
-    """Return the cases to train and judge by: method="auto" takes equal rows of equal labels as one, unless they are cells.
+    """Return the cases to train and judge by: method="auto" takes equal rows of equal
+    labels as one, unless they are cells.
 
-    If every case then weighs a multiple of g, the table is g copies of a smaller one, which is taken.
+    If every case then weighs a multiple of g, the table is g copies of a smaller one,
+    which is taken.
     """
-    if not request.config.method.recommended or not isinstance(table, Table) or has_cells(table):
+    if (
+        not request.config.method.recommended
+        or not isinstance(table, Table)
+        or has_cells(table)
+    ):
         return table
     merged = table.merge()
     whole = (merged.weight % 1 == 0).all() and merged.heaviest < MOST_COPIES
-    g = np.gcd.reduce(merged.weight.astype(np.int64)) if whole else 1
+    g = 1
+    if whole:
+        g = np.gcd.reduce(merged.weight.astype(np.int64))
     return replace(merged, weight=merged.weight / g)
 
 
 def choose_apart(request: Request[ClassifierConfig], source: Any) -> Apart | None:
-    """Choose groups of a source that judge its model: a fifth or fewer, whose rows do not come back to train it.
+    """Choose groups of a source that judge its model: a fifth or fewer, whose rows do
+    not come back to train it.
 
     Only labels and groups are read. None: there are no groups, or nothing to judge.
     """
     needed = request.raw.eval_set is None and policy.calibrates(request.config)
     if getattr(source, "group", None) is None or not needed:
         return None
-    words = [(hash_column(check_labels(y, len(y))), hash_column(group)) for y, group in source.read_groups()]
+    words = [
+        (hash_column(check_labels(y, len(y))), hash_column(group))
+        for y, group in source.read_groups()
+    ]
     y, group = map(np.concatenate, zip(*words, strict=True))
-    n_groups, label = len(np.unique(group)), np.unique(y, return_inverse=True)[1].reshape(-1)
+    n_groups = len(np.unique(group))
+    label = np.unique(y, return_inverse=True)[1].reshape(-1)
     wanted = min(math.ceil(len(y) / policy.HELD_MOST), n_groups // policy.LEAST_GROUPS)
-    each = np.bincount(label[np.unique(group, return_index=True)[1]])  # groups per class
+    # groups per class
+    each = np.bincount(label[np.unique(group, return_index=True)[1]])
     parts = max(2, min(max(policy.LEAST_PARTS, wanted), int(each.max())))
-    out = choose_folds(y[:, None], label, parts, request.seed, group=group, stratified=True) == 0
+    out = (
+        choose_folds(
+            y[:, None], label, parts, request.seed, group=group, stratified=True
+        )
+        == 0
+    )
     if not out.any():
         raise BadInput(
-            f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to judge the model and others of its classes to "
+            f"groups names {n_groups} group{'s' * (n_groups > 1)}, too few for one to "
+            f"judge the model and others of its classes to "
             "train it: give eval_set=(X_val, y_val), or leave groups= out."
         )
     role = np.where(out, JUDGES, TRAINS).astype(np.int8)
     rows = np.random.default_rng(request.seed).permutation(np.flatnonzero(out))
     role[rows[policy.HELD_MOST :]] = DROPPED
-    return Apart(role, np.unique(group[role == JUDGES], return_inverse=True)[1].reshape(-1), n_groups)
+    return Apart(
+        role,
+        np.unique(group[role == JUDGES], return_inverse=True)[1].reshape(-1),
+        n_groups,
+    )
 
 
-def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table: Facts) -> CalibrationPlan:
-    """Plan which rows judge the model, folds only if they fit into a time limit, and what is pooled with it."""
-    config, size = request.config, TableSize.of(table, rows.features.n)
-    given = {"in_memory": isinstance(table, Table), "eval_set": request.raw.eval_set is not None}
-    most = int(np.bincount(table.y).max()) if isinstance(table, Table) else None
-    plan_rows = partial(policy.plan_calibration, config, size, groups=table.n_groups, most_of_a_class=most)
-    plan, limit = plan_rows(**given), request.clock.limit
+def plan_judging(
+    request: Request[ClassifierConfig], rows: LabelledTable, table: Facts
+) -> CalibrationPlan:
+    """Plan which rows judge the model, folds only if they fit into a time limit, and
+    what is pooled with it.
+    """
+    config = request.config
+    size = TableSize.of(table, rows.features.n)
+    given = {
+        "in_memory": isinstance(table, Table),
+        "eval_set": request.raw.eval_set is not None,
+    }
+    most = None
+    if isinstance(table, Table):
+        most = int(np.bincount(table.y).max())
+    plan_rows = partial(
+        policy.plan_calibration,
+        config,
+        size,
+        groups=table.n_groups,
+        most_of_a_class=most,
+    )
+    plan = plan_rows(**given)
+    limit = request.clock.limit
     if isinstance(table, Streamed) and table.apart is not None:
         plan = replace(plan, parts=round(1 / (table.apart.role != TRAINS).mean()))
     if plan.how != "folds" or (limit is None and config.max_seconds is None):
@@ -95,9 +139,14 @@ def plan_judging(request: Request[ClassifierConfig], rows: LabelledTable, table:
 
 
 def split_rows(
-    request: Request[ClassifierConfig], rows: LabelledTable, table: Facts, plan: CalibrationPlan
+    request: Request[ClassifierConfig],
+    rows: LabelledTable,
+    table: Facts,
+    plan: CalibrationPlan,
 ) -> tuple[Split, CalibrationPlan]:
-    """Split off rows that judge the model, or take those of eval_set or set apart; leave-one-out judges if every row is needed."""
+    """Split off rows that judge the model, or take those of eval_set or set apart;
+    leave-one-out judges if every row is needed.
+    """
     if rows.held is not None:
         return Split(rows, table, table, rows.held), plan
     if plan.how == "part" and isinstance(table, Table):
@@ -109,11 +158,18 @@ def split_rows(
 
 
 def number_folds(table: Table, plan: CalibrationPlan, seed: int) -> Ints:
-    """Return the fold of each row; rows that belong together stay together, those of a table of cells are different cases."""
+    """Return the fold of each row; rows that belong together stay together, those of a
+    table of cells are different cases.
+    """
     unit = find_units(table)
     if unit is None:
-        unit = number_units(_number_rows(table)) if has_cells(table) else table.kind
-    return choose_folds(table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part")
+        if has_cells(table):
+            unit = number_units(_number_rows(table))
+        else:
+            unit = table.kind
+    return choose_folds(
+        table.X, table.y, plan.parts, seed, group=unit, stratified=plan.how == "part"
+    )
 
 
 def _number_rows(table: Table) -> Floats:
@@ -123,12 +179,17 @@ def _number_rows(table: Table) -> Floats:
 def number_cases(table: Table) -> Ints:
     """Return the same number for rows that belong together."""
     found = find_units(table)
-    return np.arange(table.n_rows) if found is None else found
+    if found is None:
+        return np.arange(table.n_rows)
+    return found
 
 
 def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -> Facts:
-    """Return the rows that the Gaussian process sees: all, or a sample that the work of the effort, or the time, allows."""
-    config, clock = request.config, request.clock
+    """Return the rows that the Gaussian process sees: all, or a sample that the work of
+    the effort, or the time, allows.
+    """
+    config = request.config
+    clock = request.clock
     if not isinstance(rest, Table) or not config.method.recommended:
         return rest
     size = TableSize.of(rest, columns)
@@ -136,8 +197,16 @@ def choose_seen(request: Request[ClassifierConfig], rest: Facts, columns: int) -
     if clock.limit is not None and config.max_seconds is not None:
         training = policy.plan_training(config, size, policy.count_points(config, size))
         left = config.max_seconds - clock.spent()
-        most = min(most, request.reduce.first(lambda: count_rows_in(training, max(left, 0.1) / PASSES)))
+        most = min(
+            most,
+            request.reduce.first(
+                lambda: count_rows_in(training, max(left, 0.1) / PASSES)
+            ),
+        )
     if most >= rest.n_rows:
         return rest
     parts = max(2, math.ceil(rest.n_rows / most))
-    return rest.select(choose_folds(_number_rows(rest), rest.y, parts, request.seed, stratified=True) <= 0)
+    return rest.select(
+        choose_folds(_number_rows(rest), rest.y, parts, request.seed, stratified=True)
+        <= 0
+    )

@@ -1,4 +1,5 @@
-"""Leave-one-out of a finished fit: of every row, or of random rows where these are too many. [METHOD 13, 17]
+"""Leave-one-out of a finished fit: of every row, or of random rows where these are too
+many. [METHOD 13, 17]
 
 Labels calibrate the model and estimate its quality; variances say how usual a row is.
 """
@@ -25,7 +26,9 @@ from cavity.tables.repeats import find_units
 from cavity.tables.table import Facts, Table
 
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
-LEAST_ROWS, SAMPLED_ROWS = 1000, 50_000  # of leave-one-out for a table that is not kept whole
+# of leave-one-out for a table that is not kept whole
+LEAST_ROWS = 1000
+SAMPLED_ROWS = 50_000
 SCORED = 1 << 21  # most log-probabilities that a temperature is fitted to
 NOVELTY_ROWS = 2000  # training rows that the quantiles of novelty are computed from
 
@@ -38,17 +41,28 @@ class LeftOut(NamedTuple):
     weight: Floats
     rows: Ints  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
-    unit: Ints | None = None  # the same number for rows that belong together; None: each row is a case
+    unit: Ints | None = (
+        None  # the same number for rows that belong together; None: each row is a case
+    )
 
     def sample(self) -> LeftOut:
-        """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        return self._select(choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1])))
+        """Return random rows if there are many classes: enough for a mean, and each
+        takes an integral over all classes.
+        """
+        return self._select(
+            choose_sample(len(self.y), max(LEAST_ROWS, SCORED // self.f.mean.shape[1]))
+        )
 
     def without_lone_rows(self) -> LeftOut:
-        """Leave out rows that are the only case of their class: without them nothing speaks for it."""
+        """Leave out rows that are the only case of their class: without them nothing
+        speaks for it.
+        """
         if not self.complete:
             return self
-        of_case = self.y if self.unit is None else self.y[np.unique(self.unit, return_index=True)[1]]
+        if self.unit is None:
+            of_case = self.y
+        else:
+            of_case = self.y[np.unique(self.unit, return_index=True)[1]]
         lone = np.bincount(of_case)[self.y] == 1
         return self._select(np.flatnonzero(~lone) if lone.any() else None)
 
@@ -56,16 +70,32 @@ class LeftOut(NamedTuple):
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
-        unit = None if self.unit is None else self.unit[chosen]
-        return LeftOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False, unit)
+        unit = None
+        if self.unit is not None:
+            unit = self.unit[chosen]
+        return LeftOut(
+            f, self.y[chosen], self.weight[chosen], self.rows[chosen], False, unit
+        )
 
     def log_proba(self, model: FittedModel) -> Floats:
-        """Return leave-one-out log-probabilities under the model, before any temperature."""
-        return log_probabilities(model, Normal(*(part.to(model.device) for part in self.f)))
+        """Return leave-one-out log-probabilities under the model, before any
+        temperature.
+        """
+        return log_probabilities(
+            model, Normal(*(part.to(model.device) for part in self.f))
+        )
 
-    def estimate(self, model: FittedModel, log_p: Floats, prior: Floats, how: str) -> Estimate:
-        """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt."""
-        kind: Judges = "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
+    def estimate(
+        self, model: FittedModel, log_p: Floats, prior: Floats, how: str
+    ) -> Estimate:
+        """Score log-probabilities of these rows; hyper-parameters saw them, if any were
+        learnt.
+        """
+        kind: Judges = (
+            "seen"
+            if any(p.requires_grad for p in model.prior.parameters())
+            else "folds"
+        )
         return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeftOut:
@@ -73,19 +103,31 @@ class LeftOut(NamedTuple):
         return self._select(choose_sample(len(self.y), NOVELTY_ROWS))
 
 
-def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) -> LeftOut | None:
-    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
+def find_leave_one_out(
+    run: Run, table: Facts, trained: Facts, every_row: bool
+) -> LeftOut | None:
+    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of
+    random rows. None if q couples classes.
 
-    Rows are also drawn if time is up and a pass over the table would take long. `trained`: the table with equal rows merged, or
-    itself. `every_row`: no row of the table is held out.
+    Rows are also drawn if time is up and a pass over the table would take long.
+    `trained`: the table with equal rows merged, or itself. `every_row`: no row of the
+    table is held out.
     """
     if isinstance(run.engine, Coupled):
         return None
-    place = trained.place if isinstance(trained, Table) else None
-    n, C = trained.n_rows if place is None else len(place), table.n_classes
+    place = None
+    if isinstance(trained, Table):
+        place = trained.place
+    if place is None:
+        n = trained.n_rows
+    else:
+        n = len(place)
+    C = table.n_classes
     whole = isinstance(table, Table) and n * C <= KEPT and run.has_time_to_sweep()
     in_time = max(LEAST_ROWS, sum(run.reduce.gather(run.count_rows_in_time())))
-    chosen = None if whole else choose_sample(n, int(min(SAMPLED_ROWS, KEPT // C, in_time)))
+    chosen = None
+    if not whole:
+        chosen = choose_sample(n, int(min(SAMPLED_ROWS, KEPT // C, in_time)))
     if not isinstance(table, Table):
         return _leave_out(run, n, chosen)
     twins = find_units(table)
@@ -93,22 +135,36 @@ def find_leave_one_out(run: Run, table: Facts, trained: Facts, every_row: bool) 
         found = _leave_out(run, n, chosen, twins)
     else:
         found = _leave_out_merged(run, table, place, chosen, twins)
-    unit = None if twins is None else twins[found.rows]
-    return found._replace(rows=table.numbers[found.rows], complete=whole and every_row, unit=unit)
+    unit = None
+    if twins is not None:
+        unit = twins[found.rows]
+    return found._replace(
+        rows=table.numbers[found.rows], complete=whole and every_row, unit=unit
+    )
 
 
 def find_usual_rows(run: Run, n: int) -> LeftOut | None:
     """Return random rows of the n of a regression; None if time is up."""
-    return _leave_out(run, n, choose_sample(n, NOVELTY_ROWS)) if run.has_time_to_sweep() else None
+    if run.has_time_to_sweep():
+        return _leave_out(run, n, choose_sample(n, NOVELTY_ROWS))
+    return None
 
 
 def _leave_out_merged(
     run: Run, table: Table, place: Ints, chosen: Ints | None, twins: Ints | None
 ) -> LeftOut:
-    """Return the chosen rows of a table, or all, each without its own sites or those of its twins; `place`: its merged row."""
-    rows = np.arange(len(place)) if chosen is None else chosen
+    """Return the chosen rows of a table, or all, each without its own sites or those of
+    its twins; `place`: its merged row.
+    """
+    if chosen is None:
+        rows = np.arange(len(place))
+    else:
+        rows = chosen
     visited, back = np.unique(place[rows], return_inverse=True)
-    unit = np.arange(len(place)) if twins is None else twins
+    if twins is None:
+        unit = np.arange(len(place))
+    else:
+        unit = twins
     _, first, case = np.unique(unit, return_index=True, return_inverse=True)
     n = int(place.max()) + 1
     if (place[first][case] == place).all():  # one case of a merged row leaves
@@ -116,20 +172,40 @@ def _leave_out_merged(
     else:
         assert twins is not None
         f = _leave_out(run, n, visited, twins[np.unique(place, return_index=True)[1]]).f
-    return LeftOut(Normal(f.mean[back], f.var[back]), table.y[rows], table.weight[rows], rows, False)
+    return LeftOut(
+        Normal(f.mean[back], f.var[back]),
+        table.y[rows],
+        table.weight[rows],
+        rows,
+        False,
+    )
 
 
 def _leave_out(
-    run: Run, n: int, chosen: Ints | None, together: Ints | None = None, share: Floats | None = None
+    run: Run,
+    n: int,
+    chosen: Ints | None,
+    together: Ints | None = None,
+    share: Floats | None = None,
 ) -> LeftOut:
-    """Visit chosen rows of n, or all, each rank its own. `together`: numbers of rows that leave together; `share`: of each."""
-    rows = np.arange(n) if chosen is None else chosen
+    """Visit chosen rows of n, or all, each rank its own.
+
+    `together`: numbers of rows that leave together; `share`: of each.
+    """
+    if chosen is None:
+        rows = np.arange(n)
+    else:
+        rows = chosen
     own = slice(run.rows.keep.start, run.rows.keep.stop)
-    places = None if chosen is None else rows[(rows >= own.start) & (rows < own.stop)] - own.start
+    places = None
+    if chosen is not None:
+        places = rows[(rows >= own.start) & (rows < own.stop)] - own.start
     parts = (places, *(None if x is None else x[own] for x in (together, share)))
     given = (None if x is None else torch.from_numpy(x) for x in parts)
     pieces = leave_one_out(run.engine, run.state, run.whole, run.reduce, *given)
-    found = [[x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)] for batch, f in pieces]
+    found = [
+        [x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)] for batch, f in pieces
+    ]
     mine = [torch.cat(column) for column in zip(*found, strict=True)]
     mean, var, y, weight = map(torch.cat, zip(*run.reduce.gather(mine), strict=True))
     return LeftOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
@@ -137,21 +213,31 @@ def _leave_out(
 
 def choose_sample(n: int, most: int) -> Ints | None:
     """Return `most` random places among n, ascending; None for all of them."""
-    return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    if n <= most:
+        return None
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 @torch.no_grad()
 def prior_variances(model: FittedModel, rows: Floats) -> Floats:
     """Return the mean of k(x, x) + s over rows, [C]."""
     prior = model.prior
-    known = as_array(prior.kernel.diag(as_tensor(rows).to(prior.noise)).mean(-1) + prior.noise)
+    known = as_array(
+        prior.kernel.diag(as_tensor(rows).to(prior.noise)).mean(-1) + prior.noise
+    )
     return np.broadcast_to(known, (prior.n_latent,))
 
 
-def measure_novelty(model: FittedModel, rows: Floats, left_out: LeftOut | None) -> Novelty | None:
-    """Return the quantiles of novelty at training rows drawn by weight; without `left_out`, of variances after training."""
+def measure_novelty(
+    model: FittedModel, rows: Floats, left_out: LeftOut | None
+) -> Novelty | None:
+    """Return the quantiles of novelty at training rows drawn by weight; without
+    `left_out`, of variances after training.
+    """
     if left_out is not None:
-        return make_novelty(prior_variances(model, rows), as_array(left_out.f.var), left_out.weight)
+        return make_novelty(
+            prior_variances(model, rows), as_array(left_out.f.var), left_out.weight
+        )
     try:
         var = as_array(predict_latent(model, as_tensor(rows)).var)
     except BadInput:  # a kernel of the user's own overflows
@@ -160,6 +246,10 @@ def measure_novelty(model: FittedModel, rows: Floats, left_out: LeftOut | None) 
 
 
 def effective_share(weight: Floats, twins: Ints | None = None) -> float:
-    """Return Σω / Σω², by which weights become those of as many rows as they are worth; twins count as one row."""
-    each = weight if twins is None else np.bincount(twins, weight)
+    """Return Σω / Σω², by which weights become those of as many rows as they are worth;
+    twins count as one row.
+    """
+    each = weight
+    if twins is not None:
+        each = np.bincount(twins, weight).astype(np.float64)
     return float(each.sum() / np.square(each).sum())

@@ -1,4 +1,6 @@
-"""Models that grow: the rows of every call are new, and their sites are added to tied sums."""
+"""Models that grow: the rows of every call are new, and their sites are added to tied
+sums.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ from cavity.fitting.options.configuration import ClassifierConfig, Config, every
 from cavity.fitting.options.method import Method
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed
+from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
 from cavity.fitting.rows_on_device import copy_rows, load_rows
 from cavity.tables.arrow_tables import refuse_many_columns
@@ -31,18 +34,31 @@ from cavity.tables.labels import read_labels
 from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
 from cavity.tables.validation import Features, check_rows, read_rows
 
-# Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
-GROWING_ROWS, GROWING_RATE = 50, 0.03
+# Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before
+# it, and none of the others), and the rate.
+GROWING_ROWS = 50
+GROWING_RATE = 0.03
 
 
-def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Growing | None:
-    """Return the state to which `partial_fit` adds rows after a fit. If "auto" stored sites per row, they are tied."""
-    engine, state = run.engine, run.state._replace(optimiser=())  # it may belong to another optimiser
+def keep_growing(
+    method: Method, run: Run, columns: Columns, table: Facts
+) -> Growing | None:
+    """Return the state to which `partial_fit` adds rows after a fit.
+
+    If "auto" stored sites per row, they are tied.
+    """
+    # it may belong to another optimiser
+    engine = run.engine
+    state = run.state._replace(optimiser=())
     if not isinstance(engine.sites, Tied):
         if not method.grows:
             return None
-        counts = torch.tensor(build.count_sites(table, engine.factor), device=engine.total.device)
-        engine = replace(engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest)))
+        counts = torch.tensor(
+            build.count_sites(table, engine.factor), device=engine.total.device
+        )
+        engine = replace(
+            engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest))
+        )
         state = state._replace(sites=map_tensors(lambda t: t[:0].clone(), state.sites))
     return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
@@ -51,7 +67,8 @@ def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
     if not method.grows:
         return (
-            f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
+            f"partial_fit adds rows to tied sites, which {method.argument} does not "
+            f"have: use method='sep' (also 'auto'), or "
             "method=REP(sites='tied')."
         )
     if optimizer == "lbfgs":
@@ -61,35 +78,53 @@ def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     return None
 
 
-def grow(config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Result | None) -> Result:
-    """Add rows to the model of an earlier call, or start one; `classes` are those that the call names."""
+def grow(
+    config: ClassifierConfig, request: GivenRows, classes: Any, earlier: Result | None
+) -> Result:
+    """Add rows to the model of an earlier call, or start one; `classes` are those that
+    the call names.
+    """
     if earlier is not None and earlier.growing is None:
         raise BadOption(
-            "this model has no sums to which partial_fit could add rows: it was fitted with another method than 'sep', 'auto' and "
-            "REP(sites='tied'), or comes from a file (a pickle keeps them). Begin with a fresh estimator."
+            "this model has no sums to which partial_fit could add rows: it was fitted "
+            "with another method than 'sep', 'auto' and "
+            "REP(sites='tied'), or comes from a file (a pickle keeps them). Begin with "
+            "a fresh estimator."
         )
     if isinstance(config.class_weight, str):
         raise BadOption(
-            f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
+            f"class_weight={config.class_weight!r} needs the counts of all rows, which "
+            f"partial_fit does not know: use a dict."
         )
     if config.inducing is None:
         raise every_row("inducing=None", "rows of which more may come")
     table, features, labels = _read_table(config, request, classes, earlier)
     old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)
-    M = old.engine.prior.size if old is not None else policy.count_points(config, size)
+    if old is not None:
+        M = old.engine.prior.size
+    else:
+        M = policy.count_points(config, size)
     plan = policy.plan_training(config, size, M)
-    old = _start(config, table, plan, features) if old is None else old
+    if old is None:
+        old = _start(config, table, plan, features)
     _check_learn(old.engine, config.learn)
-    lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
-    engine = _add_rows(_move(old.engine, config.device), table, lightest, heaviest, plan)
+    lightest = min(old.lightest, table.lightest)
+    heaviest = max(old.heaviest, table.heaviest)
+    engine = _add_rows(
+        _move(old.engine, config.device), table, lightest, heaviest, plan
+    )
     run = _make_run(engine, table, old, config)
     _absorb(run, config)
     growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
-    found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
+    found = common_result(
+        run, old.columns, features, runs.label_evidence(run), config.warm_start
+    )
     if earlier is not None:  # new rows do not change the calibration
         model = found.model._replace(pool=earlier.model.pool)
-        found = found._replace(model=model, calibration=earlier.calibration, plan=earlier.plan)
+        found = found._replace(
+            model=model, calibration=earlier.calibration, plan=earlier.plan
+        )
     name = config.method.name_evidence(len(labels))
     return found._replace(classes=labels, growing=growing, evidence_name=name)
 
@@ -103,32 +138,61 @@ def _read_table(
         refuse_many_columns(request.X)
         rows, features = read_rows(request.X, config.owner, request.y)
     else:
-        rows, features = check_rows(request.X, earlier.features), earlier.features
-    labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
+        rows = check_rows(request.X, earlier.features)
+        features = earlier.features
+    labels, weight = read_labels(
+        request.y, request.sample_weight, config.class_weight, rows
+    )
     first = labels if classes is None else classes
-    every = np.unique(first) if earlier is None else np.asarray(earlier.classes)
+    if earlier is None:
+        every = np.unique(first)
+    else:
+        every = np.asarray(earlier.classes)
     if len(every) < 2:
-        raise BadInput(f"only one class, {str(every[0])!r}, in the first call: pass all of them, classes=.")
-    if earlier is not None and classes is not None and not np.array_equal(np.unique(classes), every):
-        raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
+        raise BadInput(
+            f"only one class, {str(every[0])!r}, in the first call: pass all of them, "
+            f"classes=."
+        )
+    if (
+        earlier is not None
+        and classes is not None
+        and not np.array_equal(np.unique(classes), every)
+    ):
+        raise BadInput(
+            f"classes={list(classes)} are not those of the first call, "
+            f"{every.tolist()}."
+        )
     unknown = np.setdiff1d(labels, every)
     if len(unknown):
         raise BadInput(
-            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {every.tolist()}: pass "
+            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes "
+            f"of the first call, {every.tolist()}: pass "
             "all classes to the first call, classes=."
         )
     present = weight > 0
-    table = Table(rows[present], np.searchsorted(every, labels[present]), weight[present], len(every))
+    table = Table(
+        rows[present],
+        np.searchsorted(every, labels[present]),
+        weight[present],
+        len(every),
+    )
     return table, features, every
 
 
-def _start(config: Config, table: Table, plan: TrainingPlan, features: Features) -> Growing:
-    """Return a model without rows; its starting values come from the rows that will be the first."""
+def _start(
+    config: Config, table: Table, plan: TrainingPlan, features: Features
+) -> Growing:
+    """Return a model without rows; its starting values come from the rows that will be
+    the first.
+    """
     rng = np.random.default_rng(draw_seed(config.random_state))
     begin = share_lengthscales(table.start(rng), features, rng)
-    Z = build.choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
-    engine = build.make_engine(build.make_prior(config, plan, table, begin, Z), table, config, plan)
-    data, seed = load_rows(table, config.dtype, config.device), int(rng.integers(2**31 - 1))
+    Z = choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
+    engine = build.make_engine(
+        build.make_prior(config, plan, table, begin, Z), table, config, plan
+    )
+    data = load_rows(table, config.dtype, config.device)
+    seed = int(rng.integers(2**31 - 1))
     state = build.make_first_state(engine, data, config, plan, 1.0, seed)
     sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
     empty = replace(engine, total=0 * engine.total, sites=sites)
@@ -140,17 +204,30 @@ def _tied(engine: Engine) -> Tied:
     return engine.sites
 
 
-def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, plan: TrainingPlan) -> Engine:
+def _add_rows(
+    engine: Engine, table: Table, lightest: float, heaviest: float, plan: TrainingPlan
+) -> Engine:
     """Return the engine with the call's rows in its counts."""
     engine.factor.expect_exponents(min(1.0, table.lightest))
-    old, weighted = _tied(engine), not lightest == heaviest == 1
-    counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(old.counts)
-    sites = replace(old, counts=counts, weighted=weighted, unit=min(1.0, heaviest), grows=True)
-    return replace(engine, total=engine.total + float(table.weight.sum()), sites=sites, chunk=plan.chunk)
+    old = _tied(engine)
+    weighted = not lightest == heaviest == 1
+    counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(
+        old.counts
+    )
+    sites = replace(
+        old, counts=counts, weighted=weighted, unit=min(1.0, heaviest), grows=True
+    )
+    return replace(
+        engine,
+        total=engine.total + float(table.weight.sum()),
+        sites=sites,
+        chunk=plan.chunk,
+    )
 
 
 def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run:
-    steps, state = Steps(rate=config.learning_rate or GROWING_RATE), _state_to(old.state, config.device)
+    steps = Steps(rate=config.learning_rate or GROWING_RATE)
+    state = _state_to(old.state, config.device)
     optimiser = OPTIMISERS["sign" if config.optimizer == "sign" else "adam"]
     state = state._replace(
         damping=torch.ones_like(state.damping),
@@ -158,23 +235,43 @@ def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run
         optimiser=state.optimiser or optimiser.init(state.theta),
     )
     rows = copy_rows(table, config.dtype, config.device)
-    return Run(engine, rows, steps, state, optimiser=optimiser, history=list(old.history))
+    return Run(
+        engine, rows, steps, state, optimiser=optimiser, history=list(old.history)
+    )
 
 
 def _absorb(run: Run, config: Config) -> None:
-    """Add the rows' sites in small batches, whose order depends on the number of the call, then step the hyper-parameters."""
-    size = GROWING_ROWS if config.batch_size == "auto" else int(config.batch_size or run.rows.n_rows)
+    """Add the rows' sites in small batches, whose order depends on the number of the
+    call, then step the hyper-parameters.
+    """
+    if config.batch_size == "auto":
+        size = GROWING_ROWS
+    else:
+        size = int(config.batch_size or run.rows.n_rows)
     run.guard.repairs = sum(row["repairs"] for row in run.history)
-    skipped, info = 0, None
-    for batch in run.rows.batches(size, torch.Generator().manual_seed(len(run.history))):
+    skipped = 0
+    info = None
+    for batch in run.rows.batches(
+        size, torch.Generator().manual_seed(len(run.history))
+    ):
         info = _advance(run, batch, None)
         skipped += int(info.skipped)
     if run.learns:
-        before, info = run.state, _advance(run, run.rows.whole(), run.optimiser)
-        kinds = zip(_names_of_parameters(run.engine), run.engine.parameters.values(), strict=True)
-        learn = [torch.full((p.numel(),), n in config.learn, device=p.device) for n, p in kinds]
+        before = run.state
+        info = _advance(run, run.rows.whole(), run.optimiser)
+        kinds = zip(
+            _names_of_parameters(run.engine),
+            run.engine.parameters.values(),
+            strict=True,
+        )
+        learn = [
+            torch.full((p.numel(),), n in config.learn, device=p.device)
+            for n, p in kinds
+        ]
         theta = torch.where(torch.cat(learn), run.state.theta, before.theta)
-        run.state = run.state._replace(theta=theta, sums=before.sums)  # the rows are in them already
+        run.state = run.state._replace(
+            theta=theta, sums=before.sums
+        )  # the rows are in them already
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))
 
@@ -182,16 +279,25 @@ def _absorb(run: Run, config: Config) -> None:
 def _names_of_parameters(engine: Engine) -> list[str]:
     """Return the name in `learn` of each of the engine's parameters."""
     names = {"log_noise": "noise", "likelihood": "epsilon"}  # others have the same
-    return [names.get(first, first) for first in (name.partition(".")[0] for name in engine.parameters)]
+    return [
+        names.get(first, first)
+        for first in (name.partition(".")[0] for name in engine.parameters)
+    ]
 
 
 def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
-    """`learn` may lose names between calls, but not gain any: what was fixed at first is not a parameter."""
-    known = {"kernel"} if not list(engine.prior.kernel.parameters()) else set()
+    """`learn` may lose names between calls, but not gain any: what was fixed at first
+    is not a parameter.
+    """
+    if not list(engine.prior.kernel.parameters()):
+        known = {"kernel"}
+    else:
+        known = set()
     more = learn - known - set(_names_of_parameters(engine))
     if more:
         raise BadOption(
-            f"learn has {', '.join(map(repr, sorted(more)))}, which the first call or the fit kept fixed: leave it out, or begin "
+            f"learn has {', '.join(map(repr, sorted(more)))}, which the first call or "
+            f"the fit kept fixed: leave it out, or begin "
             "with a fresh estimator."
         )
 
@@ -205,10 +311,17 @@ def _advance(run: Run, batch: Whole, optimiser: Optimiser | None) -> Info:
 
 
 def _detach(
-    run: Run, engine: Engine, state: State, columns: Columns, lightest: float, heaviest: float
+    run: Run,
+    engine: Engine,
+    state: State,
+    columns: Columns,
+    lightest: float,
+    heaviest: float,
 ) -> Growing:
     """Return copies on the CPU, without a generator, which takes 5 kB."""
-    state = map_tensors(torch.Tensor.cpu, state)._replace(generator=torch.empty(0, dtype=torch.uint8))
+    state = map_tensors(torch.Tensor.cpu, state)._replace(
+        generator=torch.empty(0, dtype=torch.uint8)
+    )
     kept = _move(copy.deepcopy(engine), torch.device("cpu"))
     return Growing(kept, state, columns, lightest, heaviest, list(run.history))
 

@@ -1,4 +1,6 @@
-"""The fit of a regressor, from top to bottom: read the rows, choose those to train on, train, record."""
+"""The fit of a regressor, from top to bottom: read the rows, choose those to train on,
+train, record.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,28 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 
 
 def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
-    """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so far, and return the warnings."""
+    """Fit a regressor, hand the result to `store`, on an interrupt what was learnt so
+    far, and return the warnings.
+    """
     request, rng = request.limit_training(TRAINING), np.random.default_rng(request.seed)
     given, features = read_target_rows(request)
     request = request.on_best_device(TableSize.of(given, features.n))
-    config, start = request.config, find_start(request, given, features, rng)
-    table = choose_training_rows(config, given, start, rng) if isinstance(given, Table) else given
+    config = request.config
+    start = find_start(request, given, features, rng)
+    table = given
+    if isinstance(given, Table):
+        table = choose_training_rows(config, given, start, rng)
     size = TableSize.of(table, features.n)
     Z = choose_inputs(config, start, table, size, rng)
     training = policy.plan_training(config, size, Z.shape[-2])
     stopping = make_early_stopping(config, request.raw, features, given)
     begun = begin_run(request, training, table, table, start, Z, rng, stopping=stopping)
-    plan = describe_plan(request, Plan(training=training, time_limit=request.clock.limit), None)
-    with keep_on_interrupt(begun, store, lambda: record(config, begun, given, features, plan)):
+    plan = describe_plan(
+        request, Plan(training=training, time_limit=request.clock.limit), None
+    )
+    with keep_on_interrupt(
+        begun, store, lambda: record(config, begun, given, features, plan)
+    ):
         begun.train()
         result = record(config, begun, given, features, plan)
         store(result)
@@ -57,10 +68,16 @@ def fit_regressor(request: Request[RegressorConfig], store: Store) -> list[str]:
 
 
 def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
-    """Read a table into memory, or survey a source; check that every rank has the same rows."""
-    config, reduce, raw = request.config, request.reduce, request.raw
+    """Read a table into memory, or survey a source; check that every rank has the same
+    rows.
+    """
+    config = request.config
+    reduce = request.reduce
+    raw = request.raw
     whole = config.reads_whole_table
-    source = run_together(reduce, lambda: find_source(raw, reads_whole_table=whole, check=check_targets))
+    source = run_together(
+        reduce, lambda: find_source(raw, reads_whole_table=whole, check=check_targets)
+    )
     given: Facts
     if source is None:
         merge = config.method.needs_all_rows  # batches follow the order of the rows
@@ -68,19 +85,30 @@ def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features
         given, features = run_together(reduce, read)
     else:
         config.check_source()
-        given, features = read_target_source(source, config.normalize_y, config.owner, request.seed, reduce)
+        given, features = read_target_source(
+            source, config.normalize_y, config.owner, request.seed, reduce
+        )
     check_ranks_agree(given, features, None, reduce)
     return given, features
 
 
-def record(config: RegressorConfig, begun: Begun, given: Facts, features: Features, plan: Plan) -> Result:
-    """Return what a fit leaves: the model, the rows that it predicts from, and its estimate."""
-    units, run = given.units or (0.0, 1.0), begun.run
+def record(
+    config: RegressorConfig, begun: Begun, given: Facts, features: Features, plan: Plan
+) -> Result:
+    """Return what a fit leaves: the model, the rows that it predicts from, and its
+    estimate.
+    """
+    units = given.units or (0.0, 1.0)
+    run = begun.run
     evidence = run.evidence() - float(run.engine.total) * math.log(units[1])
     # a source would be read once more
-    left_out = find_usual_rows(run, begun.table.n_rows) if isinstance(given, Table) else None
+    left_out = None
+    if isinstance(given, Table):
+        left_out = find_usual_rows(run, begun.table.n_rows)
     columns, candidates = begun.start
-    found = common_result(run, columns, features, evidence, config.warm_start, candidates, left_out)
+    found = common_result(
+        run, columns, features, evidence, config.warm_start, candidates, left_out
+    )
     estimate = None
     if left_out is not None and isinstance(begun.table, Table):
         estimate = estimate_left_out(left_out, found.model, begun.table, units, config)
@@ -93,31 +121,48 @@ def record(config: RegressorConfig, begun: Begun, given: Facts, features: Featur
     )
 
 
-def keep_rows(config: RegressorConfig, given: Facts, model: FittedModel) -> predictions.TrainingRows | None:
+def keep_rows(
+    config: RegressorConfig, given: Facts, model: FittedModel
+) -> predictions.TrainingRows | None:
     """Return what predictions need of the training rows."""
     if not config.method.keeps_rows or not isinstance(given, Table):
         return None
-    X, y, weight = (torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight))
-    noise, tol = predictions.target_noise(model), config.method.solver_tol
+    X, y, weight = (
+        torch.tensor(t, device=model.device) for t in (given.X, given.y, given.weight)
+    )
+    noise = predictions.target_noise(model)
+    tol = config.method.solver_tol
     return predictions.make_training_rows(model, X, y, weight, noise, tol)
 
 
 def estimate_left_out(
-    loo: LeftOut, model: FittedModel, table: Table, units: tuple[float, float], config: RegressorConfig
+    loo: LeftOut,
+    model: FittedModel,
+    table: Table,
+    units: tuple[float, float],
+    config: RegressorConfig,
 ) -> TargetEstimate | None:
-    """Score rows without their own sites; None if predictions come from other things than q: all rows, or a committee."""
+    """Score rows without their own sites; None if predictions come from other things
+    than q: all rows, or a committee.
+    """
     if config.method.keeps_rows or config.method.committee is not None:
         return None
-    (shift, scale), (mean, var) = units, (part[:, 0] for part in loo.f)
+    (shift, scale) = units
+    (mean, var) = (part[:, 0] for part in loo.f)
     if not config.method.predicts_residual:
         var = var - torch.from_numpy(predictions.residual(model, table.X[loo.rows]))
     sd = scale * (var.clamp_min(0) + predictions.target_noise(model)).sqrt().numpy()
-    means, y = shift + scale * mean.double().numpy(), shift + scale * loo.y.astype(np.float64)
+    means = shift + scale * mean.double().numpy()
+    y = shift + scale * loo.y.astype(np.float64)
     return estimate_targets(means, sd, y, loo.weight, of=table.n_rows)
 
 
 def choose_inputs(
-    config: RegressorConfig, start: Start, table: Facts, size: TableSize, rng: np.random.Generator
+    config: RegressorConfig,
+    start: Start,
+    table: Facts,
+    size: TableSize,
+    rng: np.random.Generator,
 ) -> Floats:
     """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
     origin = config.method.inducing_from
@@ -136,7 +181,9 @@ def choose_inputs(
 def make_early_stopping(
     config: RegressorConfig, raw: GivenRows, features: Features, given: Facts
 ) -> tuple[EarlyStopping, ...]:
-    """Judge states by the mean negative log density of the targets of eval_set, in their own units, if there is one."""
+    """Judge states by the mean negative log density of the targets of eval_set, in
+    their own units, if there is one.
+    """
     if raw.eval_set is None:
         return ()
     units = given.units or (0.0, 1.0)
@@ -145,10 +192,13 @@ def make_early_stopping(
     def judge(engine: Engine, state: State) -> float:
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
-        rows, residual = keep_rows(config, given, model), config.method.predicts_residual
+        rows = keep_rows(config, given, model)
+        residual = config.method.predicts_residual
         f = predictions.predict_values(model, rows, residual, new)
         var = np.maximum(f.var, 0) + predictions.target_noise(model)
-        loss = 0.5 * ((held.y - f.mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(units[1])
+        loss = 0.5 * (
+            (held.y - f.mean) ** 2 / var + np.log(2 * np.pi * var)
+        ) + math.log(units[1])
         return float(np.average(loss, weights=held.weight))
 
     return (EarlyStopping(judge, PATIENCE),)

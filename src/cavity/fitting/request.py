@@ -42,31 +42,58 @@ class Request(NamedTuple, Generic[AnyConfig]):
 
     @property
     def verbose(self) -> int:
-        return self.config.verbose if self.reduce.rank == 0 else 0
+        if self.reduce.rank == 0:
+            return self.config.verbose
+        return 0
 
     def limit_training(self, share: float) -> Request[AnyConfig]:
         """Give training a share of the seconds that are left of a time limit."""
         if self.clock.limit is None:
             return self
-        end, given = self.clock.spent() + share * max(0.0, self.clock.left()), self.config.max_seconds
-        seconds = end if given is None else min(given, end)
+        end = self.clock.spent() + share * max(0.0, self.clock.left())
+        given = self.config.max_seconds
+        if given is None:
+            seconds = end
+        else:
+            seconds = min(given, end)
         return self._replace(config=replace(self.config, max_seconds=seconds))
 
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
-        """Return the request of a fit to a part of the rows, whose model only predicts the other rows."""
-        quiet = replace(self.config, callbacks=(), checkpoint=None, resume=False, verbose=0, warm_start=False)
+        """Return the request of a fit to a part of the rows, whose model only predicts
+        the other rows.
+        """
+        quiet = replace(
+            self.config,
+            callbacks=(),
+            checkpoint=None,
+            resume=False,
+            verbose=0,
+            warm_start=False,
+        )
         clock = Clock.start(None, self.reduce)
-        return self._replace(config=replace(quiet, max_seconds=seconds), earlier=None, clock=clock)
+        return self._replace(
+            config=replace(quiet, max_seconds=seconds), earlier=None, clock=clock
+        )
 
     def on_best_device(self, size: TableSize) -> Request[AnyConfig]:
-        """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
+        """Choose the device by the size of the table.
+
+        Several ranks keep the devices that they exchange by.
+        """
         alone = self.reduce.world == 1
-        return self._replace(config=policy.choose_device(self.config, size)) if alone else self
+        if alone:
+            return self._replace(config=policy.choose_device(self.config, size))
+        return self
 
 
-def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None) -> Request[AnyConfig]:
-    """Check the arguments before any row is read; `eval_set` becomes rows of its own, `time_limit` a clock."""
-    held, limit = monitoring.read_eval_set(config, raw.eval_set), read_limit(raw.time_limit)
+def make_request(
+    config: AnyConfig, raw: GivenRows, earlier: Continuation | None
+) -> Request[AnyConfig]:
+    """Check the arguments before any row is read; `eval_set` becomes rows of its own,
+    `time_limit` a clock.
+    """
+    held = monitoring.read_eval_set(config, raw.eval_set)
+    limit = read_limit(raw.time_limit)
     refuse_many_columns(raw.X)
     raw = raw.with_arrays()._replace(eval_set=held)
     processes.warn_unjoined()
@@ -74,21 +101,37 @@ def make_request(config: AnyConfig, raw: GivenRows, earlier: Continuation | None
     clock = Clock.start(limit, reduce)
     config.check_ranks(reduce.world)
     _check_arguments(config, reduce)
-    return Request(raw, config, earlier, reduce, monitoring.draw_seed(config, reduce), clock)
+    return Request(
+        raw, config, earlier, reduce, monitoring.draw_seed(config, reduce), clock
+    )
 
 
 def _check_arguments(config: Config, reduce: Local) -> None:
     """Raise BadOption on every rank if versions or arguments differ."""
     if reduce.world == 1:
         return
-    versions = {"cavity": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    given = {n: monitoring.describe(value) for n, value in config.arguments.items() if n not in OF_A_RANK}
+    versions = {
+        "cavity": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    given = {
+        n: monitoring.describe(value)
+        for n, value in config.arguments.items()
+        if n not in OF_A_RANK
+    }
     facts = {f"the version of {name}": version for name, version in versions.items()}
     facts |= {f"the argument {name}": value for name, value in given.items()}
-    check_same(reduce, facts | {"having a checkpoint": config.checkpoint is not None}, BadOption)
+    check_same(
+        reduce,
+        facts | {"having a checkpoint": config.checkpoint is not None},
+        BadOption,
+    )
 
 
-def check_ranks_agree(table: Facts, features: Features, classes: NDArray[Any] | None, reduce: Local) -> None:
+def check_ranks_agree(
+    table: Facts, features: Features, classes: NDArray[Any] | None, reduce: Local
+) -> None:
     """Raise BadInput on every rank if the rows differ."""
     if reduce.world == 1:  # the digest takes long
         return

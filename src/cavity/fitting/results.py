@@ -35,14 +35,20 @@ def common_result(
     candidates: Candidates | None = None,
     left_out: LeftOut | None = None,
 ) -> Result:
-    """Return what fits of both estimators leave; `candidates`: training rows, `left_out`: marginals for novelty."""
-    model, background, novelty = extract_model(run.engine, run.state), None, None
+    """Return what fits of both estimators leave; `candidates`: training rows,
+    `left_out`: marginals for novelty.
+    """
+    model = extract_model(run.engine, run.state)
+    background = None
+    novelty = None
     if candidates is not None:
         background = draw_rows(candidates, BACKGROUND)
         novelty = measure_novelty(model, draw_rows(candidates, NOVELTY_ROWS), left_out)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model.prior, model.likelihood)
-    state = map_tensors(torch.Tensor.cpu, run.state) if warm_start else None
+    state = None
+    if warm_start:
+        state = map_tensors(torch.Tensor.cpu, run.state)
     return Result(
         model=model,
         features=features,
@@ -64,10 +70,17 @@ def draw_rows(rows: Candidates | Table, n: int) -> Floats:
 
 
 def find_relevance(kernel: Any, columns: Columns, features: Features) -> Floats | None:
-    """Return the share of each column of X: inverse lengthscales in units of the spread, averaged over classes."""
-    weights = kernel.relevance(columns) if isinstance(kernel, Kernel) else None
+    """Return the share of each column of X: inverse lengthscales in units of the
+    spread, averaged over classes.
+    """
+    weights = None
+    if isinstance(kernel, Kernel):
+        weights = kernel.relevance(columns)
     if weights is None:
         return None
     prepare = features.preparation
-    mean = np.asarray(weights).mean(0) if prepare is None else fold_relevance(weights, prepare).mean(0)
+    if prepare is None:
+        mean = np.asarray(weights).mean(0)
+    else:
+        mean = fold_relevance(weights, prepare).mean(0)
     return np.asarray(mean / mean.sum())

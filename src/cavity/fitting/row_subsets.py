@@ -1,4 +1,6 @@
-"""Rows that some methods of regression train on: a greedy active set, or the blocks of a committee. [thesis 4.1.2, 4.2.3, 4.2.5]"""
+"""Rows that some methods of regression train on: a greedy active set, or the blocks of
+a committee. [thesis 4.1.2, 4.2.3, 4.2.5]
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,25 @@ from cavity.tables.table import Start, Table
 def choose_training_rows(
     config: RegressorConfig, table: Table, begin: Start, rng: np.random.Generator
 ) -> Table:
-    """Return the rows that the method trains on: an active set, all of them in blocks, or all. Equal rows go together."""
+    """Return the rows that the method trains on: an active set, all of them in blocks,
+    or all. Equal rows go together.
+    """
     method = config.method
     if method.committee is not None:
-        (n_blocks, blocks), (distinct, place) = method.committee, distinct_rows(table.X)
-        member = BLOCKS[blocks](distinct, min(n_blocks, len(distinct)), begin.columns, rng)
+        (n_blocks, blocks) = method.committee
+        (distinct, place) = distinct_rows(table.X)
+        member = BLOCKS[blocks](
+            distinct, min(n_blocks, len(distinct)), begin.columns, rng
+        )
         return replace(table, member=member[place])
     if method.active_set is not None:
         return _select_active_set(config, method.active_set, table, begin)
     return table
 
 
-def _select_active_set(config: RegressorConfig, selection: str, table: Table, begin: Start) -> Table:
+def _select_active_set(
+    config: RegressorConfig, selection: str, table: Table, begin: Start
+) -> Table:
     distinct, place = distinct_rows(table.X)
     assert config.n_inducing is not None
     M = inducing_count(config.n_inducing, table.weight.sum())
@@ -48,25 +57,38 @@ def _select_active_set(config: RegressorConfig, selection: str, table: Table, be
 
 
 def entropy(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
-    """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
+    """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).
+    [thesis 4.8]
+    """
     return np.asarray(0.5 * np.log1p(var / noise))
 
 
 def information(mean: Floats, var: Floats, y: Floats, noise: Floats) -> Floats:
-    """Return how far a row moves its own f: KL of the marginal with it to the one without."""
+    """Return how far a row moves its own f: KL of the marginal with it to the one
+    without.
+    """
     keep = noise / (var + noise)
     moved = (1 - keep) * (y - mean)
-    return np.asarray(0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300)))
+    return np.asarray(
+        0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300))
+    )
 
 
 CRITERIA = {"entropy": entropy, "information": information}
 
 
 @torch.no_grad()
-def active_rows(kernel: Any, X: Floats, y: Floats, noise: Floats, M: int, criterion: str) -> Ints:
-    """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky factor."""
-    rows, factor, chosen = torch.tensor(X), np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
-    mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
+def active_rows(
+    kernel: Any, X: Floats, y: Floats, noise: Floats, M: int, criterion: str
+) -> Ints:
+    """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky
+    factor.
+    """
+    rows = torch.tensor(X)
+    factor = np.zeros((M, len(X)))
+    chosen = np.zeros(M, dtype=np.int64)
+    mean = np.zeros(len(X))
+    var = kernel.diag(rows)[0].double().cpu().numpy().copy()
     for m in range(M):
         gain = CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise)
         gain[chosen[:m]] = -np.inf
@@ -79,13 +101,19 @@ def active_rows(kernel: Any, X: Floats, y: Floats, noise: Floats, M: int, criter
     return np.sort(chosen)
 
 
-def random_blocks(X: Floats, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Ints:
+def random_blocks(
+    X: Floats, n_blocks: int, columns: Columns, rng: np.random.Generator
+) -> Ints:
     """Assign rows to members of nearly equal size at random, [N]."""
     return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
 
 
-def clustered_blocks(X: Floats, n_blocks: int, columns: Columns, _: np.random.Generator) -> Ints:
-    """Assign rows that lie together to members of nearly equal size, [N]: halve along the longest axis, recursively."""
+def clustered_blocks(
+    X: Floats, n_blocks: int, columns: Columns, _: np.random.Generator
+) -> Ints:
+    """Assign rows that lie together to members of nearly equal size, [N]: halve along
+    the longest axis, recursively.
+    """
     member = np.zeros(len(X), dtype=np.int64)
     U = (X - columns.center) / columns.spread
 
@@ -108,9 +136,12 @@ BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 
 
 def points_of(X: Floats, member: Ints, rng: np.random.Generator) -> Floats:
-    """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of others, whose values are marginalised."""
+    """Return inducing inputs [p M D]: each member's distinct rows, padded with rows of
+    others, whose values are marginalised.
+    """
     each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
-    distinct, M = distinct_rows(X)[0], max(len(rows) for rows in each)
+    distinct = distinct_rows(X)[0]
+    M = max(len(rows) for rows in each)
     filled = []
     for rows in each:
         known = {row.tobytes() for row in rows}

@@ -1,1 +1,3 @@
-"""The other classifiers that predict together with the Gaussian process: how they are fitted, kept as arrays and weighed."""
+"""The other classifiers that predict together with the Gaussian process: how they are
+fitted, kept as arrays and weighed.
+"""

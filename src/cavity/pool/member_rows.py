@@ -1,4 +1,6 @@
-"""Rows that the members of a pool are fitted to, with one code per level of a category for trees."""
+"""Rows that the members of a pool are fitted to, with one code per level of a category
+for trees.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,19 @@ class Codes(NamedTuple):
 
 
 def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
-    """Number the levels of categories by what they say of the labels; None without categories of three levels or more.
+    """Number the levels of categories by what they say of the labels; None without
+    categories of three levels or more.
 
-    The shares of the classes at each level, shrunk towards those of all rows, are ordered along their first principal axis. Codes
-    are centred, so that a level which no training row has is in the middle.
+    The shares of the classes at each level, shrunk towards those of all rows, are
+    ordered along their first principal axis. Codes are centred, so that a level which
+    no training row has is in the middle.
     """
-    block, code = np.arange(rows.X.shape[1]), np.ones(rows.X.shape[1])
-    weight = np.ones(len(rows.y)) if rows.weight is None else rows.weight
+    block = np.arange(rows.X.shape[1])
+    code = np.ones(rows.X.shape[1])
+    if rows.weight is None:
+        weight = np.ones(len(rows.y))
+    else:
+        weight = rows.weight
     labels = np.eye(rows.n_classes)[rows.y] * weight[:, None]
     prior = labels.sum(0) / weight.sum()
     wide = [of for of in blocks if of.stop - of.start > 2]
@@ -40,8 +48,11 @@ def make_codes(rows: MemberRows, blocks: Sequence[slice]) -> Codes | None:
         total = count.sum(1, keepdims=True)
         off = (count - total * prior) / (total + LEVEL_ROWS)
         axis = np.linalg.svd(np.sqrt(total) * off, full_matrices=False)[2][0]
-        rank = np.argsort(np.argsort(off @ axis * np.sign(axis[np.abs(axis).argmax()]), kind="stable"))
-        block[of], code[of] = of.start, rank - (len(rank) - 1) / 2
+        rank = np.argsort(
+            np.argsort(off @ axis * np.sign(axis[np.abs(axis).argmax()]), kind="stable")
+        )
+        block[of] = of.start
+        code[of] = rank - (len(rank) - 1) / 2
     return Codes(block, code) if wide else None
 
 
@@ -57,21 +68,38 @@ class MemberRows(NamedTuple):
     @classmethod
     def of(cls, table: Table) -> MemberRows:
         # equal weights are left out: scikit-learn is faster without
-        weight = None if table.lightest == table.heaviest else table.weight / table.weight.mean()
+        weight = None
+        if table.lightest != table.heaviest:
+            weight = table.weight / table.weight.mean()
         return cls(limit_cells(table.X), table.y, weight, table.n_classes)
 
     def for_trees(self, columns: TreeColumns) -> tuple[MemberRows, TreeColumns]:
-        """Return the rows with a code in place of the levels of a category, and their columns."""
+        """Return the rows with a code in place of the levels of a category, and their
+        columns.
+        """
         X = self.X
-        if self.codes is not None:  # a code has no sign, as the features of categories have none
-            number, first = np.unique(self.codes.block[columns.number], return_index=True)
+        # a code has no sign, as the features of categories have none
+        if self.codes is not None:
+            number, first = np.unique(
+                self.codes.block[columns.number], return_index=True
+            )
             order = np.argsort(first)
-            columns, X = TreeColumns(number[order], columns.sign[first[order]]), add_codes(X, *self.codes)
+            columns = TreeColumns(number[order], columns.sign[first[order]])
+            X = add_codes(X, *self.codes)
         return self._replace(X=X[:, columns.number] * columns.sign), columns
 
-    def make_member(self, model: Any, columns: TreeColumns, rounds: int | None = None) -> Forest:
-        """Return the arrays of trees that are fitted to these columns: of a model, or of a list of trees."""
-        make = join_trees(model, columns) if isinstance(model, list) else make_forest(model, columns, rounds)
+    def make_member(
+        self, model: Any, columns: TreeColumns, rounds: int | None = None
+    ) -> Forest:
+        """Return the arrays of trees that are fitted to these columns: of a model, or
+        of a list of trees.
+        """
+        if isinstance(model, list):
+            make = join_trees(model, columns)
+        else:
+            make = make_forest(model, columns, rounds)
         if self.codes is None:
             return make
-        return make._replace(block=self.codes.block.astype(np.int32), code=self.codes.code)
+        return make._replace(
+            block=self.codes.block.astype(np.int32), code=self.codes.code
+        )

@@ -1,4 +1,5 @@
-"""Members of a pool that are smooth where trees are not, as plain arrays: logistic regression and neural networks.
+"""Members of a pool that are smooth where trees are not, as plain arrays: logistic
+regression and neural networks.
 
 `fitting.members` and `fitting.networks` train them.
 """
@@ -15,11 +16,14 @@ from cavity.common.namespaces import namespace
 from cavity.pool.tree_ensembles import LEAST
 
 Array = NDArray[np.floating[Any]]
-FARTHEST = 10.0  # spreads at which a cell counts, if it is further from the mean of its column
+# spreads at which a cell counts, if it is further from the mean of its column
+FARTHEST = 10.0
 
 
 class LinearModel(NamedTuple):
-    """Logistic regression: p = softmax(z A + b)      z = clip((x − shift) scale, ±10)        [METHOD 18]"""
+    """Logistic regression: p = softmax(z A + b)      z = clip((x − shift) scale, ±10)
+    [METHOD 18]
+    """
 
     used: NDArray[np.integer[Any]]  # [U], columns
     shift: Array  # [U]
@@ -28,7 +32,9 @@ class LinearModel(NamedTuple):
     bias: Array  # [1 C]
 
     def log_proba(self, X: Any) -> Any:
-        """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
+        """Return logarithms of the class probabilities, [n C], of rows in an array or a
+        value of an ONNX graph.
+        """
         return _log_softmax(_standardise(self, X) @ self.slope + self.bias)
 
 
@@ -49,7 +55,9 @@ class Network(NamedTuple):
     last_bias: Array  # [K 1 C]
 
     def log_proba(self, X: Any) -> Any:
-        """Return logarithms of the class probabilities, [n C], of rows in an array or a value of an ONNX graph."""
+        """Return logarithms of the class probabilities, [n C], of rows in an array or a
+        value of an ONNX graph.
+        """
         xp = namespace(X)
         a = xp.maximum(_standardise(self, X) @ self.first + self.first_bias, 0.0)
         b = xp.maximum(a @ self.second + self.second_bias, 0.0)
@@ -57,8 +65,12 @@ class Network(NamedTuple):
 
 
 def _standardise(member: LinearModel | Network, X: Any) -> Any:
-    return namespace(X).clip((X[:, member.used] - member.shift) * member.scale, -FARTHEST, FARTHEST)
+    return namespace(X).clip(
+        (X[:, member.used] - member.shift) * member.scale, -FARTHEST, FARTHEST
+    )
 
 
 def _log_softmax(score: Any) -> Any:
-    return namespace(score).maximum(namespace(score).log_softmax(score), math.log(LEAST))
+    return namespace(score).maximum(
+        namespace(score).log_softmax(score), math.log(LEAST)
+    )

@@ -1,4 +1,6 @@
-"""Which classifiers are pooled with the Gaussian process, and how much work each of them may take."""
+"""Which classifiers are pooled with the Gaussian process, and how much work each of
+them may take.
+"""
 
 from __future__ import annotations
 

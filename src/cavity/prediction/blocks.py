@@ -26,27 +26,50 @@ BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at 
 
 
 def predict_blocks(
-    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Floats], Results]
+    model: FittedModel,
+    features: Features,
+    X: Any,
+    predict: Callable[[FittedModel, Floats], Results],
 ) -> Results:
-    """Join what `predict` returns for the model and each block of X, as arrays; only one block is in memory."""
-    size, table = _block_size(model, features), _find_plain(X, features)
-    source = _find_unlabelled(X, features) if table is None else None
+    """Join what `predict` returns for the model and each block of X, as arrays; only
+    one block is in memory.
+    """
+    size = _block_size(model, features)
+    table = _find_plain(X, features)
+    source = None
+    if table is None:
+        source = _find_unlabelled(X, features)
     if source is None:
-        table = check_rows(X, features, lambda: as_array(model.center)) if table is None else table
-        parts = [predict(model, table[start : start + size]) for start in range(0, len(table), size)]
+        if table is None:
+            table = check_rows(X, features, lambda: as_array(model.center))
+        parts = [
+            predict(model, table[start : start + size])
+            for start in range(0, len(table), size)
+        ]
     else:
-        blocks = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
+        blocks = (
+            np.ascontiguousarray(p.X, dtype=np.float64)
+            for p in _read_pieces(source, features, size)
+        )
         parts = [predict(model, rows) for rows in blocks]
         warn_notes(getattr(source, "notes", None) or Counter())
-    return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
+    if len(parts) == 1:
+        return parts[0]
+    joined: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
+    return joined
 
 
-def accuracy(model: FittedModel, features: Features, source: Source, classes: NDArray[Any]) -> float:
+def accuracy(
+    model: FittedModel, features: Features, source: Source, classes: NDArray[Any]
+) -> float:
     """Return the weighted share of a source's rows whose label is predicted."""
     right = total = 0.0
     for piece in _read_pieces(source, features, _block_size(model, features)):
         _check_comparable(piece, classes)
-        weight = np.ones(len(piece.y)) if piece.weight is None else piece.weight
+        if piece.weight is None:
+            weight = np.ones(len(piece.y))
+        else:
+            weight = piece.weight
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
@@ -55,7 +78,9 @@ def accuracy(model: FittedModel, features: Features, source: Source, classes: ND
 
 
 def _block_size(model: FittedModel, features: Features) -> int:
-    """Return the rows of a block: the same for every container, so that the last bits are the same, too."""
+    """Return the rows of a block: the same for every container, so that the last bits
+    are the same, too.
+    """
     return max(1, min(rows_per_block(model), BLOCK_BYTES // (8 * features.n)))
 
 
@@ -63,36 +88,54 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
     """Numbers with numbers, text with text: 1 never equals "1"."""
     kinds = [a.dtype.kind in "biuf" for a in (np.asarray(piece.y), classes)]
     if kinds[0] != kinds[1]:
-        label, known = piece.y.tolist()[0], classes.tolist()[0]
+        label = piece.y.tolist()[0]
+        known = classes.tolist()[0]
         raise BadInput(
-            f"{describe_place(piece)}: labels such as {label!r}, where the model knows labels such as {known!r}: is it the right "
+            f"{describe_place(piece)}: labels such as {label!r}, where the model knows "
+            f"labels such as {known!r}: is it the right "
             "column? If it is, write it with the type that the training rows had."
         )
 
 
 def _find_plain(X: Any, features: Features) -> Floats | None:
-    """Return a finite table as `check_rows` would, None if X is something else: a served row should not wait for all checks."""
+    """Return a finite table as `check_rows` would, None if X is something else: a
+    served row should not wait for all checks.
+    """
     if isinstance(X, Prepared):
         X = X.X
     elif features.names is not None or features.preparation is not None:
         return None
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
         return None
-    fits = X.shape[1] == features.n and len(X) > 0 and X.flags.c_contiguous and X.flags.aligned
-    return X if fits and np.isfinite(X).all() else None
+    fits = (
+        X.shape[1] == features.n
+        and len(X) > 0
+        and X.flags.c_contiguous
+        and X.flags.aligned
+    )
+    if fits and np.isfinite(X).all():
+        return X
+    return None
 
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
-    """Return the source that X names, with or without labels; None for a table in memory."""
+    """Return the source that X names, with or without labels; None for a table in
+    memory.
+    """
     if is_sparse(X) and features.preparation is None:
         return Arrays(X, np.broadcast_to(0, X.shape[:1]))
     if hasattr(type(X), "pieces"):
         return X
     if sources.is_files(X):
         return Arrow(X, model=features, labelled=False)
-    if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
+    if sources.is_batches(X) and (
+        isinstance(X, list | tuple) or not isinstance(X, Sequence)
+    ):
         # a table alone gets labels that nobody reads
-        pairs = ((b, np.zeros(len(b))) if hasattr(b, "shape") else b for b in (X() if callable(X) else X))
+        pairs = (
+            (b, np.zeros(len(b))) if hasattr(b, "shape") else b
+            for b in (X() if callable(X) else X)
+        )
         return Batches(lambda: pairs)
     return None
 
@@ -112,7 +155,8 @@ def _check_width(pieces: Iterator[Piece], features: Features) -> Iterator[Piece]
     for piece in pieces:
         if piece.X.ndim == 2 and piece.X.shape[1] != features.n:
             raise BadInput(
-                f"X has {piece.X.shape[1]} features, but {features.owner} is expecting {features.n} features as input: give "
+                f"X has {piece.X.shape[1]} features, but {features.owner} is expecting "
+                f"{features.n} features as input: give "
                 "the columns of the training rows, in their order."
             )
         if len(piece.index):

@@ -1,4 +1,6 @@
-"""Draws of the latent functions from their posterior, and class probabilities under them."""
+"""Draws of the latent functions from their posterior, and class probabilities under
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,13 @@ class Normals:
     """Standard normal numbers on a model's device."""
 
     def __init__(self, model: FittedModel, seed: int) -> None:
-        self.device, self.random = model.device, torch.Generator().manual_seed(seed)
+        self.device = model.device
+        self.random = torch.Generator().manual_seed(seed)
 
     def __call__(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=self.random).to(self.device)
+        return torch.randn(*shape, dtype=torch.float64, generator=self.random).to(
+            self.device
+        )
 
 
 @torch.no_grad()
@@ -37,11 +42,12 @@ def draw_latent(
 ) -> Iterator[Tensor]:
     """Yield draws of f without noise at each group of rows, [S n C].
 
-    Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
-    differ by little noise.
+    Within a group the rows are drawn jointly. All groups share the draws of the
+    inducing values, so that averages over groups differ by little noise.
     """
     mean, lower = (_as_tensor(model, x) for x in (model.mean, model.lower))
-    C, M = model.n_latent, mean.numel() // model.n_latent
+    C = model.n_latent
+    M = mean.numel() // model.n_latent
     noise = draw(n_draws, *lower.shape[:2])
     off = solve_lower_t(lower, noise.permute(1, 2, 0)).permute(2, 0, 1)
     w = mean.reshape(C, M) + off.reshape(n_draws, C, M)
@@ -61,15 +67,22 @@ def _as_tensor(model: FittedModel, x: Any) -> Tensor:
 
 
 @torch.no_grad()
-def draw_log_proba(model: FittedModel, groups: list[Floats], n_draws: int, seed: int) -> Iterator[Floats]:
-    """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
+def draw_log_proba(
+    model: FittedModel, groups: list[Floats], n_draws: int, seed: int
+) -> Iterator[Floats]:
+    """Yield log-probabilities [S n C] of each group of rows, given draws of f at its
+    rows.
 
     The noise of f and the pool's weights stay as they are in predictions.
     """
-    C, draw_normal = model.n_latent, Normals(model, seed)
+    C = model.n_latent
+    draw_normal = Normals(model, seed)
     variance = _as_tensor(model, model.noise).clamp_min(1e-12).expand(C)  # [C]
-    for rows, f in zip(groups, draw_latent(model, groups, n_draws, draw_normal), strict=True):
-        if model.coupled:  # the quadrature of correlated classes is slow: draw the noise, too
+    for rows, f in zip(
+        groups, draw_latent(model, groups, n_draws, draw_normal), strict=True
+    ):
+        # the quadrature of correlated classes is slow: draw the noise, too
+        if model.coupled:
             f = f + variance.sqrt() * draw_normal(*f.shape)
             log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()
         else:
@@ -79,16 +92,28 @@ def draw_log_proba(model: FittedModel, groups: list[Floats], n_draws: int, seed:
 
 
 def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
-    """Raise values far below the largest: their probabilities stay 0 to 1e-13, and the quadrature need not resolve them."""
+    """Raise values far below the largest: their probabilities stay 0 to 1e-13, and the
+    quadrature need not resolve them.
+    """
     if type(model.likelihood) not in (ProbitPairs, RobustMax):
         return f
-    return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
+    return torch.maximum(
+        f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt()
+    )
 
 
 def _combine(model: FittedModel, log_p: Floats, rows: Floats, n_draws: int) -> Floats:
-    """Apply the pool; its other members, and how much they count, are the same in every draw."""
+    """Apply the pool; its other members, and how much they count, are the same in every
+    draw.
+    """
     if model.pool.is_trivial:
         return log_p
-    var = np.empty((len(rows), 0)) if model.pool.gate is None else as_array(predict_latent(model, rows).var)
-    logs = [partial(lambda m: np.tile(m.log_proba(rows), (n_draws, 1)), m) for m in model.pool.members]
+    if model.pool.gate is None:
+        var = np.empty((len(rows), 0))
+    else:
+        var = as_array(predict_latent(model, rows).var)
+    logs = [
+        partial(lambda m: np.tile(m.log_proba(rows), (n_draws, 1)), m)
+        for m in model.pool.members
+    ]
     return normalised(model.pool.add_members(log_p, np.tile(var, (n_draws, 1)), logs))

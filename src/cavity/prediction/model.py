@@ -1,6 +1,8 @@
-"""A fitted model as a record of arrays, ready to predict: O(CM(M+D)) numbers, no rows. [METHOD 8]
+"""A fitted model as a record of arrays, ready to predict: O(CM(M+D)) numbers, no rows.
+[METHOD 8]
 
-Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. This module does not load torch.
+Predictions are NumPy's on the CPU and, by the same formulas, torch's on a GPU. This
+module does not load torch.
 """
 
 from __future__ import annotations
@@ -47,18 +49,26 @@ class _Arrays(NamedTuple):
     mean: Array  # [C M]; [1 CM] if q couples the classes
     lower: Array  # [C M M], factor of Λ; [1 CM CM]
     n_latent: int
-    outcome: Any  # log_probability(mean, var) and uncertainty(mean, var, noise): a likelihood, or what a file says of one
+    # log_probability(mean, var) and uncertainty(mean, var, noise): a likelihood, or
+    # what a file says of one
+    outcome: Any
     modules: Later[Modules]  # the same in torch
     pool: Pool = NO_POOL
-    by_solves: bool = False  # predict by triangular solves: for a few rows, `form` takes longer
+    # predict by triangular solves: for a few rows, `form` takes longer
+    by_solves: bool = False
 
 
 class FittedModel(_Arrays):
-    """q(w) and the projection that it belongs to. Arrays are NumPy's on the CPU, tensors on a GPU."""
+    """q(w) and the projection that it belongs to.
+
+    Arrays are NumPy's on the CPU, tensors on a GPU.
+    """
 
     @cached_property
     def form(self) -> Form | None:
-        """Matrices that replace triangular solves, computed at the first prediction; None where solves are more accurate."""
+        """Matrices that replace triangular solves, computed at the first prediction;
+        None where solves are more accurate.
+        """
         if self.by_solves or self.coupled:
             return None
         return make_form(self.prior_lower, self.mean, self.lower, self.noise)
@@ -66,7 +76,9 @@ class FittedModel(_Arrays):
     @cached_property
     def points(self) -> Any:
         """What the formula needs of Z."""
-        return self.formula.prepare(self.xp.double(self.Z) if self.xp is NUMPY else self.Z)
+        return self.formula.prepare(
+            self.xp.double(self.Z) if self.xp is NUMPY else self.Z
+        )
 
     @property
     def xp(self) -> Any:
@@ -87,7 +99,9 @@ class FittedModel(_Arrays):
     def device(self) -> torch.device:
         import torch
 
-        return torch.device("cpu") if self.xp is NUMPY else self.mean.device
+        if self.xp is NUMPY:
+            return torch.device("cpu")
+        return self.mean.device
 
     @property
     def coupled(self) -> bool:
@@ -99,7 +113,11 @@ class FittedModel(_Arrays):
         """About how many times as long probabilities take as those of the probit."""
         from cavity.engine.likelihoods import Softmax
 
-        return 60 if self.coupled else 8 if isinstance(self.likelihood, Softmax) else 1
+        if self.coupled:
+            return 60
+        if isinstance(self.likelihood, Softmax):
+            return 8
+        return 1
 
     @property
     def inducing_points(self) -> Floats:
@@ -113,11 +131,16 @@ class FittedModel(_Arrays):
 
     def covariances(self, X: Array) -> tuple[Array, Array]:
         """Return k(Z, x), [C M n] or [1 M n], and k(x, x) + s, [C n] or [1 n]."""
-        with np.errstate(over="ignore", invalid="ignore"):  # of cells, before they are limited
-            return self.formula.cross(self.points, X), self.formula.diag(X) + self.noise[:, None]
+        # of cells, before they are limited
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.formula.cross(self.points, X), self.formula.diag(
+                X
+            ) + self.noise[:, None]
 
     def project(self, X: Array) -> tuple[Array, Array]:
-        """Return a = L⁻¹ k(Z, x), [C M n] or [1 M n], and r = k(x, x) + s − |a|², [C n]."""
+        """Return a = L⁻¹ k(Z, x), [C M n] or [1 M n], and r = k(x, x) + s − |a|², [C
+        n].
+        """
         k, variance = self.covariances(X)
         xp = namespace(k)
         a = xp.solve_lower(self.prior_lower, k)
@@ -131,7 +154,8 @@ class FittedModel(_Arrays):
         return Marginals(mean.T, var.T)
 
     def marginals_and_residual(self, X: Array) -> tuple[Array, Array, Array]:
-        r"""Return mean, variance and residual of f at rows, each [n C], by triangular solves.
+        r"""Return mean, variance and residual of f at rows, each [n C], by triangular
+        solves.
 
         a = L⁻¹ k(Z, x)      r = k(x, x) + s − |a|²      mean  μ·a      variance  r + |Λ^(−½) a|²
         """
@@ -142,18 +166,28 @@ class FittedModel(_Arrays):
         return mean.T, (r + xp.column_sum(half * half)).T, r.T
 
     def joint(self, X: Array) -> Joint:
-        """Return the marginals of rows if classes are coupled: covariances A_nᵀ Σ A_n + diag r."""
-        (a, r), xp, C = self.project(X), self.xp, self.n_latent
+        """Return the marginals of rows if classes are coupled: covariances A_nᵀ Σ A_n +
+        diag r.
+        """
+        (a, r) = self.project(X)
+        xp = self.xp
+        C = self.n_latent
         a, M = a + xp.like(np.zeros((C, 1, 1)), a), a.shape[1]
         inverse = xp.solve_lower(self.lower, xp.like(np.eye(C * M)[None], a))[0]
         half = [inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)]  # each [CM n]
-        cov = xp.stack([xp.stack([(one * other).sum(0) for other in half]) for one in half])  # [n C C]
+        cov = xp.stack(
+            [xp.stack([(one * other).sum(0) for other in half]) for one in half]
+        )  # [n C C]
         cov = cov + r.T[:, None] * xp.like(np.eye(C), a)
         mean = xp.einsum("cm,cmn->nc", self.mean.reshape(C, M), a)
         return Joint(mean, xp.einsum("ncc->nc", cov), cov)
 
     def among(self, X: Array) -> Array:
-        """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
+        """Return k(X, X), [C n n].
+
+        Its diagonal is more than that of points if linear functions fade: the rest is
+        noise.
+        """
         k = self.formula.cross(self.formula.prepare(X[None]), X)
         noise = self.xp.maximum(self.formula.diag(X) - self.xp.einsum("cnn->cn", k), 0)
         return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
@@ -167,15 +201,29 @@ class FittedModel(_Arrays):
         prior, likelihood = copy.deepcopy(self.modules.get())
         q = (self.prior_lower, self.mean, self.lower)
         prior_lower, mean, lower = (torch.as_tensor(t).to(device) for t in q)
-        return record_model(prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool)
+        return record_model(
+            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
+        )
 
     def __reduce__(self) -> Any:
         """Leave what follows from the modules out of pickles and copies."""
-        return record_model, (self.prior, self.prior_lower, self.mean, self.lower, self.likelihood, self.pool)
+        return record_model, (
+            self.prior,
+            self.prior_lower,
+            self.mean,
+            self.lower,
+            self.likelihood,
+            self.pool,
+        )
 
 
 def record_model(
-    prior: Prior, prior_lower: Any, mean: Any, lower: Any, likelihood: Likelihood, pool: Pool = NO_POOL
+    prior: Prior,
+    prior_lower: Any,
+    mean: Any,
+    lower: Any,
+    likelihood: Likelihood,
+    pool: Pool = NO_POOL,
 ) -> FittedModel:
     """Return the record of a model in torch, on the device of its tensors."""
     import torch
@@ -183,18 +231,35 @@ def record_model(
     from cavity.common.torch_namespace import TORCH
     from cavity.engine.kernels.base import formula_of
 
-    xp = TORCH if torch.as_tensor(mean).is_cuda else NUMPY
+    if torch.as_tensor(mean).is_cuda:
+        xp = TORCH
+    else:
+        xp = NUMPY
     kernel = prior.kernel
     if xp is TORCH:  # predictions need no derivatives
         kernel = copy.deepcopy(kernel).requires_grad_(False)
     with torch.no_grad():
         formula = formula_of(kernel, xp)
-    given = prior.state_dict(prefix="prior.") | {"prior_lower": prior_lower, "mean": mean, "lower": lower}
+    given = prior.state_dict(prefix="prior.") | {
+        "prior_lower": prior_lower,
+        "mean": mean,
+        "lower": lower,
+    }
     # in one layout: the last bits of products depend on it
-    tensors = {name: torch.as_tensor(t).detach().contiguous() for name, t in given.items()}
+    tensors = {
+        name: torch.as_tensor(t).detach().contiguous() for name, t in given.items()
+    }
     arrays = {name: t.numpy() if xp is NUMPY else t for name, t in tensors.items()}
     modules = Later(lambda: Modules(prior, likelihood))
-    return make_model(arrays, prior.learnt, formula, prior.n_latent, outcome_of(likelihood), modules, pool)
+    return make_model(
+        arrays,
+        prior.learnt,
+        formula,
+        prior.n_latent,
+        outcome_of(likelihood),
+        modules,
+        pool,
+    )
 
 
 def make_model(
@@ -206,25 +271,43 @@ def make_model(
     modules: Later[Modules],
     pool: Pool,
 ) -> FittedModel:
-    """Return the record of arrays with the names of model files; learnt inducing points are in spreads from the centre."""
-    inducing, center, spread = (arrays[f"prior.{name}"] for name in ("inducing", "center", "spread"))
-    Z = center + spread * inducing if "inducing" in learnt else inducing
+    """Return the record of arrays with the names of model files; learnt inducing points
+    are in spreads from the centre.
+    """
+    inducing, center, spread = (
+        arrays[f"prior.{name}"] for name in ("inducing", "center", "spread")
+    )
+    if "inducing" in learnt:
+        Z = center + spread * inducing
+    else:
+        Z = inducing
     given = "prior.fixed_noise" in arrays
-    noise = arrays["prior.fixed_noise"] if given else namespace(spread).exp(arrays["prior.log_noise"])
-    prior_lower, mean, lower = (arrays[name] for name in ("prior_lower", "mean", "lower"))
+    if given:
+        noise = arrays["prior.fixed_noise"]
+    else:
+        noise = namespace(spread).exp(arrays["prior.log_noise"])
+    prior_lower, mean, lower = (
+        arrays[name] for name in ("prior_lower", "mean", "lower")
+    )
     of = formula, Z, noise, center, spread, prior_lower, mean, lower
     return FittedModel(*of, n_latent, outcome, modules, pool)
 
 
 def outcome_of(likelihood: Likelihood) -> Any:
-    """Return what a likelihood predicts: its outcome, or itself if it has none or a subclass overrides a prediction."""
-    outcome, calls = getattr(likelihood, "outcome", None), ("log_probability", "uncertainty")
+    """Return what a likelihood predicts: its outcome, or itself if it has none or a
+    subclass overrides a prediction.
+    """
+    outcome = getattr(likelihood, "outcome", None)
+    calls = ("log_probability", "uncertainty")
     known = outcome is not None and mirrors(type(likelihood), ("outcome",), calls)
     return outcome if known else likelihood
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
-    """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
+    """Return what prediction needs of a run, on its device.
+
+    It takes over the engine's workspace.
+    """
     import torch
 
     from cavity.engine.inference.posterior import posterior
@@ -234,17 +317,24 @@ def extract_model(engine: Engine, state: State) -> FittedModel:
         prior_lower, _ = engine.prior.factor(state.jitter)
         q = posterior(state.sums)
     kind = prior_lower.dtype
-    return record_model(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), engine.factor)
+    return record_model(
+        engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), engine.factor
+    )
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
-    """Return the model that a state stands for, in copies on its device. The run stays untouched."""
+    """Return the model that a state stands for, in copies on its device.
+
+    The run stays untouched.
+    """
     return extract_model(copy_engine(engine), state)
 
 
 def copy_engine(engine: Engine) -> Engine:
     """Return an engine with parameters of its own."""
-    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    prior, parameters, factor = copy.deepcopy(
+        (engine.prior, engine.parameters, engine.factor)
+    )
     return replace(engine, prior=prior, parameters=parameters, factor=factor)
 
 
@@ -261,7 +351,9 @@ def as_tensor(rows: Floats) -> Tensor:
 
 
 def settle_kernel(prior: Prior, likelihood: Likelihood) -> None:
-    """Write the kernel's learnt values into its constructor arguments, one set per class."""
+    """Write the kernel's learnt values into its constructor arguments, one set per
+    class.
+    """
     from cavity.engine.kernels import Kernel
 
     if isinstance(prior.kernel, Kernel):

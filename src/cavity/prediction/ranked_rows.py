@@ -17,7 +17,9 @@ from cavity.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class RankedRows(Tabular):
-    """Row numbers in an order, with the score of each. It can be used as the array `rows`, for example as an index.
+    """Row numbers in an order, with the score of each.
+
+    It can be used as the array `rows`, for example as an index.
 
     Attributes
     ----------
@@ -46,18 +48,28 @@ class RankedRows(Tabular):
         return self.rows[place]
 
 
-def rank(rows: Ints, scores: Floats, n: int | None, *, descending: bool = False) -> RankedRows:
-    """Order rows by score; ties keep their order. Of fewer than n rows all are returned, with a warning.
+def rank(
+    rows: Ints, scores: Floats, n: int | None, *, descending: bool = False
+) -> RankedRows:
+    """Order rows by score; ties keep their order.
+
+    Of fewer than n rows all are returned, with a warning.
 
     Raises BadInput if a score is NaN.
     """
     unknown = np.flatnonzero(np.isnan(scores))
     if len(unknown):
         raise BadInput(
-            f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted from 0): their score is not a number. "
-            "Look at these rows' features, and at predict_uncertainty of them; leave them out."
+            f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted "
+            f"from 0): their score is not a number. "
+            "Look at these rows' features, and at predict_uncertainty of them; leave "
+            "them out."
         )
     if n is not None and n > len(rows):
-        warnings.warn(f"n={n}, but there are {len(rows)} rows: all are returned.", UserWarning, stacklevel=3)
+        warnings.warn(
+            f"n={n}, but there are {len(rows)} rows: all are returned.",
+            UserWarning,
+            stacklevel=3,
+        )
     order = np.argsort(-scores if descending else scores, kind="stable")[:n]
     return RankedRows(np.asarray(rows[order], dtype=np.int64), scores[order])

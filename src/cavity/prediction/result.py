@@ -55,10 +55,13 @@ class Result(NamedTuple):
     predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None
     loo: Any = None  # LeaveOneOut, of a classifier
-    calibration: str | None = None  # how the temperature or the pool was found; None: there is none
+    # how the temperature or the pool was found; None: there is none
+    calibration: str | None = None
     class_prior: Floats | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | TargetEstimate | None = None  # of the quality on new rows
     plan: Any = None  # Plan
     importance: Floats | None = None  # [columns], computed when it is first needed
-    background: Floats | None = None  # [n D], training rows to compute it from; model files have none
+    background: Floats | None = (
+        None  # [n D], training rows to compute it from; model files have none
+    )
     novelty: Novelty | None = None  # None after `partial_fit`

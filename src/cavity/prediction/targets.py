@@ -1,4 +1,6 @@
-"""Predictions of regression: from q, from all training rows (Nyström, conjugate gradients), or by a committee. [thesis 4.2]"""
+"""Predictions of regression: from q, from all training rows (Nyström, conjugate
+gradients), or by a committee. [thesis 4.2]
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system i
 
 
 class TrainingRows(NamedTuple):
-    """(Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B at the training rows, B = diag(ω/σ²): the inverse itself, or what preconditions K's."""
+    """(Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B at the training rows, B = diag(ω/σ²): the inverse
+    itself, or what preconditions K's.
+    """
 
     X: Array  # [N D]
     y: Array  # [N]
@@ -34,8 +38,12 @@ class TrainingRows(NamedTuple):
         """Return the rows as the arrays of a model on that device."""
         import torch
 
-        moved: Any = {name: torch.as_tensor(getattr(self, name)).to(device) for name in ARRAYS}
-        return self._replace(**{name: t if t.is_cuda else t.numpy() for name, t in moved.items()})
+        moved: Any = {
+            name: torch.as_tensor(getattr(self, name)).to(device) for name in ARRAYS
+        }
+        return self._replace(
+            **{name: t if t.is_cuda else t.numpy() for name, t in moved.items()}
+        )
 
 
 ARRAYS = TrainingRows._fields[:-1]
@@ -43,13 +51,17 @@ STORED = "X", "y", "weight", "alpha"  # in model files: `condition` finds the ot
 
 
 def target_noise(model: FittedModel) -> float:
-    """Return the variance of the Gaussian likelihood, in units of the targets' variance."""
+    """Return the variance of the Gaussian likelihood, in units of the targets'
+    variance.
+    """
     return float(model.outcome.noise)
 
 
 def low_rank_solve(rows: TrainingRows, V: Array) -> Array:
     """(Q + B⁻¹)⁻¹ V, [N n]."""
-    xp, scaled, lower = namespace(V), rows.weight[:, None] * V, rows.lower[None]
+    xp = namespace(V)
+    scaled = rows.weight[:, None] * V
+    lower = rows.lower[None]
     inner = xp.solve_lower_t(lower, xp.solve_lower(lower, (rows.a @ scaled)[None]))[0]
     return scaled - rows.weight[:, None] * (rows.a.T @ inner)
 
@@ -57,9 +69,14 @@ def low_rank_solve(rows: TrainingRows, V: Array) -> Array:
 def make_training_rows(
     model: FittedModel, X: Any, y: Any, weight: Any, noise: float, tol: float
 ) -> TrainingRows:
-    """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
+    """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative
+    residual of `tol`.
+    """
     xp = model.xp
-    X, y, weight = (xp.double(t if namespace(t) is xp else xp.like(t, model.mean)) for t in (X, y, weight))
+    X, y, weight = (
+        xp.double(t if namespace(t) is xp else xp.like(t, model.mean))
+        for t in (X, y, weight)
+    )
     rows = condition(model, X, y, weight / noise, 0 * y, tol=tol)
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
 
@@ -67,7 +84,9 @@ def make_training_rows(
 def condition(
     model: FittedModel, X: Array, y: Array, weight: Array, alpha: Array, *, tol: float
 ) -> TrainingRows:
-    """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and the factor of I + A B Aᵀ."""
+    """Return the training rows with what follows from the model: A = L⁻¹ k(Z, X), and
+    the factor of I + A B Aᵀ.
+    """
     xp = model.xp
     a = xp.double(model.project(as_rows(model, X))[0])[0]
     lower = xp.linalg.cholesky(xp.like(np.eye(len(a)), a) + (a * weight) @ a.T)
@@ -76,7 +95,9 @@ def condition(
 
 def solve(model: FittedModel, rows: TrainingRows, V: Array) -> Array:
     """Solve the system for each column of V [N n]."""
-    return low_rank_solve(rows, V) if rows.tol == 0 else conjugate_gradients(model, rows, V)
+    if rows.tol == 0:
+        return low_rank_solve(rows, V)
+    return conjugate_gradients(model, rows, V)
 
 
 def _norm(V: Array) -> Array:
@@ -84,27 +105,38 @@ def _norm(V: Array) -> Array:
 
 
 def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Array:
-    """Solve (K + B⁻¹) x = V for all columns at once, preconditioned by the low-rank inverse; converged columns stop."""
-    product, xp = _product(model, rows), namespace(V)
-    x, residual = 0 * V, 1 * V
+    """Solve (K + B⁻¹) x = V for all columns at once, preconditioned by the low-rank
+    inverse; converged columns stop.
+    """
+    product = _product(model, rows)
+    xp = namespace(V)
+    x = 0 * V
+    residual = 1 * V
     z = low_rank_solve(rows, residual)
-    direction, rho = z, (residual * z).sum(0)
+    direction = z
+    rho = (residual * z).sum(0)
     goal = rows.tol * xp.maximum(_norm(V), 1e-300)
     for _ in range(MOST_ITERATIONS):
         going = _norm(residual) > goal
         if not going.any():
             return x
         image = product(direction)
-        step = xp.where(going, rho / xp.maximum((direction * image).sum(0), 1e-300), 0.0)
-        x, residual = x + step * direction, residual - step * image
+        step = xp.where(
+            going, rho / xp.maximum((direction * image).sum(0), 1e-300), 0.0
+        )
+        x = x + step * direction
+        residual = residual - step * image
         z = low_rank_solve(rows, residual)
         new = (residual * z).sum(0)
-        direction, rho = z + xp.where(going, new / xp.maximum(rho, 1e-300), 0.0) * direction, new
+        direction = z + xp.where(going, new / xp.maximum(rho, 1e-300), 0.0) * direction
+        rho = new
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(
-        f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the residual fell to tol={rows.tol:g}: raise "
-        "n_inducing= for a better preconditioner, or use ConjugateGradients(tol=...) with a larger tol.",
+        f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the "
+        f"residual fell to tol={rows.tol:g}: raise "
+        "n_inducing= for a better preconditioner, or use ConjugateGradients(tol=...) "
+        "with a larger tol.",
         ConvergenceWarning,
         stacklevel=4,
     )
@@ -114,46 +146,72 @@ def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Array) -> Arr
 def _product(model: FittedModel, rows: TrainingRows) -> Callable[[Array], Array]:
     """Return the map V → (K + B⁻¹) V; the Gram matrix is kept, or made in pieces."""
     N = len(rows.X)
-    size = N if 8 * N * N <= HELD_BYTES else max(1, HELD_BYTES // (8 * N))
-    held = [_cross(model, rows.X, rows.X)] if size == N else None
+    if 8 * N * N <= HELD_BYTES:
+        size = N
+    else:
+        size = max(1, HELD_BYTES // (8 * N))
+    held = None
+    if size == N:
+        held = [_cross(model, rows.X, rows.X)]
 
     def apply(V: Array) -> Array:
-        pieces = held or (_cross(model, rows.X, rows.X[i : i + size]) for i in range(0, N, size))
-        return model.xp.join([piece.T @ V for piece in pieces]) + V / rows.weight[:, None]
+        pieces = held or (
+            _cross(model, rows.X, rows.X[i : i + size]) for i in range(0, N, size)
+        )
+        return (
+            model.xp.join([piece.T @ V for piece in pieces]) + V / rows.weight[:, None]
+        )
 
     return apply
 
 
 def _cross(model: FittedModel, X: Array, new: Array) -> Array:
     """k(X, new), [N n]."""
-    X, new = as_rows(model, X), as_rows(model, new)
+    X = as_rows(model, X)
+    new = as_rows(model, new)
     return model.xp.double(model.formula.cross(model.formula.prepare(X[None]), new)[0])
 
 
 def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> Marginals:
-    """Return mean and variance of f at new rows [n]; Nyström's variances below 0 become 0."""
+    """Return mean and variance of f at new rows [n]; Nyström's variances below 0 become
+    0.
+    """
     size = max(1, PREDICT_BYTES // (8 * len(rows.X)))
-    parts = (_joint_from_rows(model, rows, new[i : i + size]) for i in range(0, len(new), size))
-    mean, var = map(np.concatenate, zip(*((m, 1 * cov.diagonal()) for m, cov in parts), strict=True))
+    parts = (
+        _joint_from_rows(model, rows, new[i : i + size])
+        for i in range(0, len(new), size)
+    )
+    mean, var = map(
+        np.concatenate, zip(*((m, 1 * cov.diagonal()) for m, cov in parts), strict=True)
+    )
     return Marginals(mean, np.maximum(var, 0))
 
 
-def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Array) -> tuple[Floats, Floats]:
+def _joint_from_rows(
+    model: FittedModel, rows: TrainingRows, new: Array
+) -> tuple[Floats, Floats]:
     """Return mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
-    k, xp = _cross(model, rows.X, new), model.xp
+    k = _cross(model, rows.X, new)
+    xp = model.xp
     prior = xp.double(model.among(as_rows(model, new))[0])
     return xp.host(k.T @ rows.alpha), xp.host(prior - k.T @ solve(model, rows, k))
 
 
 def _nearest_covariance(cov: Floats) -> Floats:
-    """Return the nearest positive semi-definite matrix: a solution to `tol` leaves small negative eigenvalues at small noise."""
+    """Return the nearest positive semi-definite matrix: a solution to `tol` leaves
+    small negative eigenvalues at small noise.
+    """
     cov = 0.5 * (cov + cov.T)
     values, vectors = np.linalg.eigh(cov)
-    return cov if values[0] >= 0 else np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
+    if values[0] >= 0:
+        return cov
+    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
 def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
-    r"""Combine predictions of single rows: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
+    r"""Combine predictions of single rows: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ
+    m_i/v_i.        [thesis 4.10]
+    """
     p = members.mean.shape[1]
     prior = model.xp.host(model.formula.diag(as_rows(model, new))[0])
     precision = 1 / np.maximum(members.var, 1e-300)
@@ -162,10 +220,16 @@ def committee(model: FittedModel, members: Marginals, new: Array) -> Marginals:
 
 
 def committee_joint(mean: Floats, cov: Floats, prior: Floats) -> tuple[Floats, Floats]:
-    r"""Combine joint predictions [p n] and [p n n]: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
-    small = 1e-10 * prior.diagonal().mean() * np.eye(len(prior))  # near rows have singular covariances
+    r"""Combine joint predictions [p n] and [p n n]: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C
+    Σ C_i⁻¹ m_i.
+    """
+    small = (
+        1e-10 * prior.diagonal().mean() * np.eye(len(prior))
+    )  # near rows have singular covariances
     inverse = np.linalg.inv(cov + small)
-    joint = np.linalg.inv(inverse.sum(0) - (len(cov) - 1) * np.linalg.inv(prior + small))
+    joint = np.linalg.inv(
+        inverse.sum(0) - (len(cov) - 1) * np.linalg.inv(prior + small)
+    )
     return joint @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (joint + joint.T)
 
 
@@ -174,14 +238,18 @@ def residual(model: FittedModel, new: Any) -> Floats:
     return np.asarray(model.xp.host(model.project(as_rows(model, new))[1])[0])
 
 
-def predict_values(model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any) -> Marginals:
+def predict_values(
+    model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Any
+) -> Marginals:
     """Return mean and variance of f at each new row, [n], as NumPy arrays."""
     if rows is not None:
         return _latent_from_rows(model, rows, as_rows(model, new))
     f = Marginals(*map(model.xp.host, predict_latent(model, new)))
     if len(model.lower) > 1:
         return committee(model, f, new)
-    return Marginals(f.mean[:, 0], f.var[:, 0] - (0 if with_residual else residual(model, new)))
+    return Marginals(
+        f.mean[:, 0], f.var[:, 0] - (0 if with_residual else residual(model, new))
+    )
 
 
 def predict_targets(
@@ -192,7 +260,9 @@ def predict_targets(
     units: Units,
     noise: float,
 ) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation in the units of y, each [n]; `noise` is a variance added to that of f."""
+    """Return mean and standard deviation in the units of y, each [n]; `noise` is a
+    variance added to that of f.
+    """
     shift, scale = units
     f = predict_values(model, rows, with_residual, new)
     return shift + scale * f.mean, scale * np.sqrt(np.maximum(f.var, 0) + noise)
@@ -205,18 +275,26 @@ def predict_joint(
     if rows is not None:
         mean, cov = _joint_from_rows(model, rows, as_rows(model, new))
         return mean, cov if rows.tol == 0 else _nearest_covariance(cov)
-    xp, X = model.xp, as_rows(model, new)
+    xp = model.xp
+    X = as_rows(model, new)
     a = model.project(X)[0]
     mean = xp.host((model.mean[:, None] @ a)[:, 0])
-    half, a, prior = xp.host(xp.solve_lower(model.lower, a)), xp.host(a), xp.host(model.among(X)[0])
+    half = xp.host(xp.solve_lower(model.lower, a))
+    a = xp.host(a)
+    prior = xp.host(model.among(X)[0])
     cov = half.swapaxes(1, 2) @ half  # AᵀΣA of each latent function
     if len(cov) > 1:
         return committee_joint(mean, cov + prior - a.swapaxes(1, 2) @ a, prior)
     return mean[0], cov[0] + prior - a[0].T @ a[0] if with_residual else cov[0]
 
 
-def draw_normal(mean: Floats, cov: Floats, n: int, rng: np.random.RandomState) -> Floats:
-    """Return mean + root · N(0, I), [N n]. The root is by eigenvalues: smooth functions have singular covariances."""
+def draw_normal(
+    mean: Floats, cov: Floats, n: int, rng: np.random.RandomState
+) -> Floats:
+    """Return mean + root · N(0, I), [N n].
+
+    The root is by eigenvalues: smooth functions have singular covariances.
+    """
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n)))

@@ -1,8 +1,18 @@
-"""Scores of class probabilities, reliability, rejection, conformal sets, and an HTML report on a model."""
+"""Scores of class probabilities, reliability, rejection, conformal sets, and an HTML
+report on a model.
+"""
 
 from cavity.common.scoring import Reliability
 from cavity.report.calibration import reliability
 from cavity.report.html import write_report
 from cavity.report.selective import Conformal, Rejection, conformal, rejection
 
-__all__ = ["Conformal", "Rejection", "Reliability", "conformal", "rejection", "reliability", "write_report"]
+__all__ = [
+    "Conformal",
+    "Rejection",
+    "Reliability",
+    "conformal",
+    "rejection",
+    "reliability",
+    "write_report",
+]

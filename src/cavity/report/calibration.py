@@ -1,4 +1,6 @@
-"""Scores of class probabilities P [n C], given the column y [n] of the true class of each row."""
+"""Scores of class probabilities P [n C], given the column y [n] of the true class of
+each row.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     bins : int, default=10
         Number of equal bins of [0, 1].
     labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its
+        columns, if P is a frame.
 
     Returns
     -------
@@ -45,27 +48,47 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
     (0.8, 0.5)
     """
     if bins not in range(1, MOST_BINS + 1):
-        raise BadOption(f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}.")
+        raise BadOption(
+            f"bins={bins!r} must be an integer of at least 1 and at most {MOST_BINS}."
+        )
     return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 
 def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Floats, Ints]:
-    """Check probabilities and true classes, and return them as arrays: classes as columns of P."""
-    names = labels if labels is not None else getattr(P, "columns", None)
-    P, y = np.asarray(to_host(P), dtype=np.float64), np.asarray(to_host(y))
+    """Check probabilities and true classes, and return them as arrays: classes as
+    columns of P.
+    """
+    if labels is not None:
+        names = labels
+    else:
+        names = getattr(P, "columns", None)
+    P = np.asarray(to_host(P), dtype=np.float64)
+    y = np.asarray(to_host(y))
     if P.ndim != 2 or y.shape != P.shape[:1] or not len(y):
-        raise BadInput(f"P has shape {P.shape} and y has shape {y.shape}: give (n, C) and (n,), with n > 0.")
+        raise BadInput(
+            f"P has shape {P.shape} and y has shape {y.shape}: give (n, C) and (n,), "
+            f"with n > 0."
+        )
     if names is not None and len(names) != P.shape[1]:
-        raise BadInput(f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give one each.")
-    if labels is not None or (names is not None and np.isin(y, np.asarray(names)).all()):
+        raise BadInput(
+            f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give "
+            f"one each."
+        )
+    if labels is not None or (
+        names is not None and np.isin(y, np.asarray(names)).all()
+    ):
         y = match_labels(y, np.asarray(names))
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
-        raise BadInput(f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: labels=clf.classes_.")
+        raise BadInput(
+            f"y must hold columns of P, 0 to {P.shape[1] - 1}, or labels: "
+            f"labels=clf.classes_."
+        )
     wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise BadInput(
-            f"row {row} of P, {P[row].tolist()!s:.60}, is not a row of probabilities: give the result of predict_proba, not logits."
+            f"row {row} of P, {P[row].tolist()!s:.60}, is not a row of probabilities: "
+            f"give the result of predict_proba, not logits."
         )
     return P, y.astype(np.int64)
 
@@ -74,5 +97,8 @@ def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> Ints:
     place = {name: k for k, name in enumerate(labels.tolist())}
     unknown = set(y.tolist()) - place.keys()
     if unknown:
-        raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not in labels={labels.tolist()}.")
+        raise BadInput(
+            f"the label {sorted(map(str, unknown))[0]!r} is not in "
+            f"labels={labels.tolist()}."
+        )
     return np.array([place[label] for label in y.tolist()], dtype=np.int64)

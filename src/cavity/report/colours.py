@@ -1,7 +1,9 @@
-"""The colours of plots and reports: class k has the same colour everywhere, and colour-blind readers can tell eight apart.
+"""The colours of plots and reports: class k has the same colour everywhere, and
+colour-blind readers can tell eight apart.
 
-The palette is that of Okabe and Ito (2008), the colours with the least contrast to white last. Their yellow is faint on white:
-there it is violet. Classes 9 to 16 have the same hues, half way to the ink of the page; then colours repeat.
+The palette is that of Okabe and Ito (2008), the colours with the least contrast to
+white last. Their yellow is faint on white: there it is violet. Classes 9 to 16 have the
+same hues, half way to the ink of the page; then colours repeat.
 """
 
 from __future__ import annotations

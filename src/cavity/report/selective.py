@@ -13,12 +13,14 @@ from cavity.tables.arrow_tables import to_host
 
 
 class Rejection(NamedTuple):
-    """Error of the kept rows when the least certain rows are rejected; one entry per distinct certainty.
+    """Error of the kept rows when the least certain rows are rejected; one entry per
+    distinct certainty.
 
     Attributes
     ----------
     rejected, error, threshold : ndarray of shape (K,)
-        Fraction of rejected rows, increasing from 0; error rate of the kept rows; the certainty that they have at least.
+        Fraction of rejected rows, increasing from 0; error rate of the kept rows; the
+        certainty that they have at least.
     area : float
         Error averaged over the fraction of rejected rows.
     """
@@ -29,7 +31,10 @@ class Rejection(NamedTuple):
 
     @property
     def area(self) -> float:
-        """Error averaged over the fraction of rejected rows. Useful certainties give less than `error[0]`; 0 is perfect."""
+        """Error averaged over the fraction of rejected rows.
+
+        Useful certainties give less than `error[0]`; 0 is perfect.
+        """
         return float((np.diff(np.append(self.rejected, 1.0)) * self.error).sum())
 
 
@@ -41,8 +46,9 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
     P, y : array-like
         As for `reliability`.
     certainty : array-like of shape (n,), optional
-        Certainty of each row, by default the probability of the predicted class. Rows of equal certainty are rejected
-        together. For an uncertainty, change the sign: `-clf.predict_uncertainty(X).total`.
+        Certainty of each row, by default the probability of the predicted class. Rows
+        of equal certainty are rejected together. For an uncertainty, change the sign:
+        `-clf.predict_uncertainty(X).total`.
     labels : array-like of shape (C,), optional
         As for `reliability`.
 
@@ -61,9 +67,15 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
     0.25
     """
     P, y = check_probabilities(P, y, labels)
-    score = P.max(1) if certainty is None else np.asarray(certainty, dtype=np.float64)
+    if certainty is None:
+        score = P.max(1)
+    else:
+        score = np.asarray(certainty, dtype=np.float64)
     if score.shape != y.shape or not np.isfinite(score).all():
-        raise BadInput(f"certainty has shape {score.shape}; give one finite number per row, ({len(y)},).")
+        raise BadInput(
+            f"certainty has shape {score.shape}; give one finite number per row, "
+            f"({len(y)},)."
+        )
     threshold, place = np.unique(score, return_inverse=True)
     wrong = P.argmax(1) != y
     rows = np.bincount(place)[::-1].cumsum()[::-1]  # of at least each threshold
@@ -72,12 +84,14 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
 
 
 class Conformal(NamedTuple):
-    """Conformal sets: a class is in the set of a row if its probability is large enough.
+    """Conformal sets: a class is in the set of a row if its probability is large
+    enough.
 
     Attributes
     ----------
     least : ndarray of shape (C,)
-        Smallest probability with which each class is in a set; 0 for a class with too few rows.
+        Smallest probability with which each class is in a set; 0 for a class with too
+        few rows.
     coverage : float
         Fraction of rows whose set contains the true class.
     """
@@ -96,19 +110,24 @@ class Conformal(NamedTuple):
         Returns
         -------
         ndarray of bool of shape (n, C)
-            Whether each class is in the set of the row. A set may have several classes, or none.
+            Whether each class is in the set of the row. A set may have several classes,
+            or none.
         """
         P = np.asarray(to_host(P), dtype=np.float64)
         if P.ndim != 2 or P.shape[1] != len(self.least):
-            raise BadInput(f"P has shape {P.shape}; these sets are for {len(self.least)} classes.")
+            raise BadInput(
+                f"P has shape {P.shape}; these sets are for {len(self.least)} classes."
+            )
         return np.asarray(P >= self.least)
 
 
 def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conformal:
-    r"""Calibrate sets that contain the true class of a fraction `coverage` of the rows of each class (split conformal).
+    r"""Calibrate sets that contain the true class of a fraction `coverage` of the rows
+    of each class (split conformal).
 
-    The guarantee holds for any model, if the rows were not used for training and are exchangeable with future rows. For
-    class c with n rows, `least` is the ⌊(n + 1)(1 − coverage)⌋-th smallest P[·, c].
+    The guarantee holds for any model, if the rows were not used for training and are
+    exchangeable with future rows. For class c with n rows, `least` is the ⌊(n + 1)(1 −
+    coverage)⌋-th smallest P[·, c].
 
     Parameters
     ----------
@@ -143,4 +162,6 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
 
 def _find_least(own: Floats, coverage: float) -> float:
     rank = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
-    return 0.0 if rank == 0 else float(own[rank - 1])
+    if rank == 0:
+        return 0.0
+    return float(own[rank - 1])

@@ -1,4 +1,7 @@
-"""HTML from the templates of the folder `static`. Jinja, which torch brings along, escapes all text."""
+"""HTML from the templates of the folder `static`.
+
+Jinja, which torch brings along, escapes all text.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +21,48 @@ from cavity.common.version import __version__
 from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
 
-MAX_NAMES, NAME_WIDTH = 6, 40  # of a list of columns or classes
+# of a list of columns or classes
+MAX_NAMES = 6
+NAME_WIDTH = 40
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def clean(value: Any) -> Any:
     """Return a value as text without control characters; HTML stays as it is."""
-    return value if isinstance(value, Markup) else CONTROL.sub("\ufffd", str(value))
+    if isinstance(value, Markup):
+        return value
+    return CONTROL.sub("\ufffd", str(value))
 
 
 def format_number(value: float, digits: int = 6) -> str:
-    """Format a number in at most so many digits, with separators of thousands; "–" if it is not finite."""
+    """Format a number in at most so many digits, with separators of thousands; "–" if
+    it is not finite.
+    """
     if not math.isfinite(value):
         return "–"
-    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
-    return f"{value:,.12g}" if 1e4 <= abs(value) < 1e9 else f"{value:g}"
+    if abs(value) < 1e-300:
+        value = 0.0
+    else:
+        value = float(f"{value:.{digits}g}")
+    if 1e4 <= abs(value) < 1e9:
+        return f"{value:,.12g}"
+    return f"{value:g}"
 
 
 def format_defined(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "–"
+    if math.isfinite(value):
+        return format(value, form)
+    return "–"
 
 
 def list_columns(names: list[str]) -> str:
-    """Join names of columns or classes; long ones are cut, and those with a comma quoted."""
+    """Join names of columns or classes; long ones are cut, and those with a comma
+    quoted.
+    """
     short = [shorten(name_column(name), NAME_WIDTH) for name in names]
-    return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
+    return list_names(
+        [f"“{name}”" if "," in name else name for name in short], MAX_NAMES
+    )
 
 
 TEMPLATES = Environment(

@@ -1,4 +1,6 @@
-"""A fitted estimator as one file, and back: the posterior, the arguments, the history; no code, and rows only if needed."""
+"""A fitted estimator as one file, and back: the posterior, the arguments, the history;
+no code, and rows only if needed.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,38 @@ from cavity.prediction.result import Result
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.prediction.targets import STORED
 from cavity.saving.checking import Arrays, Contents, Meta, check_header, check_values
-from cavity.saving.restore import count_kernels, describe_pool, list_arrays, restore_model, restore_rows
+from cavity.saving.restore import (
+    count_kernels,
+    describe_pool,
+    list_arrays,
+    restore_model,
+    restore_rows,
+)
 from cavity.saving.schema import KINDS
-from cavity.saving.serialize import Packing, Unpacking, from_json, pack_labels, read_array, to_json
+from cavity.saving.serialize import (
+    Packing,
+    Unpacking,
+    from_json,
+    pack_labels,
+    read_array,
+    to_json,
+)
 from cavity.saving.summary import summarise
 from cavity.tables.columns.encoder import ColumnEncoder
 from cavity.tables.validation import Features, prepared_features
 
-PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
-AS_JSON = ("history", "warnings", "calibration", "class_prior", "importance", "novelty")  # fields of a result
+PATHS = (
+    "checkpoint",
+    "resume",
+)  # that name files: a model file must not choose where a later fit writes
+AS_JSON = (
+    "history",
+    "warnings",
+    "calibration",
+    "class_prior",
+    "importance",
+    "novelty",
+)  # fields of a result
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 REPLACED = {
     "effort": {"best": "balanced"},
@@ -42,7 +67,9 @@ class Record(NamedTuple):
     """What a model file holds."""
 
     kind: str
-    arguments: dict[str, Any]  # flat: those of `training` beside the others, in files of every version
+    arguments: dict[
+        str, Any
+    ]  # flat: those of `training` beside the others, in files of every version
     result: Result
     notes: dict[str, Any] = {}  # noqa: RUF012
 
@@ -59,17 +86,30 @@ def register(cls: E) -> E:
 
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
-    packing, result = Packing(), record.result
+    packing = Packing()
+    result = record.result
     prepare = result.features.preparation
-    names = result.features.names if prepare is None else None  # a preparation has them
-    evidence = None if math.isnan(result.evidence) else result.evidence
-    scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
-    given = {name: value for name, value in record.arguments.items() if name not in PATHS}
+    # a preparation has them
+    names = None
+    if prepare is None:
+        names = result.features.names
+    evidence = None
+    if not math.isnan(result.evidence):
+        evidence = result.evidence
+    scalars = {"log_marginal_likelihood_": evidence} | (
+        {"elbo_": evidence} if result.is_bound else {}
+    )
+    given = {
+        name: value for name, value in record.arguments.items() if name not in PATHS
+    }
     meta: dict[str, Any] = {
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
         "names": names,
-        "prior": {"learn": result.model.prior.learnt, "kernels": count_kernels(result.model.prior.kernel)},
+        "prior": {
+            "learn": result.model.prior.learnt,
+            "kernels": count_kernels(result.model.prior.kernel),
+        },
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "scalars": scalars,
         "preparation": None if prepare is None else prepare.to_json(),
@@ -78,7 +118,9 @@ def save(record: Record, path: str | Path) -> None:
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": result.units if result.classes is None else None,
         "pool": describe_pool(result.model.pool),
-        "target_estimate" if result.classes is None else "estimate": to_json(result.estimate),
+        "target_estimate" if result.classes is None else "estimate": to_json(
+            result.estimate
+        ),
         "plan": None if result.plan is None else asdict(result.plan),
         **{name: to_json(getattr(result, name)) for name in AS_JSON},
         "predicts": {
@@ -95,7 +137,9 @@ def save(record: Record, path: str | Path) -> None:
 
 
 def describe(record: Record) -> dict[str, Any]:
-    """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
+    """Return facts about a fitted estimator as values that JSON can hold: what `cavity
+    info` prints.
+    """
     return summarise(record.arguments, record.result)
 
 
@@ -112,11 +156,18 @@ def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Rec
         arguments = _read_arguments(stored.meta, Unpacking(stored.tensors, kernel))
         result = _read_result(*stored, kernel)
     more = {} if device is None else {"device": device}
-    return Record(stored.meta["kind"], arguments | more, _place(result, device), stored.meta["notes"])
+    return Record(
+        stored.meta["kind"],
+        arguments | more,
+        _place(result, device),
+        stored.meta["notes"],
+    )
 
 
 def read_result(path: str | Path, device: Any = None) -> Result:
-    """Read what predictions need, without the arguments of the estimator: this loads neither torch nor scikit-learn."""
+    """Read what predictions need, without the arguments of the estimator: this loads
+    neither torch nor scikit-learn.
+    """
     stored = _read_file(path, None)
     with _name_file(path, None):
         result = _read_result(*stored, None)
@@ -124,8 +175,13 @@ def read_result(path: str | Path, device: Any = None) -> Result:
 
 
 def _read_file(path: str | Path, kernel: Any) -> tensor_files.Stored:
-    held = (*kernel.parameters(), *kernel.buffers()) if hasattr(kernel, "parameters") else ()
-    check = partial(check_header, own_bytes=sum(t.numel() * t.element_size() for t in held))
+    if hasattr(kernel, "parameters"):
+        held = (*kernel.parameters(), *kernel.buffers())
+    else:
+        held = ()
+    check = partial(
+        check_header, own_bytes=sum(t.numel() * t.element_size() for t in held)
+    )
     stored = tensor_files.read_arrays(path, *KINDS, check=check)
     with _name_file(path, kernel):
         check_values(stored.tensors, stored.checked)
@@ -139,7 +195,9 @@ def _place(result: Result, device: Any) -> Result:
     from cavity.fitting.options.value_checks import resolve_device
 
     where = resolve_device(device)
-    rows = None if result.rows is None else result.rows.to(where)
+    rows = None
+    if result.rows is not None:
+        rows = result.rows.to(where)
     return result._replace(model=result.model.to(where), rows=rows)
 
 
@@ -149,15 +207,24 @@ def _name_file(path: str | Path, kernel: Any) -> Iterator[None]:
     try:
         yield
     except CavityError as error:
-        kind = BadFile if kernel is None else type(error)
+        kind: type[CavityError] = type(error)
+        if kernel is None:
+            kind = BadFile
         raise kind(f"{path}: {error}") from error
     except tensor_files.DAMAGE as error:
-        raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
+        raise BadFile(
+            f"{path} is damaged: {type(error).__name__} {error!s:.200}."
+        ) from error
 
 
 def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) -> Result:
-    C, classes = contents.sizes["C"], contents.classes
-    if classes is None and C > 1 and meta["likelihood"].get("likelihood") != "Committee":
+    C = contents.sizes["C"]
+    classes = contents.classes
+    if (
+        classes is None
+        and C > 1
+        and meta["likelihood"].get("likelihood") != "Committee"
+    ):
         raise BadFile(f"mean has {C} latent functions; expected one.")
     model = restore_model(arrays, meta, contents, kernel)
     residual, tol = _read_method(arrays, meta)
@@ -188,17 +255,22 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
 
 def _read_features(meta: Meta, D: int) -> Features:
     """Return the columns that the model was fitted on, D features."""
-    owner, names = KINDS[meta["kind"]], meta["names"]
+    owner = KINDS[meta["kind"]]
+    names = meta["names"]
     if meta["preparation"] is None:
         return Features(owner, D, None if names is None else tuple(names))
     features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
     if features.n != D:
-        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
+        raise BadFile(
+            f"the preparation makes {features.n} features, but the model has {D}."
+        )
     return features
 
 
 def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
-    """Return whether variances have the residual, and the tolerance if predictions read the training rows, else None."""
+    """Return whether variances have the residual, and the tolerance if predictions read
+    the training rows, else None.
+    """
     has_rows = any(name.startswith("rows.") for name in arrays)
     about = meta.get("predicts")
     if about is not None:
@@ -208,13 +280,19 @@ def _read_method(arrays: Arrays, meta: Meta) -> tuple[bool, float | None]:
     # a regressor of version 0.3
     from cavity.fitting.options.library import read_method
 
-    method = read_method(Unpacking(arrays).unpack(meta["arguments"].get("method", "exact")), "regression")
+    method = read_method(
+        Unpacking(arrays).unpack(meta["arguments"].get("method", "exact")), "regression"
+    )
     return method.predicts_residual, method.solver_tol if method.keeps_rows else None
 
 
 def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments."""
-    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS + GIVEN_UP}
+    given = {
+        name: value
+        for name, value in meta["arguments"].items()
+        if name not in PATHS + GIVEN_UP
+    }
     values = unpacking.unpack_all(given)
     for name, new in REPLACED.items():
         if isinstance(value := values.get(name), str):
@@ -222,7 +300,13 @@ def _read_arguments(meta: Meta, unpacking: Unpacking) -> dict[str, Any]:
     if hasattr(values.get("method"), "check"):
         values["method"].check()
     cls: Any = ESTIMATORS.get(meta["kind"])
-    unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
+    if cls is None:
+        unknown = set()
+    else:
+        unknown = set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
-        raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
+        raise BadFile(
+            f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update "
+            f"cavity."
+        )
     return values

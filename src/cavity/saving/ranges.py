@@ -1,4 +1,7 @@
-"""What the numbers of a model file may be: ranges of arrays, and kinds of JSON values. Nothing here loads torch."""
+"""What the numbers of a model file may be: ranges of arrays, and kinds of JSON values.
+
+Nothing here loads torch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from cavity.prediction.novelty import QUANTILES
 
 Array = Any  # of NumPy
 Sizes = dict[str, int]  # numbers by symbol, such as C, M, D
-Check = Callable[[Any, str, Sizes], None]  # of a JSON value and its name; raises BadFile
+# of a JSON value and its name; raises BadFile
+Check = Callable[[Any, str, Sizes], None]
 
 LARGE = 1e15  # far beyond any whitened value, weight or factor of a fit
 LEAST_PIVOT = 1e-6  # of a posterior's factor: Λ is about I + (something positive)
@@ -39,12 +43,18 @@ class Range(NamedTuple):
 
 def within(low: float, high: float, words: str, above: bool = False) -> Range:
     """Return the range of numbers from `low`, or `above` it, to `high`."""
-    return Range(words, lambda a, _: ((a > low) if above else (a >= low)).all() and (a <= high).all())
+    return Range(
+        words,
+        lambda a, _: ((a > low) if above else (a >= low)).all() and (a <= high).all(),
+    )
 
 
 def index(symbol: str) -> Range:
     """Return the range of whole numbers below a size."""
-    return Range(f"a number below {symbol}", lambda a, sizes: (a >= 0).all() and (a < sizes[symbol]).all())
+    return Range(
+        f"a number below {symbol}",
+        lambda a, sizes: (a >= 0).all() and (a < sizes[symbol]).all(),
+    )
 
 
 def _has_pivots(least: float, most: float) -> Callable[[Array, Sizes], Any]:
@@ -60,19 +70,30 @@ FINITE = Range("finite", lambda a, _: True)
 BOUNDED = within(-LARGE, LARGE, f"within ±{LARGE:g}")
 WIDE = within(-1e50, 1e50, "within ±1e50")
 POSITIVE = within(0, math.inf, "positive", above=True)
-WEIGHT = within(0, 1e16, "positive, at most 1e16", above=True)  # a fit takes weights up to 2⁵³
+# a fit takes weights up to 2⁵³
+WEIGHT = within(0, 1e16, "positive, at most 1e16", above=True)
 NOT_NEGATIVE = within(0, LARGE, f"between 0 and {LARGE:g}")
 SHARE = within(0, 1 - 1e-15, "a share in [0, 1)")
 SHARES = Range("shares that sum to one", _has_shares)
-LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_LARGEST[a.itemsize]).all())
+LOG = Range(
+    "the logarithm of a number of its type",
+    lambda a, _: (abs(a) < LOG_LARGEST[a.itemsize]).all(),
+)
 FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
-PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
+PRECISION_FACTOR = Range(
+    "a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE)
+)
 LINEAR = "linear"  # a member of a pool that has no trees; null: networks
 QUANTILE = Range(
     f"a list of {QUANTILES} ascending values",
-    lambda a, _: len(a) == QUANTILES and (np.diff(a, prepend=0) >= 0).all() and a[-1] <= LARGE,
+    lambda a, _: (
+        len(a) == QUANTILES and (np.diff(a, prepend=0) >= 0).all() and a[-1] <= LARGE
+    ),
 )
-LEAVES = Range("scores, or shares that sum to one", lambda a, of: of["boosted"] or _has_shares(a, of))
+LEAVES = Range(
+    "scores, or shares that sum to one",
+    lambda a, of: of["boosted"] or _has_shares(a, of),
+)
 
 
 def check_that(words: str, holds: Callable[[Any], bool]) -> Check:
@@ -89,26 +110,39 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def number(low: float = -math.inf, high: float = math.inf, above: bool = False) -> Check:
+def number(
+    low: float = -math.inf, high: float = math.inf, above: bool = False
+) -> Check:
     """Return the check of a finite number from `low`, or `above` it, to `high`."""
 
     def holds(v: Any) -> bool:
-        return _is_number(v) and math.isfinite(v) and low <= v <= high and (v > low or not above)
+        return (
+            _is_number(v)
+            and math.isfinite(v)
+            and low <= v <= high
+            and (v > low or not above)
+        )
 
     return check_that(f"a finite number from {low:g} to {high:g}", holds)
 
 
 def whole(low: int, high: int) -> Check:
     """Return the check of a whole number from `low` to `high`."""
-    return check_that(f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
+    return check_that(
+        f"a whole number from {low} to {high}",
+        lambda v: type(v) is int and low <= v <= high,
+    )
 
 
 any_number = check_that("a number", _is_number)
 flag = check_that("true or false", lambda v: isinstance(v, bool))
 text = check_that("a text", lambda v: isinstance(v, str) and len(v) <= MOST_TEXT)
-scalar = check_that("a number, a text or null", lambda v: v is None or isinstance(v, str | int | float))
+scalar = check_that(
+    "a number, a text or null", lambda v: v is None or isinstance(v, str | int | float)
+)
 kind_of_member = check_that(
-    f"true, false, null or {LINEAR!r}", lambda v: isinstance(v, bool | None) or v == LINEAR
+    f"true, false, null or {LINEAR!r}",
+    lambda v: isinstance(v, bool | None) or v == LINEAR,
 )
 
 
@@ -116,9 +150,16 @@ def many(each: Check, size: str | None = None, most: int | None = None) -> Check
     """Return the check of a list of values, as many as a size has or `most`."""
 
     def check(values: Any, name: str, sizes: Sizes) -> None:
-        wanted = None if size is None else sizes[size]
-        if not isinstance(values, list) or (wanted is not None and len(values) != wanted):
-            raise BadFile(f"{name} is not a list{'' if wanted is None else f' of {wanted} values'}.")
+        wanted = None
+        if size is not None:
+            wanted = sizes[size]
+        if not isinstance(values, list) or (
+            wanted is not None and len(values) != wanted
+        ):
+            raise BadFile(
+                f"{name} is not a "
+                f"list{'' if wanted is None else f' of {wanted} values'}."
+            )
         if most is not None and len(values) > most:
             raise BadFile(f"{name} has more than {most} values.")
         for value in values:
@@ -147,7 +188,9 @@ def row(*checks: Check) -> Check:
 
 
 def by_name(each: Check, *needed: str) -> Check:
-    """Return the check of an object of JSON whose values pass a check; it has the names `needed`, and numbers there."""
+    """Return the check of an object of JSON whose values pass a check; it has the names
+    `needed`, and numbers there.
+    """
 
     def check(value: Any, name: str, sizes: Sizes) -> None:
         if not isinstance(value, dict):

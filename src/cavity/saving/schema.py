@@ -1,14 +1,17 @@
-"""The schema of a model file: every tensor with its shape, type and range, and every JSON value. A new entry is one line.
+"""The schema of a model file: every tensor with its shape, type and range, and every
+JSON value. A new entry is one line.
 
 `load`, `cavity predict` and `cavity info` check files against these tables.
 
-Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the same in one group of tensors):
+Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the
+same in one group of tensors):
 
     C  latent functions       D  features
     M  inducing points        B  blocks of q, C or 1 if coupled        W  values per block
     K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
 
-Types: T is the type of the model, float64 or float32. A "?" marks what may be missing or null.
+Types: T is the type of the model, float64 or float32. A "?" marks what may be missing
+or null.
 """
 
 from __future__ import annotations
@@ -19,8 +22,12 @@ from cavity.errors import BadFile
 from cavity.prediction.target_estimate import TargetEstimate
 from cavity.saving import ranges as r
 
-F64, I64, T = "F64", "I64", "T"
-INT, SMALL, FLOAT = "I32|I64", "U8|I16|I32|I64", "F64|F32"
+F64 = "F64"
+I64 = "I64"
+T = "T"
+INT = "I32|I64"
+SMALL = "U8|I16|I32|I64"
+FLOAT = "F64|F32"
 
 
 class Tensor(NamedTuple):
@@ -90,7 +97,8 @@ TREES = (  # below pool., of each member
 NETWORK = (  # the same of networks
     Tensor("used",        "used",             SMALL, r.index("D")),
     Tensor("shift",       "used",             F64, r.WIDE),
-    Tensor("scale",       "used",             F64, r.BOUNDED),  # negative where a column is mirrored
+    # negative where a column is mirrored
+    Tensor("scale",       "used",             F64, r.BOUNDED),
     Tensor("first",       "nets used one",    FLOAT, r.BOUNDED),
     Tensor("first_bias",  "nets 1 one",       FLOAT, r.BOUNDED),
     Tensor("second",      "nets one two",     FLOAT, r.BOUNDED),
@@ -111,8 +119,16 @@ LINEAR_MODEL = (  # the same of logistic regression
 # arrays that a user gave, of any shape and type; sums in files of 0.3
 FREE = ("arguments.", "likelihood.", "growing.")
 
-RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
-NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
+RECORDED = (
+    "epoch",
+    "objective",
+    "log_evidence",
+    "seconds",
+    "repairs",
+)  # of every epoch, whatever the method
+NUMBER = r.number()
+WEIGHT = r.number(0, 1000)
+COUNT = r.whole(0, 1 << 62)
 SCALE = r.number(0, 1e150, above=True)
 FACTS: dict[str, r.Check] = {
     "version?": r.text,
@@ -129,7 +145,8 @@ FACTS: dict[str, r.Check] = {
     "history": r.many(r.by_name(r.scalar, *RECORDED)),
     "warnings?": r.many(r.text),
     "scalars.log_marginal_likelihood_?": r.any_number,
-    "units?": r.row(r.number(-1e300, 1e300), SCALE),  # shift and scale of a regressor's targets
+    # shift and scale of a regressor's targets
+    "units?": r.row(r.number(-1e300, 1e300), SCALE),
     "classes?.type": r.text,
     "classes?.values": r.many(r.scalar),
     "calibration?": r.text,
@@ -156,7 +173,10 @@ FACTS: dict[str, r.Check] = {
     "estimate?.seen?": r.flag,
     "target_estimate?.how": r.text,
     "target_estimate?.rows": COUNT,
-    **{f"target_estimate?.{name}": r.any_number for name in TargetEstimate._fields[2:-1]},
+    **{
+        f"target_estimate?.{name}": r.any_number
+        for name in TargetEstimate._fields[2:-1]
+    },
     "target_estimate?.scores": r.many(r.number(0), most=500),
 }
 
@@ -184,7 +204,9 @@ SUMMARY: dict[str, r.Check] = {  # what `cavity info` prints
 }
 
 
-def check_facts(meta: dict[str, Any], facts: dict[str, r.Check], sizes: r.Sizes) -> None:
+def check_facts(
+    meta: dict[str, Any], facts: dict[str, r.Check], sizes: r.Sizes
+) -> None:
     """Raise BadFile unless the JSON of a file has these facts."""
     for marked, check in facts.items():
         value: Any = meta
@@ -205,7 +227,9 @@ def check_facts(meta: dict[str, Any], facts: dict[str, r.Check], sizes: r.Sizes)
 def read_summary(meta: dict[str, Any]) -> dict[str, Any]:
     """Return what `cavity info` prints of a file."""
     check_facts(meta, {"summary": r.mapping}, {})
-    found: dict[str, Any] = dict.fromkeys(name.removesuffix("?") for name in SUMMARY) | meta["summary"]
+    found: dict[str, Any] = (
+        dict.fromkeys(name.removesuffix("?") for name in SUMMARY) | meta["summary"]
+    )
     check_facts(meta["summary"], SUMMARY, {})
     if isinstance(found["noise"], list) != bool(found["classes"]):
         raise BadFile("noise: each class has one, or the targets.")

@@ -1,4 +1,5 @@
-"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods, likelihoods, labels and records of a fit.
+"""Values as JSON and arrays, and back: arguments of estimators, kernels, methods,
+likelihoods, labels and records of a fit.
 
 Reading loads torch with the first kernel, method or likelihood.
 """
@@ -21,7 +22,12 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 OBJECTS = ("kernel", "method", "likelihood")
 # options of 0.3 that are gone, and their defaults
-GIVEN_UP = {"q_update": "natural", "bound": "quadrature", "predictive": "quadrature", "probit": False}
+GIVEN_UP = {
+    "q_update": "natural",
+    "bound": "quadrature",
+    "predictive": "quadrature",
+    "probit": False,
+}
 
 
 def find_registry(kind: str) -> Registry[Any]:
@@ -30,12 +36,18 @@ def find_registry(kind: str) -> Registry[Any]:
     from cavity.engine.likelihoods import LIKELIHOODS
     from cavity.fitting.options.library import METHODS
 
-    found: dict[str, Registry[Any]] = {"kernel": KERNELS, "method": METHODS, "likelihood": LIKELIHOODS}
+    found: dict[str, Registry[Any]] = {
+        "kernel": KERNELS,
+        "method": METHODS,
+        "likelihood": LIKELIHOODS,
+    }
     return found[kind]
 
 
 class Omitted:
-    """Stands for an argument that a file does not hold: a callback, a random number generator."""
+    """Stands for an argument that a file does not hold: a callback, a random number
+    generator.
+    """
 
 
 class Packing:
@@ -58,21 +70,30 @@ class Packing:
             return value
         if isinstance(value, torch.nn.Module | KernelLike):
             own = _is_registered(value)
-            return self._object("kernel", value, name) if own else {"foreign": _spell(value)}
+            if own:
+                return self._object("kernel", value, name)
+            return {"foreign": _spell(value)}
         if isinstance(value, Method | Likelihood):
             kind = "method" if isinstance(value, Method) else "likelihood"
             if not find_registry(kind).holds(value):
                 raise BadInput(
-                    f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
+                    f"{type(value).__name__} cannot be saved by name: register the "
+                    f"class first, with the decorator "
                     f"{kind.upper()}S.register of cavity.{kind}s."
                 )
             return self._object(kind, value, name)
         if isinstance(value, dict):
-            pairs = [(self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")) for k, v in value.items()]
+            pairs = [
+                (self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}"))
+                for k, v in value.items()
+            ]
             return {"pairs": pairs}
         if isinstance(value, list | tuple | set | frozenset):
             kind = "list" if isinstance(value, list) else "tuple"
-            members = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+            if isinstance(value, set | frozenset):
+                members: Any = sorted(value, key=str)
+            else:
+                members = value
             return {kind: [self.pack(v, f"{name}.{i}") for i, v in enumerate(members)]}
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.")
@@ -89,17 +110,26 @@ class Packing:
 
     def _object(self, kind: str, value: Any, name: str) -> Any:
         """Return the class name of a registered object, and its arguments."""
-        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in value.get_params(deep=False).items()}
+        arguments = {
+            k: self.pack(v, f"{name}.{k}")
+            for k, v in value.get_params(deep=False).items()
+        }
         return {kind: type(value).__name__, "arguments": arguments}
 
 
 def _is_registered(kernel: Any) -> bool:
-    """Return whether a name is enough for a kernel and every part of it; a torch module inside has code of its own."""
+    """Return whether a name is enough for a kernel and every part of it; a torch module
+    inside has code of its own.
+    """
     from torch import nn
 
     if not find_registry("kernel").holds(kernel):
         return False
-    return all(_is_registered(k) for k in kernel.get_params(deep=False).values() if isinstance(k, nn.Module))
+    return all(
+        _is_registered(k)
+        for k in kernel.get_params(deep=False).values()
+        if isinstance(k, nn.Module)
+    )
 
 
 def _spell(kernel: Any) -> str:
@@ -107,16 +137,21 @@ def _spell(kernel: Any) -> str:
 
     from cavity.engine.kernels import Kernel
 
-    inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
+    inner: Any = ()
+    if isinstance(kernel, Kernel):
+        inner = kernel.get_params(deep=False).values()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
-    return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__
+    if parts:
+        return f"{type(kernel).__name__}({parts})"
+    return type(kernel).__name__
 
 
 class Unpacking:
     """Turns JSON back into values; a kernel that is not registered must be given."""
 
     def __init__(self, arrays: dict[str, NDArray[Any]], kernel: Any = None) -> None:
-        self.arrays, self.kernel = arrays, kernel
+        self.arrays = arrays
+        self.kernel = kernel
 
     def unpack(self, packed: Any) -> Any:
         """Return the value that `Packing.pack` was given."""
@@ -145,57 +180,83 @@ class Unpacking:
     def unpack_all(self, packed: dict[str, Any]) -> dict[str, Any]:
         """Return the values by name, without those that the file does not hold."""
         values = {name: self.unpack(value) for name, value in packed.items()}
-        return {name: value for name, value in values.items() if not _holds_omitted(value)}
+        return {
+            name: value for name, value in values.items() if not _holds_omitted(value)
+        }
 
     def _object(self, packed: dict[str, Any], kind: str) -> Any:
-        name, registry = packed[kind], find_registry(kind)
+        name = packed[kind]
+        registry = find_registry(kind)
         if name not in list(registry):
             raise BadFile(
-                f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
+                f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. "
+                f"Import the module that registers it first."
             )
         arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
         known = set(registry[name].parameter_names())
-        arguments = {k: v for k, v in arguments.items() if k in known or GIVEN_UP.get(k, ...) != v}
+        arguments = {
+            k: v
+            for k, v in arguments.items()
+            if k in known or GIVEN_UP.get(k, ...) != v
+        }
         unknown = set(arguments) - known
         if unknown:
-            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version.")
+            raise BadFile(
+                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this "
+                f"version."
+            )
         return registry[name](**arguments)
 
     def _foreign(self, name: str) -> Any:
         if self.kernel is None:
             raise BadFile(
-                f"the model's kernel is a {name!s:.200}, which a file does not store: create it as for the fit and pass it, "
+                f"the model's kernel is a {name!s:.200}, which a file does not store: "
+                f"create it as for the fit and pass it, "
                 "cavity.load(path, kernel=...). The file has its learnt values."
             )
         if _spell(self.kernel) != name:
             raise BadFile(
-                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spell(self.kernel)}: create it as for the fit."
+                f"the model's kernel is a {name!s:.200}, and kernel= is a "
+                f"{_spell(self.kernel)}: create it as for the fit."
             )
         return self.kernel
 
 
 def _holds_omitted(value: Any) -> bool:
-    members = value if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, list | tuple):
+        members = value
+    else:
+        members = (value,)
     return any(isinstance(v, Omitted) for v in members)
 
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     name = classes.dtype.name
-    kind = name if name in NUMBERS else {"U": "str", "O": "object"}.get(classes.dtype.kind)
+    if name in NUMBERS:
+        kind: str | None = name
+    else:
+        kind = {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()
-    if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
+    if kind is None or (
+        kind == "object" and not all(isinstance(v, str) for v in values)
+    ):
         raise BadInput(
-            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text or numbers, y.astype(str)."
+            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be "
+            f"saved: fit with text or numbers, y.astype(str)."
         )
     return {"type": kind, "values": values}
 
 
 def unpack_labels(packed: Any) -> NDArray[Any]:
     """Return the array of labels that was packed: at least two, in order, none twice."""
-    kind, values = packed["type"], packed["values"]
+    kind = packed["type"]
+    values = packed["values"]
     if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
         raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
-    if not all(isinstance(v, str if kind in ("str", "object") else bool | int | float) for v in values):
+    if not all(
+        isinstance(v, str if kind in ("str", "object") else bool | int | float)
+        for v in values
+    ):
         raise BadFile(f"the labels are not all of type {kind}.")
     classes = np.array(values, dtype=kind)
     if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
@@ -207,16 +268,26 @@ def to_json(value: Any) -> Any:
     """Return a named tuple, with what is in it, or an array as JSON; other values stay."""
     if hasattr(value, "_asdict"):
         return {name: to_json(inner) for name, inner in value._asdict().items()}
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value
 
 
-def from_json(kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]], Any] = tuple) -> Any:
-    """Return the named tuple that `to_json` was given, with `many` of lists; None stays."""
+def from_json(
+    kind: Any, value: dict[str, Any] | None, many: Callable[[list[Any]], Any] = tuple
+) -> Any:
+    """Return the named tuple that `to_json` was given, with `many` of lists; None
+    stays.
+    """
     if value is None:
         return None
     fields = {name: value[name] for name in kind._fields if name in value}
-    return kind(**{name: many(v) if isinstance(v, list) else v for name, v in fields.items()})
+    return kind(
+        **{name: many(v) if isinstance(v, list) else v for name, v in fields.items()}
+    )
 
 
 def read_array(value: list[float] | None) -> Floats | None:
-    return None if value is None else np.array(value, dtype=np.float64)
+    if value is None:
+        return None
+    return np.array(value, dtype=np.float64)

@@ -1,4 +1,6 @@
-"""What `cavity info` and the report say of a model, stored in its file: reading it back needs neither torch nor a tensor."""
+"""What `cavity info` and the report say of a model, stored in its file: reading it back
+needs neither torch nor a tensor.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,31 @@ from cavity.prediction.targets import target_noise
 
 def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
-    model, features, pool = result.model, result.features, result.model.pool
+    model = result.model
+    features = result.features
+    pool = result.model.pool
     names = features.encoder.feature_names_in_.tolist()
 
     def by_name(values: Any) -> dict[str, float] | None:
-        return None if values is None else dict(zip(names, np.asarray(values).tolist(), strict=True))
+        if values is None:
+            return None
+        return dict(zip(names, np.asarray(values).tolist(), strict=True))
 
     return {
         "method": str(arguments["method"]),
         "kernel": repr(model.prior.kernel),
-        "classes": [format_label(c) for c in (() if result.classes is None else result.classes)],
+        "classes": [
+            format_label(c) for c in (() if result.classes is None else result.classes)
+        ],
         "inducing_points": int(model.inducing_points.shape[-2]),
         "noise": _list_noise(result),
         "rows_inside": describe_rows_inside(arguments, result),
         "n_features": len(names),
         "dtype": str(arguments["dtype"]).removeprefix("torch."),
         "epochs": len(result.history),
-        "log_marginal_likelihood": None if math.isnan(result.evidence) else float(result.evidence),
+        "log_marginal_likelihood": None
+        if math.isnan(result.evidence)
+        else float(result.evidence),
         "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
@@ -39,14 +49,18 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "ensemble_weights": [pool.weight, *pool.weights],
         "pool": pool.named_weights,
         "target": features.target,
-        "columns": None if features.names is None else dict(features.encoder.describe()),
+        "columns": None
+        if features.names is None
+        else dict(features.encoder.describe()),
         "relevance": by_name(result.relevance),
         "importance": by_name(result.importance),
     }
 
 
 def _list_noise(result: Result) -> Any:
-    """Return the latent noise of each class, or the variance of the targets' noise in the user's units."""
+    """Return the latent noise of each class, or the variance of the targets' noise in
+    the user's units.
+    """
     if result.classes is None:
         return target_noise(result.model) * result.units[1] ** 2
     return result.model.noises.tolist()
@@ -56,7 +70,10 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
     """Return which training rows a file of this model holds."""
     if result.rows is not None:
         return "every training row, with its target"
-    if all(isinstance(arguments.get(n), str) and arguments[n] == "auto" for n in ("method", "inducing")):
+    if all(
+        isinstance(arguments.get(n), str) and arguments[n] == "auto"
+        for n in ("method", "inducing")
+    ):
         return "none"
     if result.model.prior.learn_inducing:
         return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
@@ -64,15 +81,23 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
 
 
 def format_evidence(evidence: float | None) -> str:
-    return "not available" if evidence is None else f"{evidence:.2f}"
+    if evidence is None:
+        return "not available"
+    return f"{evidence:.2f}"
 
 
 def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the summary as pairs of a name and a text, for `cavity info` and the report."""
+    """Return the summary as pairs of a name and a text, for `cavity info` and the
+    report.
+    """
     classes = found["classes"]
-    points = f"{found['inducing_points']} inducing points{' per class' if classes else ''}"
+    points = (
+        f"{found['inducing_points']} inducing points{' per class' if classes else ''}"
+    )
     name = found.get("evidence") or "log Z_q"
-    meaning = f" ({TERMS[name].meaning})" if name in TERMS else ""
+    meaning = ""
+    if name in TERMS:
+        meaning = f" ({TERMS[name].meaning})"
     facts = [
         ("method", f"{found['method']}, {points}, {found['dtype']}"),
         ("kernel", found["kernel"]),
@@ -83,11 +108,18 @@ def list_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         (name, format_evidence(found["log_marginal_likelihood"]) + meaning),
     ]
     if found["calibration"] not in (None, "none"):
-        facts.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
+        facts.append(
+            ("temperature", f"{found['temperature']:.3g}, from {found['calibration']}")
+        )
     if len(found["ensemble_weights"]) > 1:
         # older files have no names
         named = found.get("pool") or dict(enumerate(found["ensemble_weights"], 1))
-        facts.append(("pool", ", ".join(f"{name} {weight:.2f}" for name, weight in named.items())))
+        facts.append(
+            (
+                "pool",
+                ", ".join(f"{name} {weight:.2f}" for name, weight in named.items()),
+            )
+        )
     if found.get("plan"):
         facts.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":

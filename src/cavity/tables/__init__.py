@@ -1,1 +1,3 @@
-"""What a fit is given, validated and ready for the engine: `files`, their `columns` as numbers, `batches`."""
+"""What a fit is given, validated and ready for the engine: `files`, their `columns` as
+numbers, `batches`.
+"""

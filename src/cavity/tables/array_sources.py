@@ -1,4 +1,6 @@
-"""Sources of rows in Python: arrays and sparse rows, read by row number, and batches of user code."""
+"""Sources of rows in Python: arrays and sparse rows, read by row number, and batches of
+user code.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from cavity.tables.pieces import Names, Piece
 
 
 class Arrays:
-    """X (N, D), which may be sparse, and y (N,); optionally one weight and one group per row."""
+    """X (N, D), which may be sparse, and y (N,); optionally one weight and one group
+    per row.
+    """
 
     names: Names = None
     weight: Any
@@ -26,13 +30,26 @@ class Arrays:
 
     def __init__(self, X: Any, y: Any, weight: Any = None, group: Any = None) -> None:
         self.X: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
-        self.y, self.weight = np.asarray(y), None if weight is None else np.asarray(weight)
-        self.group = None if group is None else read_groups(group, self.X.shape[0])
+        self.y = np.asarray(y)
+        if weight is None:
+            self.weight = None
+        else:
+            self.weight = np.asarray(weight)
+        if group is None:
+            self.group = None
+        else:
+            self.group = read_groups(group, self.X.shape[0])
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
-            raise BadInput(f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric array, (N, D).")
+            raise BadInput(
+                f"X has shape {self.X.shape}, type {self.X.dtype}; give a numeric "
+                f"array, (N, D)."
+            )
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
-                raise BadInput(f"X has {self.n_rows} rows, {name} shape {column.shape}: give one per row.")
+                raise BadInput(
+                    f"X has {self.n_rows} rows, {name} shape {column.shape}: give one "
+                    f"per row."
+                )
 
     @property
     def n_rows(self) -> int:
@@ -52,32 +69,53 @@ class Arrays:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             part = slice(start, stop)
-            weight: Floats | None = None if self.weight is None else np.array(self.weight[part], np.float64)
-            yield Piece(np.arange(start, stop), self._read(part), np.asarray(self.y[part]), weight)
+            weight: Floats | None = (
+                None if self.weight is None else np.array(self.weight[part], np.float64)
+            )
+            yield Piece(
+                np.arange(start, stop),
+                self._read(part),
+                np.asarray(self.y[part]),
+                weight,
+            )
 
     def take(self, index: Ints) -> Floats:
         """Return these rows of X in this order; reads them in file order."""
         order = np.argsort(index)
-        size = len(index) if self.pages is None else TAKEN
-        parts = [self._read(index[order[i : i + size]]) for i in range(0, max(1, len(index)), max(1, size))]
+        if self.pages is None:
+            size = len(index)
+        else:
+            size = TAKEN
+        parts = [
+            self._read(index[order[i : i + size]])
+            for i in range(0, max(1, len(index)), max(1, size))
+        ]
         return np.concatenate(parts)[np.argsort(order)]
 
     def _read(self, rows: Any) -> Floats:
         found = self.X[rows]
         if self.pages is None:
-            return np.asarray(found.toarray() if is_sparse(found) else found, np.float64)
+            return np.asarray(
+                found.toarray() if is_sparse(found) else found, np.float64
+            )
         found = np.array(found)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self.pages.madvise(mmap.MADV_DONTNEED)
         return found
 
 
-TAKEN = 512  # rows of a copy on disk that are taken at once: each brings several pages into memory
-FOLDER = "cavity-rows-"  # begins the name of a copy, which has no name any more once training reads it
+# rows of a copy on disk that are taken at once: each brings several pages into memory
+TAKEN = 512
+FOLDER = (
+    # begins the name of a copy, which has no name any more once training reads it
+    "cavity-rows-"
+)
 
 
 class StoredRows:
-    """A temporary copy of a source: features, label (the number of a class, or a target) and weight of every row."""
+    """A temporary copy of a source: features, label (the number of a class, or a
+    target) and weight of every row.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.NamedTemporaryFile(prefix=FOLDER)
@@ -85,62 +123,88 @@ class StoredRows:
         self._weighs = False
 
     def add(self, rows: Floats) -> None:
-        """Append rows: features, label and weight. Raises BadInput if the disk is full."""
+        """Append rows: features, label and weight.
+
+        Raises BadInput if the disk is full.
+        """
         self._labels.append(rows[:, -2].copy())
         self._weighs |= bool((rows[:, -1] != 1).any())
         try:
             self._file.write(rows.data)
         except OSError as error:
             raise BadInput(
-                f"a copy of the rows cannot be written to {tempfile.gettempdir()} ({error}): free 8 bytes per cell or set TMPDIR."
+                f"a copy of the rows cannot be written to {tempfile.gettempdir()} "
+                f"({error}): free 8 bytes per cell or set TMPDIR."
             ) from error
 
     def map(self, n_columns: int) -> Arrays:
-        """Return the rows as arrays that are read from disk; the system removes the file when nobody uses them any more."""
+        """Return the rows as arrays that are read from disk; the system removes the
+        file when nobody uses them any more.
+        """
         with self._file as file:
             file.flush()
             y = np.concatenate([*self._labels, np.empty(0)])
-            self._labels, shape = [], (len(y), n_columns + 2)
-            rows = np.memmap(file.name, np.float64, "r", shape=shape) if len(y) else np.empty(shape)
+            self._labels = []
+            shape = (len(y), n_columns + 2)
+            if len(y):
+                rows: Any = np.memmap(file.name, np.float64, "r", shape=shape)
+            else:
+                rows = np.empty(shape)
         found = Arrays(rows[:, :-2], y, np.array(rows[:, -1]) if self._weighs else None)
         found.pages = getattr(rows, "_mmap", None)
         return found
 
 
 class Batches:
-    """Source of batches (X, y) or (X, y, weight), called or iterated once per pass: a fit makes one, or two to prepare columns."""
+    """Source of batches (X, y) or (X, y, weight), called or iterated once per pass: a
+    fit makes one, or two to prepare columns.
+    """
 
     names: Names = None
 
     def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
         if not callable(batches) and iter(batches) is batches:
             raise BadInput(
-                "an iterator can be read only once, and training needs several passes: give a callable that returns a new "
-                "iterator (lambda: batches()), or an iterable such as a list or a torch DataLoader."
+                "an iterator can be read only once, and training needs several passes: "
+                "give a callable that returns a new "
+                "iterator (lambda: batches()), or an iterable such as a list or a "
+                "torch DataLoader."
             )
         self.batches = batches
 
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all batches in order; splits large ones."""
         first = 0
-        for number, batch in enumerate(self.batches() if callable(self.batches) else self.batches):
+        for number, batch in enumerate(
+            self.batches() if callable(self.batches) else self.batches
+        ):
             piece = _make_piece(batch, number, first)
             first += len(piece.index)
             if len(piece.index) <= size:
                 yield piece
                 continue
-            yield from (piece.at(slice(s, s + size)) for s in range(0, len(piece.index), size))
+            yield from (
+                piece.at(slice(s, s + size)) for s in range(0, len(piece.index), size)
+            )
 
 
 def _make_piece(batch: Any, number: int, first: int) -> Piece:
     where = f"batch {number}"
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        raise BadInput(f"{where} is a {type(batch).__name__}; every batch must be (X, y) or (X, y, weight).")
+        raise BadInput(
+            f"{where} is a {type(batch).__name__}; every batch must be (X, y) or (X, "
+            f"y, weight)."
+        )
     X, y, *weights = (to_plain(part, where) for part in batch)
     try:
-        X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
-        weight = np.asarray(weights[0], dtype=np.float64) if weights else None
+        X = np.asarray(X, dtype=np.float64)
+        y = np.asarray(y)
+        weight = None
+        if weights:
+            weight = np.asarray(weights[0], dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{where} is not numeric ({error}); encode its columns first.") from error
+        raise BadInput(
+            f"{where} is not numeric ({error}); encode its columns first."
+        ) from error
     rows = len(X) if X.ndim else 0
     return Piece(np.arange(first, first + rows), X, y, weight, where)

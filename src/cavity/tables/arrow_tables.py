@@ -1,4 +1,6 @@
-"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a model can read them, and all as Arrow tables."""
+"""Tables of any kind, frames, arrays of torch, CuPy or JAX, sparse ones: whether a
+model can read them, and all as Arrow tables.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,20 @@ class Chunk(NamedTuple):
 
 
 def is_foreign(value: Any) -> bool:
-    """Return whether this is an array of another library than NumPy; tables and arrays of Arrow are read as such."""
+    """Return whether this is an array of another library than NumPy; tables and arrays
+    of Arrow are read as such.
+    """
     kind = type(value)  # not the value: a frame may have a column of that name
-    own = isinstance(value, np.ndarray) or kind.__module__.partition(".")[0] == "pyarrow"
+    own = (
+        isinstance(value, np.ndarray) or kind.__module__.partition(".")[0] == "pyarrow"
+    )
     return not own and any(hasattr(kind, name) for name in PROTOCOLS)
 
 
 def to_host(value: Any) -> Any:
-    """Return an array of another library, of any device and number type, as a NumPy array; anything else unchanged."""
+    """Return an array of another library, of any device and number type, as a NumPy
+    array; anything else unchanged.
+    """
     if not is_foreign(value):
         return value
     import torch
@@ -42,20 +50,38 @@ def to_host(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         standard = hasattr(value, "__dlpack__")
         try:
-            value = from_dlpack(value) if standard else torch.as_tensor(value)
-        except (BufferError, RuntimeError, TypeError, ValueError):  # torch lacks this device or number type
-            return np.from_dlpack(value, device="cpu") if standard else np.asarray(value)
+            if standard:
+                value = from_dlpack(value)
+            else:
+                value = torch.as_tensor(value)
+        except (
+            BufferError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):  # torch lacks this device or number type
+            if standard:
+                return np.from_dlpack(value, device="cpu")
+            return np.asarray(value)
     value = value.detach().cpu()
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # NumPy has no bfloat16
+    return (
+        value.float() if value.dtype == torch.bfloat16 else value
+    ).numpy()  # NumPy has no bfloat16
 
 
 def to_plain(value: Any, what: str) -> Any:
-    """Return an array of another library as a NumPy array, anything else as it is; refuse masked cells, which are missing."""
-    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    """Return an array of another library as a NumPy array, anything else as it is;
+    refuse masked cells, which are missing.
+    """
+    masked = 0
+    if isinstance(value, np.ma.MaskedArray):
+        masked = int(np.ma.getmaskarray(value).sum())
     if masked:
         raise BadInput(
-            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
-            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
+            f"{what} is a masked array with {masked} masked cells, which are missing "
+            f"values. Fill them in, for example with "
+            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or "
+            f"drop these rows."
         )
     return to_host(value)
 
@@ -77,9 +103,13 @@ def is_arrow(X: Any) -> bool:
 
 
 def is_stream(X: Any) -> bool:
-    """Return whether X is a stream of Arrow batches, such as a RecordBatchReader, and not an array or frame."""
+    """Return whether X is a stream of Arrow batches, such as a RecordBatchReader, and
+    not an array or frame.
+    """
     kind = type(X)
-    return hasattr(kind, "__arrow_c_stream__") and not (hasattr(kind, "__array__") and hasattr(kind, "shape"))
+    return hasattr(kind, "__arrow_c_stream__") and not (
+        hasattr(kind, "__array__") and hasattr(kind, "shape")
+    )
 
 
 def read_stream(X: Any) -> Any:
@@ -88,7 +118,9 @@ def read_stream(X: Any) -> Any:
     try:
         return arrow.table(X)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"a {type(X).__name__} is not a table: {error!s:.200}.") from error
+        raise BadInput(
+            f"a {type(X).__name__} is not a table: {error!s:.200}."
+        ) from error
 
 
 def list_names(X: Any) -> list[Any]:
@@ -97,12 +129,16 @@ def list_names(X: Any) -> list[Any]:
 
 
 def is_numeric(X: Any) -> bool:
-    """Return whether all columns of a frame have a type of numbers; an array is left to scikit-learn unless it holds dates."""
+    """Return whether all columns of a frame have a type of numbers; an array is left to
+    scikit-learn unless it holds dates.
+    """
     if not is_frame(X):
         return getattr(getattr(X, "dtype", None), "kind", "") not in tuple("mM")
     if is_arrow(X):
         return all(classify_type(field.type) == "number" for field in X.schema)
-    return len(X.columns) > 0 and all(_is_number_type(X[name].dtype) for name in X.columns)
+    return len(X.columns) > 0 and all(
+        _is_number_type(X[name].dtype) for name in X.columns
+    )
 
 
 def _is_number_type(dtype: Any) -> bool:
@@ -114,18 +150,29 @@ def _is_number_type(dtype: Any) -> bool:
 def refuse_foreign(X: Any) -> None:
     """Refuse tables that must be converted, and two columns of one name."""
     if type(X).__name__ == "LazyFrame":
-        raise BadInput("X is a LazyFrame, whose rows are not computed yet: give X.collect().")
+        raise BadInput(
+            "X is a LazyFrame, whose rows are not computed yet: give X.collect()."
+        )
     structured = getattr(getattr(X, "dtype", None), "names", None)
     if structured or (isinstance(X, list) and X and isinstance(X[0], dict)):
-        raise BadInput("X is a list of dicts or a structured array: give a data frame, pandas.DataFrame(X).")
+        raise BadInput(
+            "X is a list of dicts or a structured array: give a data frame, "
+            "pandas.DataFrame(X)."
+        )
     twice = find_twice(list_names(X))
     if twice is not None:
         raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
 
 
 def find_twice(names: Sequence[Any]) -> Any:
-    """Return a name that stands twice; None if all differ. Several columns may have none."""
-    return next((name for name, count in Counter(names).items() if name != "" and count > 1), None)
+    """Return a name that stands twice; None if all differ.
+
+    Several columns may have none.
+    """
+    return next(
+        (name for name, count in Counter(names).items() if name != "" and count > 1),
+        None,
+    )
 
 
 def is_sparse(X: Any) -> bool:
@@ -140,13 +187,17 @@ def is_large(X: Any) -> bool:
 def refuse_many_columns(X: Any) -> None:
     if is_sparse(X) and X.shape[-1] > MAX_COLUMNS:
         raise BadInput(
-            f"X is sparse and has {X.shape[-1]:,} columns; a model takes up to {MAX_COLUMNS:,} of them. Reduce them first, for "
-            "example with make_pipeline(TruncatedSVD(100), ...), SelectKBest, or max_features= of TfidfVectorizer."
+            f"X is sparse and has {X.shape[-1]:,} columns; a model takes up to "
+            f"{MAX_COLUMNS:,} of them. Reduce them first, for "
+            "example with make_pipeline(TruncatedSVD(100), ...), SelectKBest, or "
+            "max_features= of TfidfVectorizer."
         )
 
 
 def to_dense(X: Any) -> Any:
-    """Return an array of another library or a sparse table as a dense NumPy array, a stream as a table; refuse masked cells."""
+    """Return an array of another library or a sparse table as a dense NumPy array, a
+    stream as a table; refuse masked cells.
+    """
     if is_stream(X):
         return read_stream(X)
     if type(X).__module__.partition(".")[0] == "pandas" and is_frame(X):
@@ -155,15 +206,20 @@ def to_dense(X: Any) -> Any:
         return to_plain(X, "X")
     if is_large(X):
         raise BadInput(
-            f"X is sparse with {X.shape[0]:,} rows and {X.shape[1]:,} columns, and all its rows are needed at once, but a dense "
-            f"table would be larger than {DENSE_BYTES >> 20} MiB. Give fewer rows or columns; or fit with positive weights and a "
-            "method that reads rows in batches (the default of GPClassifier, 'svi' of GPRegressor)."
+            f"X is sparse with {X.shape[0]:,} rows and {X.shape[1]:,} columns, and all "
+            f"its rows are needed at once, but a dense "
+            f"table would be larger than {DENSE_BYTES >> 20} MiB. Give fewer rows or "
+            f"columns; or fit with positive weights and a "
+            "method that reads rows in batches (the default of GPClassifier, 'svi' of "
+            "GPRegressor)."
         )
     return X.toarray()
 
 
 def _to_plain_frame(frame: Any) -> Any:
-    """Return a frame of pandas with dense columns; intervals are texts, and periods dates."""
+    """Return a frame of pandas with dense columns; intervals are texts, and periods
+    dates.
+    """
     changed: dict[Any, Any] = {}
     for name, dtype in frame.dtypes.items():
         kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
@@ -175,7 +231,9 @@ def _to_plain_frame(frame: Any) -> Any:
 
 
 def import_pyarrow(part: str = "") -> Any:
-    """Import pyarrow, or a part of it such as ".dataset"; the error says how to install it."""
+    """Import pyarrow, or a part of it such as ".dataset"; the error says how to install
+    it.
+    """
     try:
         return import_module("pyarrow" + part)
     except ImportError as error:
@@ -183,13 +241,16 @@ def import_pyarrow(part: str = "") -> Any:
 
 
 def release_memory() -> None:
-    """Return unused memory of Arrow's pool to the system, so that other libraries can use it."""
+    """Return unused memory of Arrow's pool to the system, so that other libraries can
+    use it.
+    """
     import_pyarrow().default_memory_pool().release_unused()
 
 
 def get_column(table: Any, name: str) -> Any:
     """Return a column by name as one array, with dictionaries decoded."""
-    column, types = table.column(name).combine_chunks(), import_pyarrow().types
+    column = table.column(name).combine_chunks()
+    types = import_pyarrow().types
     if not types.is_dictionary(column.type):
         return column
     values = column.dictionary
@@ -205,22 +266,33 @@ def classify_type(kind: Any) -> str:
         return "text"
     tests = {
         "nothing": (types.is_null,),
-        "number": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
+        "number": (
+            types.is_integer,
+            types.is_floating,
+            types.is_boolean,
+            types.is_decimal,
+        ),
         "text": (types.is_string, types.is_large_string, types.is_string_view),
         "duration": (types.is_duration,),
         "date": (types.is_temporal,),
     }
-    return next((name for name, each in tests.items() if any(test(kind) for test in each)), "other")
+    return next(
+        (name for name, each in tests.items() if any(test(kind) for test in each)),
+        "other",
+    )
 
 
 def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     """Convert a table of any kind to a chunk; `names` are those of an array's columns."""
     if isinstance(data, Chunk):
         return data
-    arrow, data = import_pyarrow(), to_dense(data)
+    arrow = import_pyarrow()
+    data = to_dense(data)
     refuse_foreign(data)
     try:
-        if isinstance(data, list | tuple) or (hasattr(data, "__array__") and not is_frame(data)):
+        if isinstance(data, list | tuple) or (
+            hasattr(data, "__array__") and not is_frame(data)
+        ):
             # nanoseconds as objects would be whole numbers
             kind = getattr(getattr(data, "dtype", None), "kind", "O")
             data = _by_name(np.asarray(data, None if kind in "mM" else object), names)
@@ -231,36 +303,48 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(
-            f"the data are not a table with named columns ({error!s:.200}): give a data frame or a pyarrow table."
+            f"the data are not a table with named columns ({error!s:.200}): give a "
+            f"data frame or a pyarrow table."
         ) from error
 
 
 def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return the columns of an array by name: x0, x1, ... unless names are given."""
     if array.ndim != 2:
-        few = "" if names is None else f" with the columns {', '.join(map(repr, names[:8]))}"
-        raise BadInput(f"the data are not a table with named columns: give a data frame{few}.")
-    names = [f"x{j}" for j in range(array.shape[1])] if names is None else names
+        few = ""
+        if names is not None:
+            few = f" with the columns {', '.join(map(repr, names[:8]))}"
+        raise BadInput(
+            f"the data are not a table with named columns: give a data frame{few}."
+        )
+    if names is None:
+        names = [f"x{j}" for j in range(array.shape[1])]
     if len(names) != array.shape[1]:
         raise BadInput(
-            f"X has {array.shape[1]} features, but the training rows had {len(names)} columns. Expecting {len(names)} features, "
-            "those columns in their order as they are, not prepared; or give a data frame."
+            f"X has {array.shape[1]} features, but the training rows had {len(names)} "
+            f"columns. Expecting {len(names)} features, "
+            "those columns in their order as they are, not prepared; or give a data "
+            "frame."
         )
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
 
 def _to_column(values: Any, name: Any) -> Any:
-    """Return a column as an array of Arrow: as texts if its cells are objects of several types, or of one that Arrow lacks."""
+    """Return a column as an array of Arrow: as texts if its cells are objects of
+    several types, or of one that Arrow lacks.
+    """
     arrow = import_pyarrow()
     try:
         return arrow.array(values, from_pandas=True)
     except OverflowError:
         raise BadInput(
-            f"column {name!r} has a whole number of more than 19 digits: write it with a decimal point, or use other units."
+            f"column {name!r} has a whole number of more than 19 digits: write it with "
+            f"a decimal point, or use other units."
         ) from None
     except arrow.ArrowException:
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             raise BadInput(
-                f"Complex data not supported: column {name!r} has complex numbers; give real and imaginary parts as columns."
+                f"Complex data not supported: column {name!r} has complex numbers; "
+                f"give real and imaginary parts as columns."
             ) from None
     return arrow.array([None if is_missing(v) else str(v) for v in values])

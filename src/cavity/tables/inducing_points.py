@@ -1,8 +1,9 @@
 """Choose the inducing inputs Z: random, k-means++, per class, or given.
 
-Every chooser returns rows of the data and works in units of each column's spread. It sees distinct rows with their summed
-weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted. `leave_rows` replaces
-rows by points between them, for a model that may be given away.
+Every chooser returns rows of the data and works in units of each column's spread. It
+sees distinct rows with their summed weights. So its choice does not depend on the order
+of rows, nor on whether a row is repeated or weighted. `leave_rows` replaces rows by
+points between them, for a model that may be given away.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ CHOOSERS = (
 )  # "auto" is per class if there are several latent functions
 CANDIDATES = 10_000  # rows that a chooser considers
 NEIGHBOURS = 5  # nearest rows, towards one of which a point leaves its row
-BETWEEN = 1 / 3, 2 / 3  # of the way; not half, lest two rows that are nearest to each other make one point
+BETWEEN = (
+    1 / 3,
+    2 / 3,
+)  # of the way; not half, lest two rows that are nearest to each other make one point
 
 
 class Candidates(NamedTuple):
@@ -40,11 +44,15 @@ class Candidates(NamedTuple):
         return np.asarray(self.class_weight.sum(1))
 
     def arrange(self) -> tuple[Candidates, Ints]:
-        """Return them in an order that neither signs of columns nor names of classes change, and each class's place in it."""
+        """Return them in an order that neither signs of columns nor names of classes
+        change, and each class's place in it.
+        """
         order = np.lexsort(arrange_columns(self.X)[:, ::-1].T)
         weight = self.class_weight[order]
         classes = np.lexsort(weight[::-1])
-        arranged = self._replace(X=self.X[order], U=self.U[order], class_weight=weight[:, classes])
+        arranged = self._replace(
+            X=self.X[order], U=self.U[order], class_weight=weight[:, classes]
+        )
         return arranged, np.argsort(classes)
 
 
@@ -57,18 +65,33 @@ def draw_candidates(
     rng: np.random.Generator,
     limit: int = CANDIDATES,
 ) -> Candidates:
-    """Return distinct rows in a canonical order, each with its weight in every class; a sample if there are very many."""
+    """Return distinct rows in a canonical order, each with its weight in every class; a
+    sample if there are very many.
+    """
     if len(X) > limit:
-        chosen = np.sort(rng.choice(len(X), limit, replace=False, p=weight / weight.sum()))
-        X, y, weight = X[chosen], y[chosen], np.ones(limit)
+        chosen = np.sort(
+            rng.choice(len(X), limit, replace=False, p=weight / weight.sum())
+        )
+        X = X[chosen]
+        y = y[chosen]
+        weight = np.ones(limit)
     distinct, place = distinct_rows(X)
     class_weight = np.zeros((len(distinct), n_classes))
     np.add.at(class_weight, (place, y), weight)
-    return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
+    return Candidates(
+        distinct,
+        (distinct - columns.center) / columns.spread,
+        class_weight,
+        columns.distance,
+    )
 
 
-def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
-    """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
+def choose(
+    how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Generator
+) -> Floats:
+    """Return inducing inputs [C M D] for C latent functions: all distinct rows if there
+    are at most M, or if `how` is None.
+    """
     if how is not None and not isinstance(how, str):
         return given(how, C, candidates.X.shape[1])
     check_choice(how)
@@ -76,7 +99,10 @@ def choose(how: Any, candidates: Candidates, M: int, C: int, rng: np.random.Gene
         return np.repeat(candidates.X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(candidates, M, C, rng)
-    rows = kmeans(candidates, M, rng) if how == "kmeans" else _draw(candidates.weight, M, rng)
+    if how == "kmeans":
+        rows = kmeans(candidates, M, rng)
+    else:
+        rows = _draw(candidates.weight, M, rng)
     return np.repeat(candidates.X[None, rows], C, axis=0)
 
 
@@ -84,7 +110,8 @@ def check_choice(how: Any) -> None:
     """Refuse an unknown name for `inducing`."""
     if isinstance(how, str) and how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, an array (M, D) or (C, M, D)."
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None "
+            f"for every row, an array (M, D) or (C, M, D)."
         )
 
 
@@ -95,7 +122,8 @@ def given(value: Any, C: int, D: int) -> Floats:
         Z = np.repeat(Z[None], C, axis=0)
     if Z.ndim != 3 or Z.shape[0] != C or Z.shape[2] != D or Z.shape[1] < 1:
         raise BadOption(
-            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, {D}) with one set per latent function (two "
+            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, "
+            f"{D}) with one set per latent function (two "
             "classes have one function)."
         )
     if not np.isfinite(Z).all():
@@ -108,11 +136,15 @@ def kmeans(candidates: Candidates, M: int, rng: np.random.Generator) -> Ints:
     from sklearn.cluster import kmeans_plusplus
 
     seed = int(rng.integers(2**31 - 1))
-    _, index = kmeans_plusplus(candidates.U, M, sample_weight=candidates.weight, random_state=seed)
+    _, index = kmeans_plusplus(
+        candidates.U, M, sample_weight=candidates.weight, random_state=seed
+    )
     return np.asarray(index, dtype=np.int64)
 
 
-def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
+def per_class(
+    candidates: Candidates, M: int, C: int, rng: np.random.Generator
+) -> Floats:
     """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
     total = candidates.weight
@@ -127,22 +159,37 @@ def per_class(candidates: Candidates, M: int, C: int, rng: np.random.Generator) 
 
 
 def _draw(weight: Floats, M: int, rng: np.random.Generator) -> Ints:
-    """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
+    """Sample by weight without replacement: the largest u^(1/w), in logarithms so that
+    no weight underflows.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
 
-def choose_between_rows(how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator) -> Floats:
-    """Return inducing inputs [C M D] between chosen rows and one of the rows nearest to each, so that none is a row."""
-    X, U, n = candidates.X, candidates.U, len(candidates.X)
-    chosen = choose(how, candidates._replace(X=np.arange(n, dtype=np.float64)[:, None]), M, C, rng)
-    square, nearest, Z = np.square(U).sum(1), min(NEIGHBOURS, n - 1), []
+def choose_between_rows(
+    how: str, candidates: Candidates, M: int, C: int, rng: np.random.Generator
+) -> Floats:
+    """Return inducing inputs [C M D] between chosen rows and one of the rows nearest to
+    each, so that none is a row.
+    """
+    X = candidates.X
+    U = candidates.U
+    n = len(candidates.X)
+    chosen = choose(
+        how, candidates._replace(X=np.arange(n, dtype=np.float64)[:, None]), M, C, rng
+    )
+    square = np.square(U).sum(1)
+    nearest = min(NEIGHBOURS, n - 1)
+    Z = []
     for rows in chosen[..., 0].astype(np.int64):
         own = np.arange(len(rows))
-        distance = np.round(square - 2 * U[rows] @ U.T, 9)  # equal ones stay equal for any order of columns
+        distance = np.round(
+            square - 2 * U[rows] @ U.T, 9
+        )  # equal ones stay equal for any order of columns
         distance[own, rows] = np.inf
         near = np.argsort(distance, axis=1, kind="stable")[:, :nearest]
-        other, share = near[own, rng.integers(nearest, size=len(rows))], rng.uniform(*BETWEEN, (len(rows), 1))
+        other = near[own, rng.integers(nearest, size=len(rows))]
+        share = rng.uniform(*BETWEEN, (len(rows), 1))
         Z.append(X[rows] + share * (X[other] - X[rows]))
     return np.stack(Z)

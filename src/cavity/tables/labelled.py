@@ -1,4 +1,6 @@
-"""Labelled tables: rows with class labels or real targets, in memory or of a source, of a fit or for an earlier one."""
+"""Labelled tables: rows with class labels or real targets, in memory or of a source, of
+a fit or for an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ FAR = 1e5  # largest value of y, not normalised, above which a fit warns
 
 
 class LabelledTable(NamedTuple):
-    """A table with class labels, its features and the classes that its numbers stand for."""
+    """A table with class labels, its features and the classes that its numbers stand
+    for.
+    """
 
     table: Facts
     features: Features
@@ -65,20 +69,31 @@ def read_table(raw: GivenRows, class_weight: Any, owner: str) -> LabelledTable:
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
     refuse_one_class(classes, "y")
-    group, given = None, None
+    group = None
+    given = None
     if raw.groups is not None:
         group = read_groups(raw.groups, len(labels))[present]
         if len(np.unique(group)) < 2:
-            raise BadInput("groups names one group (rows of weight 0 do not count): a fit needs two or more.")
+            raise BadInput(
+                "groups names one group (rows of weight 0 do not count): a fit needs "
+                "two or more."
+            )
     if not present.all():
-        rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
+        rows = rows[present]
+        weight = weight[present]
+        given = np.flatnonzero(present)
     rows = limit_outliers(rows, features.names)
     table = Table(rows, encoded.reshape(-1), weight, len(classes), given, group=group)
     return LabelledTable(table, features, classes)
 
 
 def read_source(
-    source: Source, class_weight: Any, owner: str, seed: int, reduce: Local, apart: Apart | None = None
+    source: Source,
+    class_weight: Any,
+    owner: str,
+    seed: int,
+    reduce: Local,
+    apart: Apart | None = None,
 ) -> LabelledTable:
     """Read a labelled source in one pass; rows that are set apart judge the model."""
     from sklearn.utils.multiclass import check_classification_targets
@@ -90,72 +105,112 @@ def read_source(
             return np.ones(len(classes))
         factor = weight_of_class(class_weight, classes, total)
         if not (factor > 0).all():
-            raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source.")
+            raise BadOption(
+                "class_weight gives a class the weight 0: filter its rows out of the "
+                "source."
+            )
         return factor
 
     table, judges = survey(source, seed, reduce, weigh, apart)
-    features, held = features_of_source(source, owner, len(table.low)), None
+    features = features_of_source(source, owner, len(table.low))
+    held = None
     if apart is not None and judges is not None:
         y = encode(judges.y, table.classes)
-        weight = np.ones(len(y)) if judges.weight is None else judges.weight
-        held = Table(judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group)
+        if judges.weight is None:
+            weight = np.ones(len(y))
+        else:
+            weight = judges.weight
+        held = Table(
+            judges.X, y, weight * table.factor[y], table.n_classes, group=apart.group
+        )
     return LabelledTable(table, features, table.classes, held)
 
 
-def read_table_of_fit(raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
+def read_table_of_fit(
+    raw: GivenRows, class_weight: Any, features: Features, classes: NDArray[Any]
+) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     raw, rows = raw.with_arrays(), check_rows(raw.X, features)
     labels, weight = read_labels(raw.y, raw.sample_weight, class_weight, rows)
     present = weight > 0
-    rows, weight = limit_outliers(rows[present], features.names), weight[present]
+    rows = limit_outliers(rows[present], features.names)
+    weight = weight[present]
     return Table(rows, encode(labels[present], classes), weight, len(classes))
 
 
-def read_eval_labels(raw: GivenRows, features: Features, classes: NDArray[Any]) -> Table:
+def read_eval_labels(
+    raw: GivenRows, features: Features, classes: NDArray[Any]
+) -> Table:
     with name_in_errors("eval_set"):
         rows = check_rows(raw.X, features)
         labels = check_labels(raw.y, len(rows))
-    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
+    return Table(
+        rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes)
+    )
 
 
-def read_targets(raw: GivenRows, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
-    """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
+def read_targets(
+    raw: GivenRows, owner: str, merge: bool, normalize: bool
+) -> tuple[Table, Features]:
+    """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if
+    `merge`.
+    """
     rows, features = read_rows(raw.X, owner, raw.y)
     rows, values, weight = _read_values(raw, rows, features)
     warn_of_light_rows(raw.sample_weight)
     if merge and len(rows) <= inducing_points.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
-    shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
+    if normalize:
+        shift, scale = _units(values, weight)
+    else:
+        shift = 0.0
+        scale = 1.0
     largest = np.abs(values).max()
     if not normalize and largest > FAR:
         warnings.warn(
-            f"y has values up to {largest:.3g}, and normalize_y=False begins with a mean of 0 and a variance of 1: predictions may "
+            f"y has values up to {largest:.3g}, and normalize_y=False begins with a "
+            f"mean of 0 and a variance of 1: predictions may "
             "be far off. Use normalize_y=True, or scale y.",
             stacklevel=2,
         )
-    return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features
+    return Table(
+        rows, (values - shift) / scale, weight, 1, units=(shift, scale)
+    ), features
 
 
-def read_targets_of_fit(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
+def read_targets_of_fit(
+    raw: GivenRows, features: Features, units: tuple[float, float]
+) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     rows = check_rows(raw.X, features)
     rows, values, weight = _read_values(raw.with_arrays(), rows, features)
     return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
 
 
-def read_eval_targets(raw: GivenRows, features: Features, units: tuple[float, float]) -> Table:
+def read_eval_targets(
+    raw: GivenRows, features: Features, units: tuple[float, float]
+) -> Table:
     with name_in_errors("eval_set"):
         return read_targets_of_fit(raw, features, units)
 
 
-def _read_values(raw: GivenRows, rows: Floats, features: Features) -> tuple[Floats, Floats, Floats]:
-    values, weight = check_targets(raw.y, len(rows)), check_weights(raw.sample_weight, rows)
+def _read_values(
+    raw: GivenRows, rows: Floats, features: Features
+) -> tuple[Floats, Floats, Floats]:
+    values = check_targets(raw.y, len(rows))
+    weight = check_weights(raw.sample_weight, rows)
     present = weight > 0
-    return limit_outliers(rows[present], features.names), values[present], weight[present]
+    return (
+        limit_outliers(rows[present], features.names),
+        values[present],
+        weight[present],
+    )
 
 
 def _merged(X: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Merge rows that are equal in everything, in a canonical order: repeating is weighting, to the last bit."""
+    """Merge rows that are equal in everything, in a canonical order: repeating is
+    weighting, to the last bit.
+    """
     distinct, place = distinct_rows(np.column_stack([X, y]))
     total = np.asarray(np.bincount(place, weights=weight), dtype=np.float64)
     return np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), total
@@ -165,15 +220,24 @@ def _units(y: Floats, weight: Floats) -> tuple[float, float]:
     shift = float(np.average(y, weights=weight))
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         off = y - shift
-        largest = float(np.abs(off).max()) or 1.0  # in its units squares neither vanish nor overflow
-        return shift, spread(shift, largest * math.sqrt(np.average((off / largest) ** 2, weights=weight)))
+        largest = (
+            float(np.abs(off).max()) or 1.0
+        )  # in its units squares neither vanish nor overflow
+        return shift, spread(
+            shift, largest * math.sqrt(np.average((off / largest) ** 2, weights=weight))
+        )
 
 
 def spread(mean: float, deviation: float) -> float:
     """Return the standard deviation; 1 if it is only rounding."""
     if not deviation < 1e150:  # whose square is a variance
-        raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
-    return deviation if deviation > 1e-12 * abs(mean) else 1.0
+        raise BadInput(
+            "y is too large for its spread to be computed: divide it by its largest "
+            "value."
+        )
+    if deviation > 1e-12 * abs(mean):
+        return deviation
+    return 1.0
 
 
 def read_target_source(
@@ -186,7 +250,8 @@ def read_target_source(
         return table, features
     own = shard_range(table.n_rows, reduce.rank, reduce.world)
     here = slice(own.start - table.first, own.stop - table.first)
-    y, weight = table.read.y[here], table.read.weight[here]
+    y = table.read.y[here]
+    weight = table.read.weight[here]
     with np.errstate(over="ignore", invalid="ignore"):  # refused by `spread`
         total, moment = np.sum(reduce.gather((weight.sum(), weight @ y)), axis=0)
         mean = float(moment / total)

@@ -27,26 +27,41 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     from sklearn.utils.validation import column_or_1d
 
     if y is None:
-        raise BadInput("This classifier requires y to be passed, but the target y is None.")
+        raise BadInput(
+            "This classifier requires y to be passed, but the target y is None."
+        )
     y = column_or_1d(to_array(y), warn=True)
     if len(y) != n_rows:
-        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
-    missing = sum(map(is_missing, y)) if y.dtype.kind == "O" else 0
+        raise BadInput(
+            f"X has {n_rows} rows and y has {len(y)}: give one label per row."
+        )
+    missing = 0
+    if y.dtype.kind == "O":
+        missing = sum(map(is_missing, y))
     if missing:
-        raise BadInput(f"y contains NaN or None in {missing} rows: drop them, or make them a class.")
+        raise BadInput(
+            f"y contains NaN or None in {missing} rows: drop them, or make them a "
+            f"class."
+        )
     if y.dtype.kind == "O":
         sort_labels(set(y))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of many classes: `fit` says so in its own words
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # of many classes: `fit` says so in its own words
         check_classification_targets(y)
     return np.asarray(y)
 
 
 def to_array(y: Any) -> Any:
-    """Return labels or targets of a frame or of Arrow as an array, anything else as it is."""
+    """Return labels or targets of a frame or of Arrow as an array, anything else as it
+    is.
+    """
     if is_arrow(y):
         return y.to_numpy(zero_copy_only=False)
-    return y.to_numpy() if hasattr(y, "to_numpy") else y
+    if hasattr(y, "to_numpy"):
+        return y.to_numpy()
+    return y
 
 
 def sort_labels(labels: Iterable[Any]) -> list[Any]:
@@ -56,7 +71,9 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     except TypeError:
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
         said = f"y mixes labels that cannot be ordered ({kinds})"
-        raise BadInput(f"{said}: give labels of one type, for example y.astype(str).") from None
+        raise BadInput(
+            f"{said}: give labels of one type, for example y.astype(str)."
+        ) from None
 
 
 def check_weights(sample_weight: Any, X: Floats) -> Floats:
@@ -65,10 +82,15 @@ def check_weights(sample_weight: Any, X: Floats) -> Floats:
     try:
         weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
+        raise BadInput(
+            f"sample_weight must be one finite number per row, not all 0: {error}"
+        ) from error
     negative = int((weight < 0).sum())
     if negative:
-        raise BadInput(f"sample_weight has {negative} negative values; a row of weight w stands for w rows.")
+        raise BadInput(
+            f"sample_weight has {negative} negative values; a row of weight w stands "
+            f"for w rows."
+        )
     if not weight.any():
         raise BadInput("every sample_weight is zero: there is nothing to learn from.")
     refuse_heavy_rows(weight, "sample_weight")
@@ -79,27 +101,37 @@ def refuse_heavy_rows(weight: Floats, name: str) -> None:
     """Raise BadInput for weights whose sums float64 cannot hold to a whole row."""
     if weight.max(initial=0.0) > HEAVY or weight.sum() > HEAVY:
         raise BadInput(
-            f"{name} is {weight.max():.3g} for a row, and all rows may count as {HEAVY:.0e} at most: divide weights by their mean."
+            f"{name} is {weight.max():.3g} for a row, and all rows may count as "
+            f"{HEAVY:.0e} at most: divide weights by their mean."
         )
 
 
 def warn_of_light_rows(sample_weight: Any) -> None:
-    """Warn of weights that make all rows count as hardly any, such as those that were normalised to add up to 1."""
-    weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
-    total, rows = weight.sum(), np.count_nonzero(weight)
+    """Warn of weights that make all rows count as hardly any, such as those that were
+    normalised to add up to 1.
+    """
+    weight = np.asarray(
+        1.0 if sample_weight is None else sample_weight, dtype=np.float64
+    )
+    total = weight.sum()
+    rows = np.count_nonzero(weight)
     if total < LIGHT * rows:
         warnings.warn(
-            f"sample_weight adds up to {total:.3g} for {rows} rows. A row of weight w counts as w rows, so the model learns as "
-            f"much as from {total:.3g} rows. If you normalised the weights, divide them by their mean.",
+            f"sample_weight adds up to {total:.3g} for {rows} rows. A row of weight w "
+            f"counts as w rows, so the model learns as "
+            f"much as from {total:.3g} rows. If you normalised the weights, divide "
+            f"them by their mean.",
             stacklevel=2,
         )
 
 
 def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Floats) -> Floats:
-    """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums of weights and H their harmonic mean.
+    """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums
+    of weights and H their harmonic mean.
 
-    The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n / (C n_c), as in scikit-learn, a rare row
-    is a case that was seen many times, and a model learns its noise. [decision 6]
+    The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n
+    / (C n_c), as in scikit-learn, a rare row is a case that was seen many times, and a
+    model learns its noise. [decision 6]
     """
     if isinstance(class_weight, dict):
         from sklearn.utils.class_weight import compute_sample_weight
@@ -113,9 +145,12 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Floats) -> 
     return np.asarray(factor[place.reshape(-1)])
 
 
-def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Floats) -> tuple[NDArray[Any], Floats]:
+def read_labels(
+    y: Any, sample_weight: Any, class_weight: Any, rows: Floats
+) -> tuple[NDArray[Any], Floats]:
     """Return the labels of rows, and their weights with the factors of their classes."""
-    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+    labels = check_labels(y, len(rows))
+    weight = check_weights(sample_weight, rows)
     if class_weight is not None:
         weight = weight * weight_of_class(class_weight, labels, weight)
         refuse_heavy_rows(weight, "class_weight times sample_weight")
@@ -125,29 +160,46 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Floats) -> 
 
 
 def read_groups(groups: Any, n_rows: int) -> Ints:
-    """Return a number for each row, the same for rows of one group; labels of groups may be of any kind."""
-    values = np.asarray(groups, dtype=object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    """Return a number for each row, the same for rows of one group; labels of groups
+    may be of any kind.
+    """
+    if isinstance(groups, list | tuple):
+        values = np.asarray(groups, dtype=object)
+    else:
+        values = np.asarray(groups)
     if values.shape != (n_rows,):
-        raise BadInput(f"groups has shape {values.shape}, but there are {n_rows} rows: give a label per row.")
+        raise BadInput(
+            f"groups has shape {values.shape}, but there are {n_rows} rows: give a "
+            f"label per row."
+        )
     plain = values.dtype.kind != "O"
-    missing = values != values if plain else np.array([is_missing(value) for value in values])
+    if plain:
+        missing = values != values
+    else:
+        missing = np.array([is_missing(value) for value in values])
     if missing.any():
         raise BadInput(
-            f"groups has no label for row {int(missing.argmax())} (from 0): give a row that belongs to no group a label of its own."
+            f"groups has no label for row {int(missing.argmax())} (from 0): give a row "
+            f"that belongs to no group a label of its own."
         )
     if plain:
         return np.unique(values, return_inverse=True)[1].reshape(-1)
     try:
-        number = {value: i for i, value in enumerate(sorted(dict.fromkeys(values), key=str))}
+        number = {
+            value: i for i, value in enumerate(sorted(dict.fromkeys(values), key=str))
+        }
     except TypeError as error:
-        raise BadInput("groups must be numbers, texts or other labels that can be compared.") from error
+        raise BadInput(
+            "groups must be numbers, texts or other labels that can be compared."
+        ) from error
     return np.array([number[value] for value in values])
 
 
 def refuse_one_class(classes: NDArray[Any], where: str) -> None:
     if len(classes) < 2:
         raise BadInput(
-            f"{where} has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
+            f"{where} has only one class, {str(classes[0])!r} (rows of weight 0 do not "
+            f"count): a classifier needs at least two; "
             "check how the rows were selected."
         )
 
@@ -164,8 +216,10 @@ def warn_of_single_rows(labels: NDArray[Any]) -> None:
     single = int((rows == 1).sum())
     if len(rows) > FEW_CLASSES and 2 * single > len(rows):
         warnings.warn(
-            f"{single} of {len(rows)} classes have a single row, from which nothing can be learnt: predict a number with "
-            "GPRegressor (command line: --regression), merge rare classes, or check which column is the target.",
+            f"{single} of {len(rows)} classes have a single row, from which nothing "
+            f"can be learnt: predict a number with "
+            "GPRegressor (command line: --regression), merge rare classes, or check "
+            "which column is the target.",
             stacklevel=2,
         )
 
@@ -173,7 +227,10 @@ def warn_of_single_rows(labels: NDArray[Any]) -> None:
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> Ints:
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
-        raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
+        raise BadInput(
+            f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do "
+            f"not have."
+        )
     return np.asarray(np.searchsorted(classes, labels))
 
 
@@ -183,18 +240,24 @@ def check_targets(y: Any, n_rows: int) -> Floats:
     from sklearn.utils.validation import check_array, column_or_1d
 
     if y is None:
-        raise BadInput("This regressor requires y to be passed, but the target y is None.")
+        raise BadInput(
+            "This regressor requires y to be passed, but the target y is None."
+        )
     y = to_array(y)
     if np.asarray(y).dtype.kind in "USmM":
         raise BadInput(
-            f"y must contain numbers, and its type is {np.asarray(y).dtype}: for class labels use GPClassifier, or convert y first."
+            f"y must contain numbers, and its type is {np.asarray(y).dtype}: for class "
+            f"labels use GPClassifier, or convert y first."
         )
     values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     if values.ndim > 1 and values.shape[1] > 1:
         raise BadInput(
-            f"y should be a 1d array, got an array of shape {values.shape} instead: fit a model per target (MultiOutputRegressor)."
+            f"y should be a 1d array, got an array of shape {values.shape} instead: "
+            f"fit a model per target (MultiOutputRegressor)."
         )
     values = column_or_1d(values, warn=True)
     if len(values) != n_rows:
-        raise BadInput(f"X has {n_rows} rows and y has {len(values)}: give one target per row.")
+        raise BadInput(
+            f"X has {n_rows} rows and y has {len(values)}: give one target per row."
+        )
     return np.asarray(values)

@@ -14,7 +14,9 @@ from cavity.tables.labels import check_labels
 
 Names = tuple[str, ...] | None
 TRAINS, JUDGES, DROPPED = range(3)
-PIECE_ROWS, PIECE_BYTES = 65_536, 32 << 20  # maximum size of a piece
+# maximum size of a piece
+PIECE_ROWS = 65_536
+PIECE_BYTES = 32 << 20
 
 
 class Piece(NamedTuple):
@@ -27,14 +29,18 @@ class Piece(NamedTuple):
     where: str = ""  # the file, for messages
 
     def at(self, rows: Any) -> Piece:
-        weight = None if self.weight is None else self.weight[rows]
+        weight = None
+        if self.weight is not None:
+            weight = self.weight[rows]
         return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
 
 
 class Apart(NamedTuple):
     """Rows of whole groups of a source, which judge a model and do not train it."""
 
-    role: NDArray[np.int8]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
+    role: NDArray[
+        np.int8
+    ]  # [N], TRAINS, JUDGES, or DROPPED: of a group that judges, but without this row
     group: Ints  # of the rows that judge
     n_groups: int  # of all rows
 
@@ -48,8 +54,9 @@ class Apart(NamedTuple):
 class Source(Protocol):
     """Source of rows, which a fit reads once.
 
-    With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it. With `group`, its column of groups or None,
-    `read_groups()` yields labels and groups of all rows in order, chunk by chunk.
+    With `section(rows, size)`, which reads a range of its `n_rows`, ranks divide it.
+    With `group`, its column of groups or None, `read_groups()` yields labels and groups
+    of all rows in order, chunk by chunk.
     """
 
     @property
@@ -66,9 +73,13 @@ def rows_per_piece(n_columns: int) -> int:
 
 
 def check_pieces(
-    pieces: Iterator[Piece], names: Names, check: Callable[[Any, int], NDArray[Any]] = check_labels
+    pieces: Iterator[Piece],
+    names: Names,
+    check: Callable[[Any, int], NDArray[Any]] = check_labels,
 ) -> Iterator[Piece]:
-    """Yield pieces with finite X, checked labels, positive weights and the same columns in all of them."""
+    """Yield pieces with finite X, checked labels, positive weights and the same columns
+    in all of them.
+    """
     n_columns = None
     for piece in pieces:
         _check_shape(piece, n_columns)
@@ -76,7 +87,8 @@ def check_pieces(
         if not np.isfinite(piece.X).all():
             bad = describe_bad_cells(piece.X, names, "missing or NaN")
             raise BadInput(
-                f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. Later rows were not read. Fill in these "
+                f"Input X contains NaN or infinity in {describe_place(piece)}: {bad}. "
+                f"Later rows were not read. Fill in these "
                 "cells or remove these rows, and write the files again."
             )
         _check_weights(piece)
@@ -93,16 +105,25 @@ def describe_place(piece: Piece) -> str:
     if not len(piece.index):
         return piece.where or "an empty piece"
     rows = f"rows {piece.index.min()} to {piece.index.max()}"
-    return f"{rows} ({piece.where})" if piece.where else rows
+    if piece.where:
+        return f"{rows} ({piece.where})"
+    return rows
 
 
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
-        said = f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}"
-        raise BadInput(f"{said}. Give X of shape (n, D) and one label or target per row, y of shape (n,).")
+        said = (
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape "
+            f"{piece.y.shape}"
+        )
+        raise BadInput(
+            f"{said}. Give X of shape (n, D) and one label or target per row, y of "
+            f"shape (n,)."
+        )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
-            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before: give all pieces the same."
+            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were "
+            f"{n_columns} before: give all pieces the same."
         )
 
 
@@ -112,7 +133,10 @@ def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
     columns = np.flatnonzero(wrong.any(0))
     what = []
     for j in columns[:5]:
-        counts = {nan: int(np.isnan(X[:, j]).sum()), "infinite": int(np.isinf(X[:, j]).sum())}
+        counts = {
+            nan: int(np.isnan(X[:, j]).sum()),
+            "infinite": int(np.isinf(X[:, j]).sum()),
+        }
         cells = " and ".join(f"{n} {word}" for word, n in counts.items() if n)
         what.append(f"column {j if names is None else repr(str(names[j]))}: {cells}")
     more = len(columns) - len(what)
@@ -128,7 +152,8 @@ def _check_weights(piece: Piece) -> None:
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
-            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive: remove rows of weight 0."
+            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, "
+            f"infinite or not positive: remove rows of weight 0."
         )
 
 
@@ -140,11 +165,13 @@ def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
         start = 0
         while start < len(piece.index):
             part = piece.at(slice(start, start + missing))
-            start, missing = start + len(part.index), missing - len(part.index)
+            start = start + len(part.index)
+            missing = missing - len(part.index)
             held.append(part)
             if not missing:
                 yield join(held)
-                held, missing = [], size
+                held = []
+                missing = size
     if held:
         yield join(held)
 
@@ -158,6 +185,10 @@ def join(parts: list[Piece]) -> Piece:
     if len(parts) == 1:
         return parts[0]
     weights = [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
-    weight = None if all(p.weight is None for p in parts) else np.concatenate(weights)
-    index, X, y = (np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3])
+    weight = None
+    if not all(p.weight is None for p in parts):
+        weight = np.concatenate(weights)
+    index, X, y = (
+        np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3]
+    )
     return Piece(index, X, y, weight, parts[0].where)

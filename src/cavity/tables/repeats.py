@@ -1,7 +1,9 @@
-"""Rows that belong together: groups, copies of one case, or different cases in one cell of a table of categories. [METHOD 17]
+"""Rows that belong together: groups, copies of one case, or different cases in one cell
+of a table of categories. [METHOD 17]
 
-A copy says nothing new, so copies leave together: out of folds, leave-one-out and standard errors. In a table of cells a new row
-meets its cell again, so there every row is a case of its own. If the user names groups of rows, a group is a case.
+A copy says nothing new, so copies leave together: out of folds, leave-one-out and
+standard errors. In a table of cells a new row meets its cell again, so there every row
+is a case of its own. If the user names groups of rows, a group is a case.
 """
 
 from __future__ import annotations
@@ -12,9 +14,13 @@ from cavity.common.types import Floats, Ints
 from cavity.tables.table import Table
 
 MOST_COUNTS = 10**7  # distinct rows × classes: larger tables are not searched for cells
-MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
-MIXED = 0.25  # share of the repeated rows whose twins have other labels, from which it is
-NEAR_ROWS, NEAR_AMONG = 500, 2000  # random rows that are compared, and those with which they are
+# rows per distinct row with its label, from which a table may be one of cells
+MOST_REPEATS = 2.0
+# share of the repeated rows whose twins have other labels, from which it is
+MIXED = 0.25
+# random rows that are compared, and those with which they are
+NEAR_ROWS = 500
+NEAR_AMONG = 2000
 LEAST_ROWS = 40  # distinct rows that are searched for near copies
 GAP = 10.0  # how many times farther than near copies all other rows are
 MOST_NEAR = 0.1  # share of the rows that may be near copies of one
@@ -23,9 +29,11 @@ TINY = 1e-14  # error of a squared distance
 
 
 def has_cells(table: Table) -> bool:
-    """Return whether equal rows are different cases: their labels differ, or their columns are those of categories.
+    """Return whether equal rows are different cases: their labels differ, or their
+    columns are those of categories.
 
-    If every row occurs a multiple of g times, the table is g copies of a smaller one, which is judged.
+    If every row occurs a multiple of g times, the table is g copies of a smaller one,
+    which is judged.
     """
     if table.group is not None:
         return False
@@ -40,7 +48,8 @@ def has_cells(table: Table) -> bool:
     count //= np.gcd.reduce(count, axis=None)
     if count.sum() <= MOST_REPEATS * np.count_nonzero(count):
         return False
-    rows, labels = count.sum(1), np.count_nonzero(count, axis=1)
+    rows = count.sum(1)
+    labels = np.count_nonzero(count, axis=1)
     if rows[labels > 1].sum() > MIXED * rows[rows > 1].sum():
         return True
     values = max(len(np.unique(column)) for column in distinct.T)
@@ -48,33 +57,47 @@ def has_cells(table: Table) -> bool:
 
 
 def _is_grid(distinct: Floats) -> bool:
-    """Return whether every combination of the columns' values occurs, and these are equally spaced, as codes of categories are."""
+    """Return whether every combination of the columns' values occurs, and these are
+    equally spaced, as codes of categories are.
+    """
     columns = [np.unique(column) for column in distinct.T]
     if np.prod([float(len(values)) for values in columns]) != len(distinct):
         return False
-    return all(np.allclose(np.diff(values), values[1] - values[0]) for values in columns if len(values) > 2)
+    return all(
+        np.allclose(np.diff(values), values[1] - values[0])
+        for values in columns
+        if len(values) > 2
+    )
 
 
 def find_units(table: Table) -> Ints | None:
-    """Return a number for each row, the same for rows that leave together; None if every row leaves alone."""
+    """Return a number for each row, the same for rows that leave together; None if
+    every row leaves alone.
+    """
     if table.group is not None:
         return table.group
     first, place = _number_rows(table)
     if len(first) == table.n_rows:
         return None
-    return _number_copies(place * table.n_classes + table.y) if has_cells(table) else place
+    if has_cells(table):
+        return _number_copies(place * table.n_classes + table.y)
+    return place
 
 
 def _number_copies(kind: Ints) -> Ints | None:
-    """Return the same number for every g rows of one kind, a cell and a label, if all occur a multiple of g times.
+    """Return the same number for every g rows of one kind, a cell and a label, if all
+    occur a multiple of g times.
 
-    Not if all occur g times: these are the rows of a full grid, and without its whole cell a row would look hopeless.
+    Not if all occur g times: these are the rows of a full grid, and without its whole
+    cell a row would look hopeless.
     """
     count = np.unique(kind, return_counts=True)[1]
     g = np.gcd.reduce(count)
     unit = np.empty_like(kind)
     unit[np.argsort(kind, kind="stable")] = np.arange(len(kind)) // g
-    return None if g in (1, count.max()) else unit
+    if g in (1, count.max()):
+        return None
+    return unit
 
 
 def _number_rows(table: Table) -> tuple[Ints, Ints]:
@@ -86,10 +109,12 @@ def _number_rows(table: Table) -> tuple[Ints, Ints]:
 
 
 def has_near_copies(table: Table) -> bool:
-    """Return whether most rows are near copies of others, as those of groups that the user did not name are.
+    """Return whether most rows are near copies of others, as those of groups that the
+    user did not name are.
 
-    The near copies of a row have its label, and all other rows, some of its label among them, are GAP times farther away. In
-    continuous columns, a row has such a gap by chance with a probability of at most Σ_j GAP^−j = 1/(GAP − 1).
+    The near copies of a row have its label, and all other rows, some of its label among
+    them, are GAP times farther away. In continuous columns, a row has such a gap by
+    chance with a probability of at most Σ_j GAP^−j = 1/(GAP − 1).
     """
     order = np.random.default_rng(0).permutation(table.n_rows)[:NEAR_AMONG]
     X, first = np.unique(table.X[order], axis=0, return_index=True)
@@ -101,7 +126,11 @@ def has_near_copies(table: Table) -> bool:
     X = np.clip((X - centre) / np.where(scale > 0, scale, 1.0), -FARTHEST, FARTHEST)
     rows = np.random.default_rng(1).permutation(len(X))[:NEAR_ROWS]
     square = np.square(X).sum(1)
-    distance = np.sqrt(np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, TINY * square[rows, None]))
+    distance = np.sqrt(
+        np.maximum(
+            square[rows, None] + square - 2 * X[rows] @ X.T, TINY * square[rows, None]
+        )
+    )
     distance[np.arange(len(rows)), rows] = -1.0  # a row is before its neighbours
     most = 1 + max(1, int(MOST_NEAR * len(X)))
     near = np.argsort(distance, axis=1)[:, : most + 1]

@@ -27,22 +27,42 @@ def find_source(
     features: Features | None = None,
     check: Callable[[Any, int], Any] = check_labels,
 ) -> Source | None:
-    """Return the source that these arguments of `fit` name, or None for a table in memory.
+    """Return the source that these arguments of `fit` name, or None for a table in
+    memory.
 
-    Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
-    `check` validates a y in memory.
+    Rows are read only to prepare mixed columns. With `features`, those of a fitted
+    model, the source must have them. `check` validates a y in memory.
     """
     X, y, sample_weight, target, weight, _, _, groups = raw
-    files, is_path = is_files(X), isinstance(X, str | os.PathLike)
-    if is_sparse(X) and is_large(X) and not reads_whole_table and _are_positive(sample_weight):
+    files = is_files(X)
+    is_path = isinstance(X, str | os.PathLike)
+    if (
+        is_sparse(X)
+        and is_large(X)
+        and not reads_whole_table
+        and _are_positive(sample_weight)
+    ):
         _refuse("a sparse table", target=target, weight=weight)
         return Arrays(X, check(y, X.shape[0]), sample_weight, groups)
     if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
-        _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight, groups=groups)
+        _refuse(
+            "a source",
+            y=y,
+            sample_weight=sample_weight,
+            target=target,
+            weight=weight,
+            groups=groups,
+        )
         source: Source = X
         return source
     if y is None and not files and is_batches(X):
-        _refuse("batches", sample_weight=sample_weight, target=target, weight=weight, groups=groups)
+        _refuse(
+            "batches",
+            sample_weight=sample_weight,
+            target=target,
+            weight=weight,
+            groups=groups,
+        )
         return Batches(X)
     if is_path or (files and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
@@ -52,7 +72,9 @@ def find_source(
 
 
 def is_files(X: Any) -> bool:
-    """Return whether X is a path, a table, dataset or reader of pyarrow, or another stream of Arrow batches."""
+    """Return whether X is a path, a table, dataset or reader of pyarrow, or another
+    stream of Arrow batches.
+    """
     return isinstance(X, str | os.PathLike) or is_arrow(X) or is_stream(X)
 
 
@@ -63,7 +85,12 @@ def _are_positive(weight: Any) -> bool:
 def is_batches(X: Any) -> bool:
     """Return whether X can be called or iterated, and is not itself a table."""
     if isinstance(X, list | tuple):
-        return bool(X) and isinstance(X[0], tuple) and len(X[0]) in (2, 3) and np.ndim(X[0][0]) == 2
+        return (
+            bool(X)
+            and isinstance(X[0], tuple)
+            and len(X[0]) in (2, 3)
+            and np.ndim(X[0][0]) == 2
+        )
     is_table = isinstance(X, dict) or hasattr(X, "shape") or hasattr(X, "columns")
     return (callable(X) or hasattr(X, "__iter__")) and not is_table
 
@@ -72,11 +99,14 @@ def _refuse(what: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise BadOption(
-                f"{name}= has no meaning for {what}; target=, weight= and groups= name columns of Parquet and Arrow files, y, "
+                f"{name}= has no meaning for {what}; target=, weight= and groups= name "
+                f"columns of Parquet and Arrow files, y, "
                 "sample_weight and groups belong to tables in memory."
             )
 
 
 def features_of_source(source: Source, owner: str, n: int) -> Features:
     prepare: Any = getattr(source, "prepare", None)
-    return Features(owner, n, source.names) if prepare is None else prepared_features(owner, prepare)
+    if prepare is None:
+        return Features(owner, n, source.names)
+    return prepared_features(owner, prepare)

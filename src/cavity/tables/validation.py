@@ -1,4 +1,7 @@
-"""Rows in memory as numbers: validated, or prepared if their columns are mixed. Errors name the column and say what to do."""
+"""Rows in memory as numbers: validated, or prepared if their columns are mixed.
+
+Errors name the column and say what to do.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Features(NamedTuple):
 
     @property
     def encoder(self) -> ColumnEncoder:
-        """The preparation, or that of numbers used as they are; columns without names are column 0, column 1, ..."""
+        """The preparation, or that of numbers used as they are; columns without names
+        are column 0, column 1, ...
+        """
         names = self.names or [f"column {j}" for j in range(self.n)]
         return self.preparation or leave_unchanged([str(name) for name in names])
 
@@ -52,7 +57,10 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows that a preparation has already encoded as features. `preparation` is needed in `fit` only."""
+    """Rows that a preparation has already encoded as features.
+
+    `preparation` is needed in `fit` only.
+    """
 
     X: Floats  # [N D]
     preparation: ColumnEncoder | None = None
@@ -65,7 +73,10 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
 
 @as_bad_input()
 def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
-    """Return X as a finite float64 table, and its features. A table with mixed columns or missing cells is prepared."""
+    """Return X as a finite float64 table, and its features.
+
+    A table with mixed columns or missing cells is prepared.
+    """
     if isinstance(X, Prepared):
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
@@ -78,7 +89,9 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
         names = getattr(reader, "feature_names_in_", None)
         if np.isfinite(rows).all() or np.isinf(rows).any():
             _refuse_infinite(rows, names)
-            return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
+            return rows, Features(
+                owner, rows.shape[1], None if names is None else tuple(names)
+            )
         X = X if is_frame(X) else rows
     from cavity.tables.columns.preparation import Preparation
 
@@ -89,9 +102,14 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Floats, Features]:
 
 
 @as_bad_input()
-def check_rows(X: Any, features: Features, center: Callable[[], Floats] | None = None) -> Floats:
-    """Return X as a finite float64 table; with `center`, a cell without a number becomes its column's, with one warning."""
-    prepare, reader = features.preparation, _reader(features.owner)
+def check_rows(
+    X: Any, features: Features, center: Callable[[], Floats] | None = None
+) -> Floats:
+    """Return X as a finite float64 table; with `center`, a cell without a number
+    becomes its column's, with one warning.
+    """
+    prepare = features.preparation
+    reader = _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)
@@ -112,7 +130,9 @@ def check_rows(X: Any, features: Features, center: Callable[[], Floats] | None =
 
 
 def _reader(owner: str) -> Any:
-    """Return an object of the estimator's name that scikit-learn's validation can remember features on."""
+    """Return an object of the estimator's name that scikit-learn's validation can
+    remember features on.
+    """
     from sklearn.base import BaseEstimator
 
     return type(owner, (BaseEstimator,), {})()
@@ -123,51 +143,76 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Floats:
     from sklearn.utils.validation import validate_data
 
     try:
-        X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
+        X = validate_data(
+            reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False
+        )
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise BadInput(f"{error}; give a data frame, which is prepared: pandas.DataFrame(X).") from error
-    return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
+        raise BadInput(
+            f"{error}; give a data frame, which is prepared: pandas.DataFrame(X)."
+        ) from error
+    # sums, to the last bit, must not depend on the layout
+    return np.ascontiguousarray(X)
 
 
 def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Floats:
-    """Encode new rows as features; one warning counts what the training rows did not have."""
+    """Encode new rows as features; one warning counts what the training rows did not
+    have.
+    """
     notes: Counter[str] = Counter()
     rows = encode_table(prepare, to_chunk(X, prepare.feature_names_in_.tolist()), notes)
-    numbered = prepare.feature_names_in_.tolist() == [f"x{j}" for j in range(prepare.n_features_in_)]
+    numbered = prepare.feature_names_in_.tolist() == [
+        f"x{j}" for j in range(prepare.n_features_in_)
+    ]
     if not is_frame(X) and not isinstance(X, dict) and not numbered:
         warnings.warn(
-            f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
+            f"X does not have valid feature names, but {owner} was fitted with feature "
+            f"names",
+            stacklevel=2,
         )
     if not len(rows):
-        raise BadInput("X has 0 sample(s) while a minimum of 1 is required: check how rows were selected.")
+        raise BadInput(
+            "X has 0 sample(s) while a minimum of 1 is required: check how rows were "
+            "selected."
+        )
     warn_notes(notes)
     return rows
 
 
 def _read_texts(X: Any) -> Any:
-    """Return a frame with texts as a table of numbers; one warning counts those that are not numbers and are missing."""
-    notes, chunk = Counter[str](), to_chunk(X)
+    """Return a frame with texts as a table of numbers; one warning counts those that
+    are not numbers and are missing.
+    """
+    notes = Counter[str]()
+    chunk = to_chunk(X)
     names = chunk.table.column_names
     rows = leave_unchanged(names).encode(chunk, notes)
     warn_notes(notes)
     return import_pyarrow().table(dict(zip(names, rows.T, strict=True)))
 
 
-def _fill_missing(rows: Floats, names: Sequence[str], center: Callable[[], Floats]) -> Floats:
+def _fill_missing(
+    rows: Floats, names: Sequence[str], center: Callable[[], Floats]
+) -> Floats:
     """Replace missing cells by the centres of their columns, with one warning."""
-    missing, notes = np.isnan(rows), Counter[str]()
+    missing = np.isnan(rows)
+    notes = Counter[str]()
     for j in map(int, np.flatnonzero(missing.any(0))):
-        EncodingContext(0, notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
+        EncodingContext(0, notes).note_missing(
+            names[j], int(missing[:, j].sum()), MEAN_IS_USED
+        )
     warn_notes(notes)
-    return np.where(missing, center(), rows) if notes else rows
+    if notes:
+        return np.where(missing, center(), rows)
+    return rows
 
 
 def _refuse_infinite(X: Floats, names: Any) -> None:
     if not np.isfinite(X).all():
         raise BadInput(
-            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}): make infinite cells NaN, clip them, or drop rows."
+            f"Input X contains NaN or infinity ({describe_bad_cells(X, names)}): make "
+            f"infinite cells NaN, clip them, or drop rows."
         )
 
 
@@ -175,13 +220,21 @@ def warn_notes(notes: Counter[str]) -> None:
     """Warn once of all cells that differ from the training rows."""
     if notes:
         found = "; ".join(f"{note} ({count} cells)" for note, count in notes.items())
-        warnings.warn(f"X differs from the training rows: {found}.", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"X differs from the training rows: {found}.", UserWarning, stacklevel=2
+        )
 
 
 def warn_unused(prepare: ColumnEncoder) -> None:
-    """Warn once of the columns that a fit does not use, except those without information."""
+    """Warn once of the columns that a fit does not use, except those without
+    information.
+    """
     unused = [c for c in prepare.ignored_ if c.informs]
     if unused:
         named = ", ".join(f"{c.name!r} ({c.why})" for c in unused[:MAX_NAMES])
-        more = f" and {len(unused) - MAX_NAMES} more columns" if len(unused) > MAX_NAMES else ""
-        warnings.warn(f"not used as features: {named}{more}.", UserWarning, stacklevel=2)
+        more = ""
+        if len(unused) > MAX_NAMES:
+            more = f" and {len(unused) - MAX_NAMES} more columns"
+        warnings.warn(
+            f"not used as features: {named}{more}.", UserWarning, stacklevel=2
+        )

@@ -1,4 +1,6 @@
-"""`GET /health` on a port of its own, which a thread answers: a probe does not wait for the requests that the event loop serves."""
+"""`GET /health` on a port of its own, which a thread answers: a probe does not wait for
+the requests that the event loop serves.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-SILENCE = 30.0  # seconds without a turn of the server's event loop, after which it hangs
+# seconds without a turn of the server's event loop, after which it hangs
+SILENCE = 30.0
 READ_SECONDS = 1.0  # for a client to send its request
 PATHS = b"GET /health ", b"HEAD /health "
 
@@ -17,7 +20,9 @@ PATHS = b"GET /health ", b"HEAD /health "
 @contextmanager
 def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
     """Answer probes as long as the running event loop serves; 503 if it hangs."""
-    served, turn, stopped = asyncio.get_running_loop(), [time.monotonic()], threading.Event()
+    served = asyncio.get_running_loop()
+    turn = [time.monotonic()]
+    stopped = threading.Event()
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     shared = hasattr(socket, "SO_REUSEPORT")  # by the workers
     door = socket.create_server(address, family=family, reuse_port=shared)
@@ -25,17 +30,30 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
     def note_turn() -> None:
         turn[0] = time.monotonic()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    async def answer(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with suppress(
+            OSError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
             async with asyncio.timeout(READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            status, body = "200 OK", health
+            status = "200 OK"
+            body = health
             if not head.startswith(PATHS):
-                status, body = "404 Not Found", b'{"detail":"this port has /health only"}'
+                status = "404 Not Found"
+                body = b'{"detail":"this port has /health only"}'
             elif time.monotonic() - turn[0] > SILENCE:
-                status, body = "503 Service Unavailable", b'{"detail":"the server hangs"}'
+                status = "503 Service Unavailable"
+                body = b'{"detail":"the server hangs"}'
             lines = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-            writer.write(f"{lines}\r\nconnection: close\r\n\r\n".encode() + body * head.startswith(b"GET"))
+            writer.write(
+                f"{lines}\r\nconnection: close\r\n\r\n".encode()
+                + body * head.startswith(b"GET")
+            )
             await writer.drain()
         writer.close()
 
@@ -46,7 +64,9 @@ def answer_probes(host: str, port: int, health: bytes) -> Iterator[None]:
                     served.call_soon_threadsafe(note_turn)
                 await asyncio.sleep(0.5)
 
-    threading.Thread(target=lambda: asyncio.run(run()), name="cavity-probe", daemon=True).start()
+    threading.Thread(
+        target=lambda: asyncio.run(run()), name="cavity-probe", daemon=True
+    ).start()
     try:
         yield
     finally:

@@ -16,7 +16,13 @@ from cavity.tables.columns.column_kinds import Number, Unchanged
 from cavity.tables.columns.encoder import suggest_column
 
 MOST_ERRORS = 20  # reported per request
-KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+KINDS = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    bool: "a boolean",
+    type(None): "null",
+}
 
 
 class CellError(NamedTuple):
@@ -33,24 +39,37 @@ class BadRows(BadInput):
     def __init__(self, errors: list[CellError]) -> None:
         self.errors = errors
         first = errors[0]
-        place = f"row {first.row}" + ("" if first.column is None else f", column {first.column!r}")
-        more = f" (and {len(errors) - 1} more errors)" if len(errors) > 1 else ""
+        place = f"row {first.row}" + (
+            "" if first.column is None else f", column {first.column!r}"
+        )
+        more = ""
+        if len(errors) > 1:
+            more = f" (and {len(errors) - 1} more errors)"
         super().__init__(f"{place}: {first.message}{more}")
 
 
 class RowReader:
-    """Reads the rows of requests for one model: objects by column name, or lists of numbers if the model has no names or only
+    """Reads the rows of requests for one model: objects by column name, or lists of
+    numbers if the model has no names or only
     numeric columns."""
 
     def __init__(self, model: Model, most_rows: int) -> None:
-        self.prepare, self.most_rows, self._has_names = model.prepare, most_rows, model.has_names
+        self.prepare = model.prepare
+        self.most_rows = most_rows
+        self._has_names = model.has_names
         self.names = list(self.prepare.inputs)
         self._takes_lists = self.prepare.inputs == self.prepare.names
-        self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in self.prepare.columns_}
+        self._is_number = {
+            c.name: isinstance(c, Number | Unchanged) for c in self.prepare.columns_
+        }
 
     def read(self, body: bytes, notes: Counter[str]) -> Any:
-        """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
-        rows, errors = list[list[Any]](), list[CellError]()
+        """Read a request: features, [n D].
+
+        Raises BadInput; BadRows if the error has a place.
+        """
+        rows = list[list[Any]]()
+        errors = list[CellError]()
         for number, row in enumerate(parse_rows(body, self.most_rows), 1):
             cells, wrong = self._read_row(row)
             rows.append(cells)
@@ -64,13 +83,18 @@ class RowReader:
         return X
 
     def _read_row(self, row: Any) -> tuple[list[Any], dict[str | None, str]]:
-        """Return the cells of a row in the order of the columns, and what is wrong, by column."""
-        listed = isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
+        """Return the cells of a row in the order of the columns, and what is wrong, by
+        column.
+        """
+        listed = (
+            isinstance(row, list) and self._takes_lists and len(row) == len(self.names)
+        )
         if listed:
             row = dict(zip(self.names, row, strict=True))
         elif not isinstance(row, dict) or not self._has_names:
             return [], {None: self._describe_row()}
-        cells, wrong = [], dict[str | None, str]()
+        cells = []
+        wrong = dict[str | None, str]()
         unknown = [name for name in row if name not in self._is_number]
         if len(row) > len(self.names):  # each unknown key would cost an error
             del unknown[1:]
@@ -81,7 +105,10 @@ class RowReader:
                 except ValueError as error:
                     wrong[name] = str(error)
         for name in unknown:
-            wrong[name] = f"the model has no column {name!r:.60}; {suggest_column(name, self.names, 8)}"
+            wrong[name] = (
+                f"the model has no column {name!r:.60}; "
+                f"{suggest_column(name, self.names, 8)}"
+            )
         return cells, wrong
 
     def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
@@ -89,15 +116,23 @@ class RowReader:
             return np.array(rows, dtype=np.float64)
         columns = map(unify_cells, zip(*rows, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names what overflows
-            return self.prepare.encode(dict(zip(self.prepare.inputs, columns, strict=True)), notes)
+            return self.prepare.encode(
+                dict(zip(self.prepare.inputs, columns, strict=True)), notes
+            )
 
     def _check_finite(self, X: Any) -> None:
-        """Name the cells that are missing where the model needs them, or overflow when they are scaled."""
+        """Name the cells that are missing where the model needs them, or overflow when
+        they are scaled.
+        """
         wrong = np.argwhere(~np.isfinite(X))[:MOST_ERRORS]
-        names = [column.name for column in self.prepare.columns_ for _ in column.features]
+        names = [
+            column.name for column in self.prepare.columns_ for _ in column.features
+        ]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
-            raise BadRows([CellError(i + 1, names[j], message) for i, j in wrong.tolist()])
+            raise BadRows(
+                [CellError(i + 1, names[j], message) for i, j in wrong.tolist()]
+            )
 
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"
@@ -108,26 +143,45 @@ class RowReader:
 
 
 def parse_rows(body: bytes, most_rows: int) -> list[Any]:
-    """Parse the rows of `{"rows": [...]}`. The parser limits the depth, and refuses halves of characters."""
+    """Parse the rows of `{"rows": [...]}`.
+
+    The parser limits the depth, and refuses halves of characters.
+    """
     try:
         found = from_json(body)
     except ValueError as error:
         raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
-    rows = found.get("rows") if isinstance(found, dict) else None
+    rows = None
+    if isinstance(found, dict):
+        rows = found.get("rows")
     if not isinstance(rows, list) or not rows:
-        raise BadInput('the request has no rows: send {"rows": [...]} with one object or list per row.')
+        raise BadInput(
+            'the request has no rows: send {"rows": [...]} with one object or list per '
+            "row."
+        )
     if len(found) > 1:
         unknown = next(key for key in found if key != "rows")
-        raise BadInput(f'the request has the unknown key {unknown!r:.60}: it may have "rows" only.')
+        raise BadInput(
+            f'the request has the unknown key {unknown!r:.60}: it may have "rows" only.'
+        )
     if len(rows) > most_rows:
-        raise BadInput(f"the request has too many rows, the limit is {most_rows}: send fewer rows at a time.")
+        raise BadInput(
+            f"the request has too many rows, the limit is {most_rows}: send fewer rows "
+            f"at a time."
+        )
     return rows
 
 
 def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) -> Any:
-    """Return a cell; raises ValueError with what is wrong. Text in a column of numbers is read as in a file: "4.5", "NA"."""
+    """Return a cell; raises ValueError with what is wrong.
+
+    Text in a column of numbers is read as in a file: "4.5", "NA".
+    """
     if name not in row:
-        raise ValueError(f"the row has no column {name!r} of the training rows: give null if unknown.")
+        raise ValueError(
+            f"the row has no column {name!r} of the training rows: give null if "
+            f"unknown."
+        )
     cell = row[name]
     if isinstance(cell, float) or (type(cell) is int and is_number):
         try:
@@ -136,7 +190,10 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
         except OverflowError:
             pass
         null = "" if listed else ", or give null"
-        raise ValueError(f"{str(cell)[:30]} is not a finite number, or above 1e308: correct it{null}.")
+        raise ValueError(
+            f"{str(cell)[:30]} is not a finite number, or above 1e308: correct "
+            f"it{null}."
+        )
     if listed or isinstance(cell, dict | list):
         wanted = "a number" if listed else "text, a number or null"
         raise ValueError(f"the cell is {KINDS[type(cell)]}: give {wanted}.")
@@ -144,9 +201,16 @@ def _read_cell(row: dict[str, Any], name: str, is_number: bool, listed: bool) ->
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
-    """Give the cells of a column one type, which a table needs: all become text if they differ."""
+    """Give the cells of a column one type, which a table needs: all become text if they
+    differ.
+    """
     kinds = {type(cell) for cell in cells if cell is not None}
-    huge = int in kinds and any(isinstance(cell, int) and abs(cell) >= 2**63 for cell in cells)
+    huge = int in kinds and any(
+        isinstance(cell, int) and abs(cell) >= 2**63 for cell in cells
+    )
     if len(kinds) <= 1 and not huge:
         return list(cells)
-    return [cell if cell is None or isinstance(cell, str) else format_label(cell) for cell in cells]
+    return [
+        cell if cell is None or isinstance(cell, str) else format_label(cell)
+        for cell in cells
+    ]

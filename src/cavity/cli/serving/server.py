@@ -18,20 +18,31 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.server_settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
+from cavity.cli.serving.server_settings import (
+    CONNECTIONS,
+    HEADER_BYTES,
+    Access,
+    Limits,
+    make_access,
+)
 from cavity.cli.terminal import Interrupts, Terminal, Text
 from cavity.errors import BadFile, CavityError
 
 WORKER = "CAVITY_SERVE"  # environment variable of worker processes
 SWITCH_SECONDS = 0.002  # Python's default is 0.005
-YOUNG_OBJECTS = 1_000_000  # that may be made before a collection of garbage: those of a whole body
-# to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5 s by default
+# that may be made before a collection of garbage: those of a whole body
+YOUNG_OBJECTS = 1_000_000
+# to import torch on a busy machine; uvicorn ends workers that are silent for longer, 5
+# s by default
 WORKER_SECONDS = 120
-READ_BYTES = 4 << 10  # at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
+# at a time: h11 takes 50 µs for a chunk of a body, and a chunk may be a byte
+READ_BYTES = 4 << 10
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, which reads a few bytes at a time, so that none keeps the others waiting."""
+    """uvicorn's connection, which reads a few bytes at a time, so that none keeps the
+    others waiting.
+    """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -40,7 +51,8 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            self.cycle.disconnected = True  # otherwise the application would answer, too
+            # otherwise the application would answer, too
+            self.cycle.disconnected = True
         super().send_400_response(msg)
 
 
@@ -59,16 +71,25 @@ def serve(
     device: Text,
     terminal: Terminal,
 ) -> None:
-    """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
+    """Serve until interrupted.
+
+    Several workers are processes that share the port; each has its own copy of the
+    model.
+    """
     limits = Limits(most_rows, most_bytes, most_waiting, read_seconds)
     access = make_access(host, allowed_host or [])
-    probe = None if health_port is None else (host, health_port)
+    probe = None
+    if health_port is not None:
+        probe = (host, health_port)
     for each in (port, *([] if health_port is None else [health_port])):
         check_port(host, each)
     app: Any = make_served_app(model, device, limits, access, probe)
-    if workers > 1:  # they learn from the environment what to serve; the token is there already
+    # they learn from the environment what to serve; the token is there already
+    if workers > 1:
         threads = max(1, torch.get_num_threads() // workers)
-        os.environ[WORKER] = json.dumps([model, device, limits, access.hosts, probe, threads])
+        os.environ[WORKER] = json.dumps(
+            [model, device, limits, access.hosts, probe, threads]
+        )
         app = f"{__name__}:make_worker_app"
     with Interrupts() as interrupts:
         interrupts.hold()  # uvicorn stops, and then sends the signal again
@@ -92,15 +113,20 @@ def serve(
 
 
 def make_served_app(
-    path: str, device: Text, limits: Limits, access: Access, probe: tuple[str, int] | None = None
+    path: str,
+    device: Text,
+    limits: Limits,
+    access: Access,
+    probe: tuple[str, int] | None = None,
 ) -> Any:
     digest = compute_digest(path)
     model = Model.open(path, device)
     if compute_digest(path) != digest:
         raise BadFile(f"{path} changed while it was read: start the server again.")
     app = make_app(model, limits, access, digest, probe)
-    # The event loop must not wait long for the interpreter: a collection of garbage that visits all of torch takes a tenth of
-    # a second, and a thread that computes gives way only after an interval, each time that the loop needs it.
+    # The event loop must not wait long for the interpreter: a collection of garbage
+    # that visits all of torch takes a tenth of a second, and a thread that computes
+    # gives way only after an interval, each time that the loop needs it.
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
@@ -111,7 +137,9 @@ def make_served_app(
 def make_worker_app() -> Any:
     path, device, limits, hosts, probe, threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
-    return make_served_app(path, device, Limits(*limits), make_access("localhost", hosts), probe)
+    return make_served_app(
+        path, device, Limits(*limits), make_access("localhost", hosts), probe
+    )
 
 
 def compute_digest(path: str) -> str:
@@ -125,11 +153,14 @@ def compute_digest(path: str) -> str:
 def check_port(host: str, port: int) -> None:
     """Check that the port is free, before the model is loaded."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
         raise CavityError(
-            f"cannot listen on {host}, port {port} ({error.strerror or error}): try another --port, --health-port or --host."
+            f"cannot listen on {host}, port {port} ({error.strerror or error}): try "
+            f"another --port, --health-port or --host."
         ) from error

@@ -27,8 +27,12 @@ from cavity.common.version import __version__
 Answer = dict[str, Floats]  # of a prediction, one entry per row
 SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
 CELL_BYTES = 20  # of a number in JSON
-BLOCK_SECONDS = 0.1  # that a block takes, about; a new request waits for one block before its turn
-SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
+# that a block takes, about; a new request waits for one block before its turn
+BLOCK_SECONDS = 0.1
+# rows of a block
+SMALLEST = 32
+FIRST = 128
+LARGEST = 4096
 THREADS = 2  # that predict: one computes while the other is in Python
 MOST_RETRY_SECONDS = 60
 # other paths are counted as one
@@ -38,17 +42,21 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 class Service:
     def __init__(self, model: Model, digest: str, limits: Limits) -> None:
-        self.model, self.digest, self.limits = model, digest, limits
+        self.model = model
+        self.digest = digest
+        self.limits = limits
         self.reader = RowReader(model, limits.rows)
         self.metrics = Metrics(lambda: self.waiting, digest, __version__)
         self.waiting = 0  # rows that are received but not yet predicted
         self._held = 0  # bytes that are received but not yet parsed
         self._rows_per_second = FIRST / BLOCK_SECONDS
-        self._formats = ThreadPoolExecutor(1, "cavity-json")  # more would only wait for each other
+        # more would only wait for each other
+        self._formats = ThreadPoolExecutor(1, "cavity-json")
         self._predicts = ThreadPoolExecutor(THREADS, "cavity-predict")
 
     async def answer(self, request: Request, extras: Extras) -> bytes:
-        notes, parts = Counter[str](), list[bytes]()
+        notes = Counter[str]()
+        parts = list[bytes]()
         try:
             await self._receive(request, parts)
             body = b"".join(parts)
@@ -58,26 +66,42 @@ class Service:
         found = await self._unless_left(request, self.predict(X, extras))
         self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
-        answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
+        answer: bytes = await self._call(
+            size, format_answer, self.model, found, notes, self.digest
+        )
         return answer
 
     async def predict(self, X: Floats, extras: Extras) -> Answer:
-        """Predict rows in blocks, which take turns with those of other requests. Refuses them if too many rows wait."""
+        """Predict rows in blocks, which take turns with those of other requests.
+
+        Refuses them if too many rows wait.
+        """
         if self.waiting and self.waiting + len(X) > self.limits.waiting:
-            raise self._make_refusal(f"{self.waiting} rows wait, and the limit is {self.limits.waiting}")
+            raise self._make_refusal(
+                f"{self.waiting} rows wait, and the limit is {self.limits.waiting}"
+            )
         self.waiting += len(X)
-        found, done = list[Answer](), 0
+        found = list[Answer]()
+        done = 0
         try:
             while done < len(X):
-                size = int(np.clip(BLOCK_SECONDS * self._rows_per_second, SMALLEST, LARGEST))
+                size = int(
+                    np.clip(BLOCK_SECONDS * self._rows_per_second, SMALLEST, LARGEST)
+                )
                 block = X[done : done + size]
                 loop = asyncio.get_running_loop()
-                found.append(await loop.run_in_executor(self._predicts, self._predict_block, block, extras))
+                found.append(
+                    await loop.run_in_executor(
+                        self._predicts, self._predict_block, block, extras
+                    )
+                )
                 done += len(block)
                 self.waiting -= len(block)
         finally:
             self.waiting -= len(X) - done
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        return {
+            name: np.concatenate([part[name] for part in found]) for name in found[0]
+        }
 
     def _predict_block(self, block: Floats, extras: Extras) -> Answer:
         begun = time.perf_counter()
@@ -87,15 +111,24 @@ class Service:
         return found
 
     async def _call(self, size: int, work: Any, *args: Any) -> Any:
-        """Parse or format `size` bytes: at once if they are few, so that they do not wait for large ones in the thread."""
+        """Parse or format `size` bytes: at once if they are few, so that they do not
+        wait for large ones in the thread.
+        """
         if size <= SMALL_BYTES:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._formats, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._formats, work, *args
+        )
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
-        """Receive the body of a request in time, within the limits of one request and of all together."""
-        size, most = 0, self.limits.bytes
-        too_large = HTTPException(413, f"the request is larger than {most} bytes: send fewer rows at a time.")
+        """Receive the body of a request in time, within the limits of one request and
+        of all together.
+        """
+        size = 0
+        most = self.limits.bytes
+        too_large = HTTPException(
+            413, f"the request is larger than {most} bytes: send fewer rows at a time."
+        )
         if int(request.headers.get("content-length", 0)) > most:
             raise too_large
         try:
@@ -107,20 +140,31 @@ class Service:
                     if size > most:
                         raise too_large
                     if self._held > self.limits.held_bytes:
-                        raise self._make_refusal(f"requests of {self._held} bytes are arriving")
+                        raise self._make_refusal(
+                            f"requests of {self._held} bytes are arriving"
+                        )
         except TimeoutError:
             seconds = f"{self.limits.read_seconds:g} s"
-            raise HTTPException(408, f"the body did not arrive within {seconds}.") from None
+            raise HTTPException(
+                408, f"the body did not arrive within {seconds}."
+            ) from None
 
     def _make_refusal(self, what: str) -> HTTPException:
-        """Return the refusal of a busy server, which says when the rows in the queue are predicted, as far as known."""
-        seconds = min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
+        """Return the refusal of a busy server, which says when the rows in the queue
+        are predicted, as far as known.
+        """
+        seconds = min(
+            MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second))
+        )
         text = f"the server is busy: {what}. Try again in {seconds} s."
         return HTTPException(503, text, {"retry-after": f"{seconds}"})
 
     async def _unless_left(self, request: Request, work: Any) -> Any:
         """Return the result of `work`; cancel it if the client disconnects first."""
-        tasks = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_left(request))
+        tasks = (
+            asyncio.ensure_future(work),
+            asyncio.ensure_future(_wait_until_left(request)),
+        )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[0].done():
@@ -140,10 +184,17 @@ async def _wait_until_left(request: Request) -> None:
         pass
 
 
-def format_answer(model: Model, found: Answer, notes: Counter[str], digest: str) -> bytes:
-    """Format a prediction as JSON. Raises BadRows for rows without a finite prediction."""
+def format_answer(
+    model: Model, found: Answer, notes: Counter[str], digest: str
+) -> bytes:
+    """Format a prediction as JSON.
+
+    Raises BadRows for rows without a finite prediction.
+    """
     n = len(next(iter(found.values())))
-    finite = np.all([np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0)
+    finite = np.all(
+        [np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0
+    )
     if not finite.all():
         message = "the model has no finite prediction for this row: correct it, or leave it out."
         wrong = np.flatnonzero(~finite)[:MOST_ERRORS].tolist()
@@ -160,14 +211,23 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
         self._registry = registry = CollectorRegistry()
-        count, gauge = partial(Total, registry=registry), partial(Gauge, registry=registry)
-        self._requests = count("cavity_requests", "Answered requests.", ["path", "status"])
+        count = partial(Total, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self._requests = count(
+            "cavity_requests", "Answered requests.", ["path", "status"]
+        )
         self._seconds = Histogram(
-            "cavity_request_seconds", "Time to answer.", ["path"], registry=registry, buckets=SECONDS
+            "cavity_request_seconds",
+            "Time to answer.",
+            ["path"],
+            registry=registry,
+            buckets=SECONDS,
         )
         self.rows = count("cavity_rows", "Predicted rows.")
         gauge("cavity_waiting_rows", "Rows in the queue.").set_function(waiting)
-        info = gauge("cavity_model", "The served model; always 1.", ["digest", "version"])
+        info = gauge(
+            "cavity_model", "The served model; always 1.", ["digest", "version"]
+        )
         info.labels(digest, version).set(1)
 
     def count(self, path: str, status: int, seconds: float) -> None:

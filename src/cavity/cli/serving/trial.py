@@ -1,7 +1,8 @@
-"""The page /, on which people try the model: what it must know about the columns, and its files.
+"""The page /, on which people try the model: what it must know about the columns, and
+its files.
 
-The files hold nothing of the model; /schema does, and asks for the token. The page computes curves and contributions from
-answers of /predict.
+The files hold nothing of the model; /schema does, and asks for the token. The page
+computes curves and contributions from answers of /predict.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from cavity.tables.columns.column_kinds import Category, Column, Date, Number, U
 from cavity.tables.columns.text_kind import Text
 
 SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
@@ -32,33 +34,56 @@ PAGE = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
-OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # standard normal quantiles of .1, .3, .5, .7, .9
+SPREAD = (
+    # standard deviations: a slider goes no further, so that one large value does not
+    # spoil it
+    4.0
+)
+# standard normal quantiles of .1, .3, .5, .7, .9
+OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)
 WORDS = ("aleatoric", "epistemic", "contribution")  # of the table of terms
 MOST_LEVELS = 8  # with which a contribution compares
 
 
 def read_page_file(name: str) -> bytes:
-    """Return a file of the page; the style sheet begins with the colours of the classes."""
+    """Return a file of the page; the style sheet begins with the colours of the
+    classes.
+    """
     text = files("cavity.cli.serving").joinpath("static", name).read_bytes()
     if name != "page.css":
         return text
-    light, dark = ("".join(f"--c{k}:{c};" for k, c in enumerate(colours)) for colours in (COLOURS, ON_DARK))
-    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n".encode() + text
+    light, dark = (
+        "".join(f"--c{k}:{c};" for k, c in enumerate(colours))
+        for colours in (COLOURS, ON_DARK)
+    )
+    return (
+        f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n".encode()
+        + text
+    )
 
 
 def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
-    """Describe the model for its page and for programs: columns with range, typical cell and other cells; classes; limits."""
+    """Describe the model for its page and for programs: columns with range, typical
+    cell and other cells; classes; limits.
+    """
     fitted = model.result.model
     center = as_array(fitted.center)
     points = fitted.inducing_points.reshape(-1, len(center))
-    most = 3 * as_array(fitted.spread)  # points that are learnt may be far from all rows
-    low, high = center - most, center + most
-    points = np.clip(points, low, high) if len(points) else np.stack([low, high])
-    columns, place = list[dict[str, Any]](), 0
+    # points that are learnt may be far from all rows
+    most = 3 * as_array(fitted.spread)
+    low = center - most
+    high = center + most
+    if len(points):
+        points = np.clip(points, low, high)
+    else:
+        points = np.stack([low, high])
+    columns = list[dict[str, Any]]()
+    place = 0
     for column in model.prepare.columns_:
         width = len(column.features)
-        columns.append(_describe_column(column, center[place : place + width], points[:, place]))
+        columns.append(
+            _describe_column(column, center[place : place + width], points[:, place])
+        )
         place += width
     return {
         "target": model.target,
@@ -73,54 +98,118 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
 
 
 def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
-    """Describe a column, given the mean of its features and the inducing points in the first of them."""
-    about: dict[str, Any] = {"name": column.name, "missing": getattr(column, "missing", False)}
+    """Describe a column, given the mean of its features and the inducing points in the
+    first of them.
+    """
+    about: dict[str, Any] = {
+        "name": column.name,
+        "missing": getattr(column, "missing", False),
+    }
     if isinstance(column, Category):
         order = np.argsort(-center[: len(column.levels)], kind="stable")
         frequent = [column.levels[k] for k in order[:MOST_LEVELS]]
         return about | _describe_levels(column.levels, frequent)
     if isinstance(column, Text):
-        return about | _describe_levels(column.examples, column.examples) | {"free": True}
+        return (
+            about | _describe_levels(column.examples, column.examples) | {"free": True}
+        )
     if isinstance(column, Date):
         return about | _describe_date(column)
     return about | _describe_number(column, float(center[0]), points)
 
 
 def _describe_levels(levels: Sequence[str], frequent: Sequence[str]) -> dict[str, Any]:
-    return {"kind": "category", "levels": levels, "typical": frequent[0], "others": frequent}
+    return {
+        "kind": "category",
+        "levels": levels,
+        "typical": frequent[0],
+        "others": frequent,
+    }
 
 
-def _describe_number(column: Number | Unchanged, center: float, points: Any) -> dict[str, Any]:
-    if isinstance(column, Unchanged):  # the file has only inducing points, which are near the training rows
-        mean, scale = center, float(points.std()) or 1.0
-        low, high = float(points.min()), float(points.max())
+def _describe_number(
+    column: Number | Unchanged, center: float, points: Any
+) -> dict[str, Any]:
+    if isinstance(
+        column, Unchanged
+    ):  # the file has only inducing points, which are near the training rows
+        mean = center
+        scale = float(points.std()) or 1.0
+        low = float(points.min())
+        high = float(points.max())
     else:
-        mean, scale = column.mean, column.scale
-        low = mean - 3 * scale if column.low is None else column.low
-        high = mean + 3 * scale if column.high is None else column.high
-    low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)
-    low, high = (low, high) if low < high else (mean - scale, mean + scale)
+        mean = column.mean
+        scale = column.scale
+        if column.low is None:
+            low = mean - 3 * scale
+        else:
+            low = column.low
+        if column.high is None:
+            high = mean + 3 * scale
+        else:
+            high = column.high
+    low = max(low, mean - SPREAD * scale)
+    high = min(high, mean + SPREAD * scale)
+    if low < high:
+        low = low
+        high = high
+    else:
+        low = mean - scale
+        high = mean + scale
     # no value between
-    binary = (low, high) == (0, 1) and math.isclose(scale**2, mean * (1 - mean), abs_tol=1e-9)
-    whole = binary or (float(low).is_integer() and float(high).is_integer() and 1 < high - low <= 100)
-    digits = 0 if whole else 2 - math.floor(math.log10(high - low))
+    binary = (low, high) == (0, 1) and math.isclose(
+        scale**2, mean * (1 - mean), abs_tol=1e-9
+    )
+    whole = binary or (
+        float(low).is_integer() and float(high).is_integer() and 1 < high - low <= 100
+    )
+    digits = 0
+    if not whole:
+        digits = 2 - math.floor(math.log10(high - low))
     others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]
-    low, high = (math.floor(low * 10**digits) / 10**digits, math.ceil(high * 10**digits) / 10**digits)
+    low = math.floor(low * 10**digits) / 10**digits
+    high = math.ceil(high * 10**digits) / 10**digits
     extent = {"low": low, "high": high, "step": 10.0**-digits}
-    return {"kind": "number", **extent, "typical": round(mean, digits), "others": others}
+    return {
+        "kind": "number",
+        **extent,
+        "typical": round(mean, digits),
+        "others": others,
+    }
 
 
 def _describe_date(column: Date) -> dict[str, Any]:
     """Describe dates; low, high and step are in days since 1970, cells are texts."""
-    form = "time" if column.parts == ("clock",) else "datetime-local" if "clock" in column.parts else "date"
-    low, high = (0.0, 1.0 - 1 / 1440) if form == "time" else (column.low, column.high)
+    if column.parts == ("clock",):
+        form = "time"
+    elif "clock" in column.parts:
+        form = "datetime-local"
+    else:
+        form = "date"
+    if form == "time":
+        low = 0.0
+        high = 1.0 - 1 / 1440
+    else:
+        low = column.low
+        high = column.high
     high = max(high, low + 1 / 24)
-    others = [_format_date(low + share * (high - low), form) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    others = [
+        _format_date(low + share * (high - low), form)
+        for share in (0.1, 0.3, 0.5, 0.7, 0.9)
+    ]
     typical = _format_date(min(max(column.days[0], low), high), form)
     extent = {"low": low, "high": high, "step": 1.0 if form == "date" else 1 / 1440}
-    return {"kind": "date", "form": form, **extent, "typical": typical, "others": others}
+    return {
+        "kind": "date",
+        "form": form,
+        **extent,
+        "typical": typical,
+        "others": others,
+    }
 
 
 def _format_date(days: float, form: str) -> str:
-    text = (datetime(1970, 1, 1) + timedelta(minutes=round(days * 1440))).isoformat(timespec="minutes")
+    text = (datetime(1970, 1, 1) + timedelta(minutes=round(days * 1440))).isoformat(
+        timespec="minutes"
+    )
     return {"date": text[:10], "time": text[11:], "datetime-local": text}[form]

@@ -1,1 +1,3 @@
-"""Rows for the engine: batches with row numbers, from memory or from a source that is read in pieces."""
+"""Rows for the engine: batches with row numbers, from memory or from a source that is
+read in pieces.
+"""

@@ -1,4 +1,6 @@
-"""Rows that a device or memory has no room for: read from disk batch by batch, and copied to the device."""
+"""Rows that a device or memory has no room for: read from disk batch by batch, and
+copied to the device.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class ReadByNumber(Protocol):
 
 
 class Stream(NamedTuple):
-    """Rows that are read by number, in the batches of the same table in memory; `mine`: as in `RowsInMemory`."""
+    """Rows that are read by number, in the batches of the same table in memory; `mine`:
+    as in `RowsInMemory`.
+    """
 
     source: ReadByNumber  # of the rows from `first` on
     y: NDArray[Any]  # their classes, or targets
@@ -46,13 +50,20 @@ class Stream(NamedTuple):
 
     def shard(self, rank: int, world: int) -> Stream:
         own = self.source.n_rows
-        divided = own != self.total  # this rank has read its rows alone, or fewer, if some were set apart
-        mine = range(self.first, self.first + own) if divided else shard_range(self.total, rank, world)
+        divided = (
+            own != self.total
+        )  # this rank has read its rows alone, or fewer, if some were set apart
+        if divided:
+            mine = range(self.first, self.first + own)
+        else:
+            mine = shard_range(self.total, rank, world)
         return self._replace(mine=mine)
 
     @property
     def keep(self) -> range:
-        return range(self.total) if self.mine is None else self.mine
+        if self.mine is None:
+            return range(self.total)
+        return self.mine
 
     @property
     def n_rows(self) -> int:
@@ -65,14 +76,20 @@ class Stream(NamedTuple):
         return self
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Read pieces of at most `size` rows in order; one empty piece if there are none."""
+        """Read pieces of at most `size` rows in order; one empty piece if there are
+        none.
+        """
         size = max(1, min(size, PIECE_BYTES // (8 * self.source.n_columns)))
         starts = range(self.keep.start, max(self.keep.stop, self.keep.start + 1), size)
-        yield from self._send(np.arange(start, min(start + size, self.keep.stop)) for start in starts)
+        yield from self._send(
+            np.arange(start, min(start + size, self.keep.stop)) for start in starts
+        )
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Make one shuffled pass."""
-        yield from self._send(map(np.asarray, shuffle_rows(self.total, size, generator, self.mine)))
+        yield from self._send(
+            map(np.asarray, shuffle_rows(self.total, size, generator, self.mine))
+        )
 
     def _send(self, numbers: Iterable[Ints]) -> Iterator[Batch]:
         """Read rows ahead in a thread; copy to a GPU asynchronously from pinned memory."""
@@ -88,6 +105,7 @@ class Stream(NamedTuple):
         return Batch(*(t.pin_memory() if pinned else t for t in tensors))
 
 
-# Rows for training: encoded labels, positive weights, tensors on the device. The second is all of them, read in pieces.
+# Rows for training: encoded labels, positive weights, tensors on the device. The second
+# is all of them, read in pieces.
 Data = RowsInMemory | Stream
 Whole = Batch | Stream

@@ -1,4 +1,6 @@
-"""A batch as its sites see it, and conversion between tables of classes [C B] and tables of sites [B S]."""
+"""A batch as its sites see it, and conversion between tables of classes [C B] and
+tables of sites [B S].
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class SiteTotals(NamedTuple):
 
     tau: Tensor  # [C B]
     nu: Tensor  # [C B]
-    copies: Tensor | float = 1.0  # [B], how many rows these sites belong to; each has its own residual
+    copies: Tensor | float = (
+        1.0  # [B], how many rows these sites belong to; each has its own residual
+    )
 
 
 class BatchView(NamedTuple):
@@ -46,28 +50,44 @@ def scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
 def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
     """Sum the rows' sites on each class."""
     tau, nu = scatter(torch.stack(site), classes, like).unbind()
-    return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
+    return SiteTotals(
+        tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0]
+    )
 
 
 def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    """Return the gradient of a value as one vector; a parameter on which it does not depend contributes zeros."""
+    """Return the gradient of a value as one vector; a parameter on which it does not
+    depend contributes zeros.
+    """
     if not value.requires_grad:
         return torch.zeros_like(parameters_to_vector(parameters))
-    grads = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
-    return torch.cat([g.flatten() for g in grads]).detach()  # the zeros of torch 2.6 require a gradient
+    grads = torch.autograd.grad(
+        value, parameters, allow_unused=True, materialize_grads=True
+    )
+    return torch.cat(
+        [g.flatten() for g in grads]
+    ).detach()  # the zeros of torch 2.6 require a gradient
 
 
-def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector.
+def pull_back(
+    pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]
+) -> Tensor:
+    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one
+    vector.
 
-    By a scalar product: `grad_outputs` of torch imports sympy in its first call, half a second, more than a small fit.
+    By a scalar product: `grad_outputs` of torch imports sympy in its first call, half a
+    second, more than a small fit.
     """
     with torch.enable_grad():
-        end = torch.stack([(output * cotangent).sum() for output, cotangent in pairs]).sum()
+        end = torch.stack(
+            [(output * cotangent).sum() for output, cotangent in pairs]
+        ).sum()
         return differentiate(end, parameters)
 
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
-    whole: SiteUpdate = parts[0] if len(parts) == 1 else map_tensors(lambda *t: torch.cat(t), *parts)
+    whole: SiteUpdate = (
+        parts[0] if len(parts) == 1 else map_tensors(lambda *t: torch.cat(t), *parts)
+    )
     return whole

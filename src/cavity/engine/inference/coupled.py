@@ -1,7 +1,9 @@
-"""Laplace's method for the softmax, which couples the classes: its q is not a product over classes. [docs/decisions/0016]
+"""Laplace's method for the softmax, which couples the classes: its q is not a product
+over classes. [docs/decisions/0016]
 
-The Hessian of log softmax at a row is the C×C matrix W = diag π − ππᵀ. A site is exp(−½ fᵀW f + ν·f), and q is one Gaussian of
-all CM whitened values. The store keeps π instead of τ, because W follows from π; π = 0 is an empty site.
+The Hessian of log softmax at a row is the C×C matrix W = diag π − ππᵀ. A site is exp(−½
+fᵀW f + ν·f), and q is one Gaussian of all CM whitened values. The store keeps π instead
+of τ, because W follows from π; π = 0 is an empty site.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from cavity.engine.inference.visits import Visit
 
 
 class Eliminated(NamedTuple):
-    """Sites of a batch with the residual of f eliminated. W and ν belong to one copy of a row; there are `rows` copies."""
+    """Sites of a batch with the residual of f eliminated.
+
+    W and ν belong to one copy of a row; there are `rows` copies.
+    """
 
     W: Tensor  # [B C C]
     nu: Tensor  # [B C]
@@ -34,7 +39,9 @@ class Eliminated(NamedTuple):
     rows: Tensor  # [B]
 
     def feed(self) -> tuple[Tensor, Tensor]:
-        r"""Return W' = W (I + RW)⁻¹ and ν' = (I + WR)⁻¹ ν of all copies: what the sums take."""
+        r"""Return W' = W (I + RW)⁻¹ and ν' = (I + WR)⁻¹ ν of all copies: what the sums
+        take.
+        """
         W = solve(self.grown, self.W, left=False)
         nu = solve(self.grown.mT, self.nu)
         return self.rows[:, None, None] * W, self.rows[:, None] * nu
@@ -44,7 +51,9 @@ class Eliminated(NamedTuple):
         return solve(self.grown, t + r * self.nu)
 
     def width(self, t_cov: Tensor, r: Tensor) -> Tensor:
-        r"""Return the covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C C]."""
+        r"""Return the covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C
+        C].
+        """
         half = solve(self.grown, t_cov)
         return solve(self.grown, torch.diag_embed(r)) + solve(self.grown, half.mT).mT
 
@@ -62,7 +71,10 @@ def hessian(pi: Tensor) -> Tensor:
 
 
 def eliminate_residual(site: Site, r: Tensor, weight: Tensor) -> Eliminated:
-    """Eliminate the residual. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω."""
+    """Eliminate the residual.
+
+    A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω.
+    """
     rows = weight.clamp_min(1.0)
     power = weight / rows
     W = power[:, None, None] * hessian(site.tau)
@@ -71,10 +83,14 @@ def eliminate_residual(site: Site, r: Tensor, weight: Tensor) -> Eliminated:
 
 
 def sums(a: Tensor, fed: tuple[Tensor, Tensor]) -> Sums:
-    """Return P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from a [C M B]."""
+    """Return P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from
+    a [C M B].
+    """
     W, nu = fed
     C, M, _ = a.shape
-    blocks = [torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)]  # [D M M]: block (d, c)
+    blocks = [
+        torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)
+    ]  # [D M M]: block (d, c)
     P = torch.stack(blocks, 1)  # [D C M M]
     h = torch.bmm(a, nu.mT[..., None])[..., 0]
     return Sums(P.permute(0, 2, 1, 3).reshape(1, C * M, C * M), h.reshape(1, C * M))
@@ -90,12 +106,16 @@ def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
     C, M, _ = a.shape
     eye = torch.eye(C * M, dtype=q_lower.dtype, device=q_lower.device)
     inverse = solve_lower(q_lower[0], eye).to(a.dtype)  # [CM CM]
-    half = torch.stack([inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)])  # [C CM B]
+    # [C CM B]
+    half = torch.stack([inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)])
     return torch.einsum("ckb,dkb->bcd", half, half)
 
 
 class Coupled(Engine):
-    """The engine for coupled classes. The training loop, the state and the optimisers are those of every method."""
+    """The engine for coupled classes.
+
+    The training loop, the state and the optimisers are those of every method.
+    """
 
     sites_are_totals = False
 
@@ -105,10 +125,14 @@ class Coupled(Engine):
         return 1, C * M
 
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state: a Newton step finds the mode from sums of other hyper-parameters, too."""
+        """Return the state: a Newton step finds the mode from sums of other
+        hyper-parameters, too.
+        """
         return state
 
-    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
+    def visit_rows(
+        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+    ) -> Visit:
         with torch.no_grad():
             a, r, failed = self._project(state, batch)
             stored = self.sites.stored(state, batch, r)
@@ -120,16 +144,21 @@ class Coupled(Engine):
             usable = torch.ones_like(pi, dtype=torch.bool)
             added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
-            value = (batch.weight * _log_site(f, batch.y, stored.site)).sum() + old.evidence(r)
-            counts, skipped = r.new_zeros(len(a)), r.new_zeros((), dtype=torch.int64)
+            value = (
+                batch.weight * _log_site(f, batch.y, stored.site)
+            ).sum() + old.evidence(r)
+            counts = r.new_zeros(len(a))
+            skipped = r.new_zeros((), dtype=torch.int64)
         totals = Totals(P, h, value, batch.weight.sum(), counts, skipped, failed)
         pull = partial(self.exact_gradient, state, batch)
         return Visit(totals, site, SiteUpdate(added, None if full else stored), pull)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ ω π∘(u − π·u),  u = diag S − 2Sπ.
+        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ ω π∘(u − π·u),
+        u = diag S − 2Sπ.
 
-        f_n(ξ) is the mode given the sites and S its covariance; c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
+        f_n(ξ) is the mode given the sites and S its covariance; c is ∂/∂f̂ of −½ log|I
+        + KW(f̂)|.
         """
         with torch.enable_grad():
             a, r, _ = self._project(state, batch)
@@ -137,11 +166,20 @@ class Coupled(Engine):
             fixed = eliminate_residual(site, r, batch.weight)
             q = posterior(sums(a, fixed.feed()))
             f = fixed.mode(mean_of(q, a), r)
-            value = q.log_normaliser.sum() + (batch.weight * _log_site(f, batch.y, site)).sum()
+            value = (
+                q.log_normaliser.sum()
+                + (batch.weight * _log_site(f, batch.y, site)).sum()
+            )
             with torch.no_grad():
-                S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
+                S = fixed.width(cov_of(q.lower, a), r)
+                pi = f.softmax(-1)
                 u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
-                c = -0.5 * batch.weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
+                c = (
+                    -0.5
+                    * batch.weight[:, None]
+                    * pi
+                    * (u - (pi * u).sum(-1, keepdim=True))
+                )
             value = value + fixed.evidence(r) + (c * f).sum()
         return differentiate(value, tuple(self.parameters.values()))
 

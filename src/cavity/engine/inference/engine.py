@@ -1,4 +1,6 @@
-"""One engine for every method: a step visits rows, moves sums, sites and hyper-parameters, or returns the state as it was."""
+"""One engine for every method: a step visits rows, moves sums, sites and
+hyper-parameters, or returns the state as it was.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,17 @@ from cavity.engine.kernels.prior import Prior
 from cavity.engine.likelihoods import Likelihood
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
-LONGEST = 12.0  # move of a hyper-parameter in one step, in its own units (logs, or spreads of a column)
+LONGEST = (
+    # move of a hyper-parameter in one step, in its own units (logs, or spreads of a
+    # column)
+    12.0
+)
 
 
 def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
-    """Return what is learnt, each parameter once: those of the prior by their path, those of the factor as "likelihood.0", ..."""
+    """Return what is learnt, each parameter once: those of the prior by their path,
+    those of the factor as "likelihood.0", ...
+    """
     own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
     return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
 
@@ -48,7 +56,8 @@ def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]
 class Engine(Visits):
     """The steps of a run, without its data and without its state.
 
-    A q that is not a product over classes is a subclass that overrides `shape`, `visit_rows` and `exact_gradient` (see `Coupled`).
+    A q that is not a product over classes is a subclass that overrides `shape`,
+    `visit_rows` and `exact_gradient` (see `Coupled`).
     """
 
     hyper_prior: HyperPrior
@@ -69,11 +78,15 @@ class Engine(Visits):
         return {name: slice(end - p.numel(), end) for (name, p), end in pairs}
 
     def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
-        """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once.
+        """Return the engine for sweeps at fixed hyper-parameters: rows that form a
+        single piece are projected only once.
 
         `learn`: `thaw` may follow, so autograd records the projection.
         """
-        pieces = list(rows.whole().split(self.chunk)) if rows.n_rows <= self.chunk else []
+        if rows.n_rows <= self.chunk:
+            pieces = list(rows.whole().split(self.chunk))
+        else:
+            pieces = []
         if len(pieces) != 1:
             return self
         self.load(state.theta)
@@ -81,19 +94,25 @@ class Engine(Visits):
             projection = self.prior.project(pieces[0].X, state.jitter)
         with torch.no_grad():
             pull = self.hyper_prior.gradient(state.theta)
-            cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
+            cached = CachedProjection(
+                state.jitter, projection, projection.r.double(), pull
+            )
         return replace(self, parameters={}, cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
-        """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters.
+        """Return this engine with the projection of the frozen one, for one step of
+        learning at the same hyper-parameters.
 
         An exact gradient runs through a projection of its own.
         """
-        return self if self.exact else replace(self, cached=frozen.cached)
+        if self.exact:
+            return self
+        return replace(self, cached=frozen.cached)
 
     @torch.no_grad()
     def collect(self, state: State, batch: Batch | Whole, reduce: Local) -> State:
-        """Return the state with the sums of its sites: those of before a move of θ belong to another projection.
+        """Return the state with the sums of its sites: those of before a move of θ
+        belong to another projection.
 
         Tied sites have no other sums.
         """
@@ -102,11 +121,16 @@ class Engine(Visits):
         self.load(state.theta)
         parts = []
         for piece in batch.split(self.chunk):
-            projection, classes = self.project(state, piece), self.factor.sites(piece.y)
+            projection = self.project(state, piece)
+            classes = self.factor.sites(piece.y)
             site = self.sites.stored(state, piece, classes).site
-            share, r = self.sites.share(piece.weight, self.removal), self._residual(state, projection)
+            share = self.sites.share(piece.weight, self.removal)
+            r = self._residual(state, projection)
             parts.append(self._sum_sites(site, classes, projection.a, share, r))
-        P, h = (torch.stack(part).sum(0) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
+        P, h = (
+            torch.stack(part).sum(0) if len(part) > 1 else part[0]
+            for part in zip(*parts, strict=True)
+        )
         return state._replace(sums=reduce.sum(Sums(P, h)))
 
     def theta(self) -> Tensor:
@@ -125,43 +149,73 @@ class Engine(Visits):
         factored: Factored | None = None,
         going: Tensor | None = None,
     ) -> tuple[State, Info]:
-        """Update the batch's sites once and, with an optimiser, take one step of the hyper-parameters.
+        """Update the batch's sites once and, with an optimiser, take one step of the
+        hyper-parameters.
 
-        The new q is factorised. If that fails the old state is returned, and `info.failed` says so.
+        The new q is factorised. If that fails the old state is returned, and
+        `info.failed` says so.
 
-        `full`: the batch is the whole table, so the sums are rebuilt instead of averaged. `factored`: what the step before said of
-        the state; q is not factorised twice. `going` [] bool: False lets nothing move, as if the step failed.
+        `full`: the batch is the whole table, so the sums are rebuilt instead of
+        averaged. `factored`: what the step before said of the state; q is not
+        factorised twice. `going` [] bool: False lets nothing move, as if the step
+        failed.
         """
         self.load(state.theta)
         known = factored is not None and factored.of is state.sums.P
-        factor = factored.factor if factored is not None and known else self.sites.factorise(state.sums)
+        if factored is not None and known:
+            factor = factored.factor
+        else:
+            factor = self.sites.factorise(state.sums)
         q = self.sites.gaussian(state.sums, factor)
         learn = optimiser is not None and bool(self.parameters)
         pulls = learn and not self.exact
         updates: list[SiteUpdate] = []
         totals: Totals | None = None
-        slope, found = torch.zeros_like(state.theta), None
+        slope = torch.zeros_like(state.theta)
+        found = None
         for piece in batch.split(self.chunk):
-            slope = slope if found is None or not pulls else slope + found.pull()
+            if found is None or not pulls:
+                slope = slope
+            else:
+                slope = slope + found.pull()
             found = self.visit_rows(state, q, piece, pulls, full)
-            updates = [found.update] if self.sites.tied else [*updates, found.update]
-            totals = found.totals if totals is None else Totals(*map(torch.add, totals, found.totals))
+            if self.sites.tied:
+                updates = [found.update]
+            else:
+                updates = [*updates, found.update]
+            if totals is None:
+                totals = found.totals
+            else:
+                totals = Totals(*map(torch.add, totals, found.totals))
         assert found is not None and totals is not None
         totals = _sum(totals, reduce)
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         sums = self.sites.collect(state.sums, Sums(totals.P, totals.h), decay)
-        # the factor of the new q and the gradient of the last piece do not need each other
-        get_new = start_on_second_stream(lambda: self.sites.factorise(sums), self.total.device)
+        # the factor of the new q and the gradient of the last piece do not need each
+        # other
+        get_new = start_on_second_stream(
+            lambda: self.sites.factorise(sums), self.total.device
+        )
         if learn:
-            slope = slope + found.pull() if pulls else self.exact_gradient(state, batch)
+            if pulls:
+                slope = slope + found.pull()
+            else:
+                slope = self.exact_gradient(state, batch)
             slope = reduce.sum(Slope(slope)).gradient
-        moved, info = self._move(state, q, totals, sums, slope, get_new(), optimiser, full, going)
+        moved, info = self._move(
+            state, q, totals, sums, slope, get_new(), optimiser, full, going
+        )
         if is_readable(info.failed) and bool(info.failed):
             return state, info._replace(factored=Factored(state.sums.P, factor))
-        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
+        if full or self.sites.tied:
+            clock = state.clock
+        else:
+            clock = state.clock + decay.clamp_min(1e-300).log()
         update = join(updates)
         sites = self.sites.write(state.sites, batch, update, decay, clock, full)
-        return self._choose(state, moved._replace(sites=sites, clock=clock), info, factor, batch, update)
+        return self._choose(
+            state, moved._replace(sites=sites, clock=clock), info, factor, batch, update
+        )
 
     def _move(
         self,
@@ -175,38 +229,62 @@ class Engine(Visits):
         full: bool,
         going: Tensor | None,
     ) -> tuple[State, Info]:
-        """Return the state with new sums and hyper-parameters, and what there is to say of the step; `factor` is the new q's."""
+        """Return the state with new sums and hyper-parameters, and what there is to say
+        of the step; `factor` is the new q's.
+        """
         scale = self.total / totals.weight
         evidence = self.sites.evidence(state.sums, q) + scale * totals.value
-        theta, memory = state.theta, state.optimiser
+        theta = state.theta
+        memory = state.optimiser
         cached = self._find_cached(state)
-        pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
+        if cached is None:
+            pull = self.hyper_prior.gradient(theta)
+        else:
+            pull = cached.pull
         slope = promise = None
         if optimiser is not None:
             slope = scale * gradient + pull
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
-            promise = (slope * (theta - state.theta)).sum() if full else None
+            promise = None
+            if full:
+                promise = (slope * (theta - state.theta)).sum()
         size = sums.h.sum() + evidence
         broken = q.failed | totals.failed
         failed = broken | factor.failed
         if len(theta) and optimiser is not None:
             # k(Z, Z) is factorised in the next step, and must have finite values there
             leap = torch.linalg.vector_norm(theta - state.theta, math.inf)
-            failed, size = failed | (leap > LONGEST), size + leap
+            failed = failed | (leap > LONGEST)
+            size = size + leap
         failed = failed | (size - size != 0)  # ∞ − ∞ is NaN
-        failed = failed if going is None else failed | ~going
+        if going is None:
+            failed = failed
+        else:
+            failed = failed | ~going
         objective = evidence + self.hyper_prior.log_density(state.theta, pull)
         known = Factored(sums.P, factor)
-        info = Info(objective, evidence, totals.skipped, failed, broken, known, slope, promise)
+        info = Info(
+            objective, evidence, totals.skipped, failed, broken, known, slope, promise
+        )
         return state._replace(theta=theta, sums=sums, optimiser=memory), info
 
     def _choose(
-        self, old: State, new: State, info: Info, factor: Factor, batch: Any, update: SiteUpdate
+        self,
+        old: State,
+        new: State,
+        info: Info,
+        factor: Factor,
+        batch: Any,
+        update: SiteUpdate,
     ) -> tuple[State, Info]:
-        """Return the new state; on a GPU, which reads no flag, the old one if the step failed."""
+        """Return the new state; on a GPU, which reads no flag, the old one if the step
+        failed.
+        """
         if is_readable(info.failed):
             return new, info
-        if update.stored is not None and update.stored.rows is not None:  # the step wrote them in place
+        if (
+            update.stored is not None and update.stored.rows is not None
+        ):  # the step wrote them in place
             for table, kept in zip(new.sites, update.stored.rows, strict=True):
                 table[batch.index] = choose(info.failed, kept, table[batch.index])
         moved, chosen = choose(info.failed, (old, factor), (new, info.factored.factor))

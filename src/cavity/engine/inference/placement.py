@@ -1,7 +1,8 @@
-"""Where sites sit: on t = a·w, on f itself with the residual eliminated (GFITC), or at the mode of f (Laplace). [METHOD 4]
+"""Where sites sit: on t = a·w, on f itself with the residual eliminated (GFITC), or at
+the mode of f (Laplace). [METHOD 4]
 
-A placement wraps the projection. It gives the marginals that the sites see, what the sites add to the sums and to the evidence,
-and the cotangents of a and r.
+A placement wraps the projection. It gives the marginals that the sites see, what the
+sites add to the sums and to the evidence, and the cotangents of a and r.
 """
 
 from __future__ import annotations
@@ -26,28 +27,43 @@ class Cotangents(NamedTuple):
 
 
 class OnT:
-    """Sites on t; the factor integrates the residual. `stored` are the totals of the stored sites, None unless it is eliminated."""
+    """Sites on t; the factor integrates the residual.
+
+    `stored` are the totals of the stored sites, None unless it is eliminated.
+    """
 
     eliminates = False  # whether the sites absorb the residual r
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
-        """Return the marginals under q that the sites see, and the variance of f that these lack, each [C B]."""
+    def site_marginals(
+        self, t: Normal, r: Tensor, stored: SiteTotals | None
+    ) -> tuple[Normal, Tensor]:
+        """Return the marginals under q that the sites see, and the variance of f that
+        these lack, each [C B].
+        """
         return t, r
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         """Return what the sites add to the sums."""
         return sites
 
-    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
+    def complete(
+        self, evidence: Tensor, stored: SiteTotals | None, r: Tensor
+    ) -> Tensor:
         """Return log Z_q with what eliminating the residual adds to it, []."""
         return evidence
 
-    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
+    def cotangents(
+        self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None
+    ) -> Cotangents:
         """Return the cotangents of a and r; `moved` are those of the factors' moments."""
         return moved
 
-    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
-        """Return a term whose gradient accounts for a cavity that moves with the mode, []; zero for true cavities."""
+    def mode_correction(
+        self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView
+    ) -> Tensor:
+        """Return a term whose gradient accounts for a cavity that moves with the mode,
+        []; zero for true cavities.
+        """
         return torch.zeros((), dtype=torch.float64, device=r.device)
 
 
@@ -64,17 +80,23 @@ class OnF(OnT):
 
         ∂/∂a = (ν' − τ'm) μ − τ' Σa        ∂/∂r = ½(ν' − τ'm)² − ½τ' + ½τ'² v
 
-    A row of weight ω counts as ω rows, each with its own value f. The equations hold for one of them, with τ the total over ω.
-    A row with ω < 1 is placed as a whole row would be: q is completed by the missing 1 − ω. The step Θ(f) has no powers to match.
+    A row of weight ω counts as ω rows, each with its own value f. The equations hold
+    for one of them, with τ the total over ω. A row with ω < 1 is placed as a whole row
+    would be: q is completed by the missing 1 − ω. The step Θ(f) has no powers to match.
     """
 
     eliminates = True
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
+    def site_marginals(
+        self, t: Normal, r: Tensor, stored: SiteTotals | None
+    ) -> tuple[Normal, Tensor]:
         assert stored is not None
         grown = self._grown(stored, r)
         mean, var = self._completed(t, self.feed(stored, r))
-        f = Normal((mean + r * stored.nu / stored.copies) / grown, r / grown + var / grown.square())
+        f = Normal(
+            (mean + r * stored.nu / stored.copies) / grown,
+            r / grown + var / grown.square(),
+        )
         return f, torch.zeros_like(r)
 
     def _grown(self, sites: SiteTotals, r: Tensor) -> Tensor:
@@ -92,47 +114,77 @@ class OnF(OnT):
         grown = self._grown(sites, r)
         return SiteTotals(sites.tau / grown, sites.nu / grown, sites.copies)
 
-    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
+    def complete(
+        self, evidence: Tensor, stored: SiteTotals | None, r: Tensor
+    ) -> Tensor:
         assert stored is not None
         grown = self._grown(stored, r)
-        parts = stored.nu.square() * r / (stored.copies * grown) - stored.copies * grown.log()
+        parts = (
+            stored.nu.square() * r / (stored.copies * grown)
+            - stored.copies * grown.log()
+        )
         return evidence + 0.5 * parts.sum()
 
-    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
+    def cotangents(
+        self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None
+    ) -> Cotangents:
         assert stored is not None
         tau, nu, copies = self.feed(stored, r)
         pull = nu - tau * t.mean
-        return Cotangents(pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau))
+        return Cotangents(
+            pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau)
+        )
 
 
 class AtMode(OnF):
-    r"""Laplace: sites on f, and a cavity that is a point, the mode f̂ = E f.        [METHOD 4, docs/decisions/0016]
+    r"""Laplace: sites on f, and a cavity that is a point, the mode f̂ = E f.
+    [METHOD 4, docs/decisions/0016]
 
-    A Gaussian of zero variance has log Z = log p(y | f̂). EP's update then becomes Newton's, τ = −d₂, ν = d₁ + τ f̂, and its
-    log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω.
+    A Gaussian of zero variance has log Z = log p(y | f̂). EP's update then becomes
+    Newton's, τ = −d₂, ν = d₁ + τ f̂, and its log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν
+    f̂. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y |
+    f)^ω.
     """
 
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> tuple[Normal, Tensor]:
+    def site_marginals(
+        self, t: Normal, r: Tensor, stored: SiteTotals | None
+    ) -> tuple[Normal, Tensor]:
         mode = self._f(t, r, stored).mean
         return Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r)
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return super().feed(_at_least_one_row(sites), r)
 
-    def complete(self, evidence: Tensor, stored: SiteTotals | None, r: Tensor) -> Tensor:
-        return super().complete(evidence, None if stored is None else _at_least_one_row(stored), r)
+    def complete(
+        self, evidence: Tensor, stored: SiteTotals | None, r: Tensor
+    ) -> Tensor:
+        return super().complete(
+            evidence, None if stored is None else _at_least_one_row(stored), r
+        )
 
-    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
-        r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)| through the mode."""
+    def mode_correction(
+        self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView
+    ) -> Tensor:
+        r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)|
+        through the mode.
+        """
         width = gather(self._f(t, r, view.totals).var[None], view.classes)[0]
         third = factor.third(view.t.mean.detach(), y)
-        return (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
+        return (
+            times(view.share.copies, 0.5 * width * third).detach() * view.t.mean
+        ).sum()
 
     def _f(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Normal:
-        return super().site_marginals(t, r, None if stored is None else _at_least_one_row(stored))[0]
+        return super().site_marginals(
+            t, r, None if stored is None else _at_least_one_row(stored)
+        )[0]
 
 
 def _at_least_one_row(sites: SiteTotals) -> SiteTotals:
-    """Return the totals with `copies` of at least one: the number of values f that they belong to."""
+    """Return the totals with `copies` of at least one: the number of values f that they
+    belong to.
+    """
     copies = sites.copies
-    return sites if isinstance(copies, float) else sites._replace(copies=copies.clamp_min(1.0))
+    if isinstance(copies, float):
+        return sites
+    return sites._replace(copies=copies.clamp_min(1.0))

@@ -32,11 +32,18 @@ class Posterior(NamedTuple):
     log_normaliser: Tensor  # [C]
     failed: Tensor  # [] bool
     by: Solver  # solves with the factor
-    q_log_normaliser: Tensor | None = None  # [C], of q itself, if this Gaussian is a cavity of q
+    # [C], of q itself, if this Gaussian is a cavity of q
+    q_log_normaliser: Tensor | None = None
 
     def part(self, classes: int) -> Posterior:
         mean, lower, g = (x[:classes] for x in self[:3])
-        return Posterior(mean, lower, g, self.failed, Solver(self.by.matrix[:classes], self.by.inverted))
+        return Posterior(
+            mean,
+            lower,
+            g,
+            self.failed,
+            Solver(self.by.matrix[:classes], self.by.inverted),
+        )
 
 
 class Marginals(NamedTuple):
@@ -52,8 +59,13 @@ class Marginals(NamedTuple):
 
 
 def posterior(sums: Sums, factor: Factor | None = None) -> Posterior:
-    """Return the Gaussian with these natural parameters; `factor` is that of Λ, if it is known."""
-    lower, failed = cholesky(sums.P, 1.0) if factor is None else factor
+    """Return the Gaussian with these natural parameters; `factor` is that of Λ, if it
+    is known.
+    """
+    if factor is None:
+        lower, failed = cholesky(sums.P, 1.0)
+    else:
+        lower, failed = factor
     by = solver(lower)
     half = by.solve(sums.h[..., None])
     g = 0.5 * (half.square().sum((-2, -1)) - log_det(lower))
@@ -62,7 +74,11 @@ def posterior(sums: Sums, factor: Factor | None = None) -> Posterior:
 
 def marginals(q: Posterior, a: Tensor) -> Marginals:
     """Return mean a·μ and variance aᵀΣa of every projection, [C M B] → [C B]."""
-    by, mean = q.by.to(a.dtype), q.mean.to(a.dtype)
+    by = q.by.to(a.dtype)
+    mean = q.mean.to(a.dtype)
     half = by.solve(a)
-    t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())
+    t = Normal(
+        torch.bmm(mean[:, None, :], a)[:, 0].double(),
+        column_sum(half.square()).double(),
+    )
     return Marginals(t, half, by)

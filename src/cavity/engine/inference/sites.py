@@ -1,7 +1,9 @@
-"""The site update that all methods share, and two ways to store sites: own and tied. [METHOD 4]
+"""The site update that all methods share, and two ways to store sites: own and tied.
+[METHOD 4]
 
-Own sites keep (τ, ν) of every row, O(NC); a row's cavity removes what the sums hold of it. Tied sites (SEP) keep only the
-sums, O(CM²); every row sees the same cavity. Both give out a Gaussian and take back sites; so do the stores in `variational.py`.
+Own sites keep (τ, ν) of every row, O(NC); a row's cavity removes what the sums hold of
+it. Tied sites (SEP) keep only the sums, O(CM²); every row sees the same cavity. Both
+give out a Gaussian and take back sites; so do the stores in `variational.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from cavity.engine.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.engine.inference.state import Sites, State
 from cavity.engine.likelihoods import Moments
 
-# share of a marginal's precision that must remain in the cavity; otherwise the update is skipped
+# share of a marginal's precision that must remain in the cavity; otherwise the update
+# is skipped
 LEAST_KEEP = 1e-3
 
 
@@ -39,7 +42,9 @@ class Cavity(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How a weighted row enters: the share p of its sites' total is removed, φ^e is matched, the result counts `copies` times."""
+    """How a weighted row enters: the share p of its sites' total is removed, φ^e is
+    matched, the result counts `copies` times.
+    """
 
     p: Tensor | float  # [B 1]; a float if no row has a weight
     exponent: Tensor | None  # [B], None for 1
@@ -48,17 +53,22 @@ class Share(NamedTuple):
 
 def times(scale: Tensor | float, x: Tensor) -> Tensor:
     """Return scale · x; skip the product if the scale is the float 1."""
-    return x if isinstance(scale, float) and scale == 1.0 else scale * x
+    if isinstance(scale, float) and scale == 1.0:
+        return x
+    return scale * x
 
 
 def one_copy(share: Share, x: Tensor) -> Tensor:
     """Return the part of a row's total that one copy holds."""
-    return x if isinstance(share.copies, float) else x / share.copies
+    if isinstance(share.copies, float):
+        return x
+    return x / share.copies
 
 
 def remove(t: Normal, site: Site, share: Share) -> Cavity:
     r"""v\ = v / (1 − p τ v)      m\ = (m − p ν v) / (1 − p τ v)        [METHOD 4]"""
-    tau, nu = times(share.p, site.tau), times(share.p, site.nu)
+    tau = times(share.p, site.tau)
+    nu = times(share.p, site.nu)
     keep = 1 - tau * t.var
     usable = keep > LEAST_KEEP
     keep = keep.clamp_min(LEAST_KEEP)
@@ -66,7 +76,8 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
 
 
 def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
-    r"""Return the site that gives q the tilted moments, as the row's total.        [METHOD 4]
+    r"""Return the site that gives q the tilted moments, as the row's total.
+    [METHOD 4]
 
     d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
     """
@@ -77,7 +88,8 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
 
 
 def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
-    r"""Return the site of a natural-gradient step on E_q log φ; nothing is removed.        [METHOD 4, VI]
+    r"""Return the site of a natural-gradient step on E_q log φ; nothing is removed.
+    [METHOD 4, VI]
 
     τ = −2 ∂E/∂v      ν = ∂E/∂m + τ m
     """
@@ -85,31 +97,40 @@ def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
     return Site(tau, times(share.copies, moments.dm) + tau * t.mean)
 
 
-def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Share) -> Tensor:
-    r"""Return log s̃ of each row, [B]: the log integral of the factor minus that of its sites.        [METHOD 5]
+def log_site_normaliser(
+    moments: Moments, cavity: Normal, site: Site, share: Share
+) -> Tensor:
+    r"""Return log s̃ of each row, [B]: the log integral of the factor minus that of its
+    sites.        [METHOD 5]
 
         copies · ( log Z − Σ_sites log ∫ exp(−½ τ₁ t² + ν₁ t) N(t; m\, v\) dt )        τ₁, ν₁: the site of one copy
         log ∫ = −½ log(1 + τ₁ v\) + ½ (ν₁² v\ + 2 ν₁ m\ − τ₁ m\²) / (1 + τ₁ v\)
 
-    This equals the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v, which is 0 far from all inducing points.
+    This equals the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v,
+    which is 0 far from all inducing points.
     """
     one = Site(one_copy(share, site.tau), one_copy(share, site.nu))
     rows = moments.value - log_site_integral(cavity, one).sum(1)
-    return rows if isinstance(share.copies, float) else share.copies[:, 0] * rows
+    if isinstance(share.copies, float):
+        return rows
+    return share.copies[:, 0] * rows
 
 
 def log_site_integral(cavity: Normal, site: Site) -> Tensor:
     """Return log ∫ of every site, [B S]."""
     tau, nu = site
     grown = 1 + tau * cavity.var
-    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (cavity.mean * cavity.mean)
+    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * (
+        cavity.mean * cavity.mean
+    )
     return 0.5 * (square / grown - grown.log())
 
 
 def site_cotangents(
     moments: Moments, t: Normal, cavity: Cavity, site: Site, share: Share
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the coefficients of μ and Σa in the cotangent of a, and that of r, at fixed cavities, each [B S].        [METHOD 6]
+    r"""Return the coefficients of μ and Σa in the cotangent of a, and that of r, at
+    fixed cavities, each [B S].        [METHOD 6]
 
     ∂m        (∂m p(τm − ν) + 2 ∂v) / keep        ∂r
     """
@@ -119,14 +140,18 @@ def site_cotangents(
 
 
 class StoredSites(NamedTuple):
-    """What the sums hold of a batch's sites, and the rows of the store before they are written."""
+    """What the sums hold of a batch's sites, and the rows of the store before they are
+    written.
+    """
 
     site: Site
     rows: Sites | None  # None for tied sites
 
 
 class SiteUpdate(NamedTuple):
-    """What visiting a batch adds to the sums, and what they held of its sites before; a full sweep needs only the first."""
+    """What visiting a batch adds to the sums, and what they held of its sites before; a
+    full sweep needs only the first.
+    """
 
     added: Site  # [B S]
     stored: StoredSites | None
@@ -135,8 +160,9 @@ class SiteUpdate(NamedTuple):
 class SiteStore(ABC):
     """How sites are kept between visits.
 
-    The engine asks a store for the Gaussian that a batch sees and for the batch's own sites, and hands new sites back. The defaults
-    are those of stores that keep only the sums.
+    The engine asks a store for the Gaussian that a batch sees and for the batch's own
+    sites, and hands new sites back. The defaults are those of stores that keep only the
+    sums.
     """
 
     tied: ClassVar[bool] = True  # whether rows have no sites of their own
@@ -147,7 +173,9 @@ class SiteStore(ABC):
         return cholesky(sums.P, 1.0)
 
     def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
-        """Return the Gaussian that a batch sees before its own sites are removed; `factor` is that of `factorise`, if known."""
+        """Return the Gaussian that a batch sees before its own sites are removed;
+        `factor` is that of `factorise`, if known.
+        """
         return posterior(sums, factor)
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
@@ -159,20 +187,32 @@ class SiteStore(ABC):
     def share(self, weight: Tensor, removal: float) -> Share:
         """Return how rows of these weights enter."""
 
-    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(
+        self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool
+    ) -> Site:
         """Return the sites to add to the sums."""
         return Site(damping * site.tau, damping * site.nu)
 
     @abstractmethod
-    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        """Return the share of the old sums to keep, [C] or []; `weight` and `counts` [C] are the batch's."""
+    def decay(
+        self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
+    ) -> Tensor:
+        """Return the share of the old sums to keep, [C] or []; `weight` and `counts`
+        [C] are the batch's.
+        """
 
     @abstractmethod
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         """Return the part of log Z_q that comes from the sums."""
 
     def write(
-        self, sites: Sites, batch: Any, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
+        self,
+        sites: Sites,
+        batch: Any,
+        update: SiteUpdate,
+        decay: Tensor,
+        clock: Tensor,
+        full: bool,
     ) -> Sites:
         """Store what the sums now hold of the batch's sites."""
         return sites
@@ -180,7 +220,10 @@ class SiteStore(ABC):
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
         """Return the sums after a batch added its sites."""
         keep = decay.reshape(-1, 1)
-        return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
+        return Sums(
+            torch.addcmul(added.P, keep[..., None], sums.P),
+            torch.addcmul(added.h, keep, sums.h),
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -193,7 +236,8 @@ class Own(SiteStore):
     weighted: bool = False
     fractional: bool  # some weight is below 1
     tempers: bool  # the factor takes exponents
-    on_f: bool  # sites sit on f, where a row of weight below 1 is placed as a whole row is
+    # sites sit on f, where a row of weight below 1 is placed as a whole row is
+    on_f: bool
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         rows = Sites(*(x.index_select(0, batch.index) for x in state.sites))
@@ -201,68 +245,104 @@ class Own(SiteStore):
         return StoredSites(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
-        """A row of weight ω counts as ω rows: one of them is removed, or all of it if ω < 1.  [METHOD 4, Weights]
+        """A row of weight ω counts as ω rows: one of them is removed, or all of it if ω
+        < 1.  [METHOD 4, Weights]
 
-        ω < 1 matches φ^ω. A factor without powers is matched whole, and its site counts ω times.
+        ω < 1 matches φ^ω. A factor without powers is matched whole, and its site counts
+        ω times.
         """
         if not self.weighted and removal == 1.0:
             return Share(1.0, None, 1.0)
         if self.on_f:
             return Share(weight.reciprocal()[:, None], None, weight[:, None])
         if not self.tempers:
-            return Share(weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None])
+            return Share(
+                weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None]
+            )
         p = removal * weight.reciprocal().clamp(max=1.0)
-        exponent = weight.clamp(max=1.0) * removal if self.fractional or removal != 1.0 else None
+        exponent = None
+        if self.fractional or removal != 1.0:
+            exponent = weight.clamp(max=1.0) * removal
         return Share(p[:, None], exponent, p.reciprocal()[:, None])
 
-    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(
+        self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool
+    ) -> Site:
         rho = damping * usable
         if full:
-            return Site(stored.tau + rho * (site.tau - stored.tau), stored.nu + rho * (site.nu - stored.nu))
+            return Site(
+                stored.tau + rho * (site.tau - stored.tau),
+                stored.nu + rho * (site.nu - stored.nu),
+            )
         return Site(rho * site.tau, rho * site.nu)
 
-    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        return torch.zeros_like(damping) if full else (1 - damping * weight / self.total).clamp_min(0)
+    def decay(
+        self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
+    ) -> Tensor:
+        if full:
+            return torch.zeros_like(damping)
+        return (1 - damping * weight / self.total).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         return q.log_normaliser.sum()
 
     def write(
-        self, sites: Sites, batch: Any, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
+        self,
+        sites: Sites,
+        batch: Any,
+        update: SiteUpdate,
+        decay: Tensor,
+        clock: Tensor,
+        full: bool,
     ) -> Sites:
         kind = sites.tau.dtype
         if full:
             return Sites(
-                update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
+                update.added.tau.to(kind),
+                update.added.nu.to(kind),
+                clock.expand_as(sites.clock).clone(),
             )
         assert update.stored is not None
-        kept = (decay * old + new for old, new in zip(update.stored.site, update.added, strict=True))
-        for table, values in zip(sites, (*kept, clock.expand_as(batch.index)), strict=True):
+        kept = (
+            decay * old + new
+            for old, new in zip(update.stored.site, update.added, strict=True)
+        )
+        for table, values in zip(
+            sites, (*kept, clock.expand_as(batch.index)), strict=True
+        ):
             table.index_copy_(0, batch.index, values.to(table.dtype))
         return sites
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tied(SiteStore):
-    """Only the sums are kept; every factor of class c holds the share 1/n_c of them (SEP).
+    """Only the sums are kept; every factor of class c holds the share 1/n_c of them
+    (SEP).
 
-    Weights add: a row of weight ω contributes ω times. A cavity removes one unit: one row, or the heaviest row if all rows
-    weigh less than 1. So it never removes more than there is.
+    Weights add: a row of weight ω contributes ω times. A cavity removes one unit: one
+    row, or the heaviest row if all rows weigh less than 1. So it never removes more
+    than there is.
     """
 
     counts: Tensor  # [C], weighted number of factors that touch each class
     weighted: bool = False
     unit: float
     tempers: bool = True  # the factor takes exponents
-    grows: bool = False  # every batch brings new rows, already in the counts: the old sums do not decay
+    grows: bool = (
+        # every batch brings new rows, already in the counts: the old sums do not decay
+        False
+    )
 
     def factorise(self, sums: Sums) -> Factor:
         left = 1 - self.unit / self.counts
         return cholesky(torch.cat([left[:, None, None] * sums.P, sums.P]), 1.0)
 
     def gaussian(self, sums: Sums, factor: Factor | None = None) -> Posterior:
-        """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C, left = len(sums.h), 1 - self.unit / self.counts
+        """Return the cavity together with the log-normaliser of q itself; both are
+        factorised in one batch.
+        """
+        C = len(sums.h)
+        left = 1 - self.unit / self.counts
         h = torch.cat([left[:, None] * sums.h, sums.h])
         both = posterior(Sums(sums.P, h), factor or self.factorise(sums))
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
@@ -273,13 +353,17 @@ class Tied(SiteStore):
             return Share(one[:, None], None, weight[:, None])
         return Share(one[:, None], one * self.unit, (weight / self.unit)[:, None])
 
-    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
+    def decay(
+        self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
+    ) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
         return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
-        r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.        [METHOD 5]"""
+        r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.
+        [METHOD 5]
+        """
         g = q.q_log_normaliser
         assert g is not None
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()

@@ -20,7 +20,10 @@ Slots = tuple[Tensor, ...]  # the state of an optimiser
 
 
 class Sites(NamedTuple):
-    """One pair (τ, ν) per site, which replaces the factor by exp(−½ τ t² + ν t). A weighted row stores its total."""
+    """One pair (τ, ν) per site, which replaces the factor by exp(−½ τ t² + ν t).
+
+    A weighted row stores its total.
+    """
 
     tau: Tensor  # [N S]
     nu: Tensor  # [N S]
@@ -28,7 +31,11 @@ class Sites(NamedTuple):
 
 
 class State(NamedTuple):
-    """A run. Mini-batch steps write site rows in place, unless they fail; everything else is replaced."""
+    """A run.
+
+    Mini-batch steps write site rows in place, unless they fail; everything else is
+    replaced.
+    """
 
     theta: Tensor  # [P], the learnt hyper-parameters
     sites: Sites
@@ -37,14 +44,18 @@ class State(NamedTuple):
     damping: Tensor  # []
     rate: Tensor  # [], step size of the hyper-parameters
     jitter: Tensor  # [], relative to the amplitude
-    clock: Tensor  # [], Σ log(1 − ρ|B|/N) over the steps so far: how much of an old site the sums still hold
+    # [], Σ log(1 − ρ|B|/N) over the steps so far: how much of an old site the sums
+    # still hold
+    clock: Tensor
     generator: Tensor  # [uint8], order of the batches
     epoch: Tensor  # [] int64
     position: Tensor  # [] int64, batches done in this epoch
 
 
 class Optimiser:
-    """What the engine asks of an optimiser: pure `init` and `step` (ascent). `cavity.engine.training.optimisers` has the rules.
+    """What the engine asks of an optimiser: pure `init` and `step` (ascent).
+
+    `cavity.engine.training.optimisers` has the rules.
 
     This one leaves the parameters alone: the gradient is in the step's `info`.
     """
@@ -53,7 +64,9 @@ class Optimiser:
         """Return the optimiser's state before its first step."""
         return ()
 
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
+    def step(
+        self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Return the parameters and the optimiser's state after a step up the gradient."""
         return theta, state
 
@@ -66,16 +79,25 @@ class Factored(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a step reports. The objective belongs to the state that the step started from."""
+    """What a step reports.
 
-    objective: Tensor  # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
+    The objective belongs to the state that the step started from.
+    """
+
+    # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
+    objective: Tensor
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
-    failed: Tensor  # [] bool, what was made cannot be factorised or is not finite: here is the old state
-    broken: Tensor  # [] bool, the old state cannot be factorised itself, so that the objective means nothing
+    # [] bool, what was made cannot be factorised or is not finite: here is the old
+    # state
+    failed: Tensor
+    # [] bool, the old state cannot be factorised itself, so that the objective means
+    # nothing
+    broken: Tensor
     factored: Factored  # of the returned state
     slope: Tensor | None  # [P], gradient of the objective, with an optimiser
-    promise: Tensor | None  # [], of a step on all rows: its gain to first order, slope · step
+    # [], of a step on all rows: its gain to first order, slope · step
+    promise: Tensor | None
 
 
 class Totals(NamedTuple):
@@ -96,35 +118,51 @@ class Slope(NamedTuple):
     gradient: Tensor  # [P]
 
 
-def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device) -> Sites:
+def empty_sites(
+    rows: int, sites: int, dtype: torch.dtype, device: torch.device
+) -> Sites:
     """Return sites that are all zero, so that q is the prior."""
     zeros = torch.zeros(rows, sites, dtype=dtype, device=device)
-    return Sites(zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device))
+    return Sites(
+        zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device)
+    )
 
 
 def copy_state(state: State) -> State:
     """Return a copy that no later step writes into."""
     copy: State = map_tensors(Tensor.clone, state)
-    return copy._replace(generator=state.generator, epoch=state.epoch, position=state.position)
+    return copy._replace(
+        generator=state.generator, epoch=state.epoch, position=state.position
+    )
 
 
 def map_tensors(function: Callable[..., Tensor], nest: Any, *others: Any) -> Any:
-    """Return the same nest of tuples with the function applied to its tensors, and to those of other nests at their places."""
+    """Return the same nest of tuples with the function applied to its tensors, and to
+    those of other nests at their places.
+    """
     if nest is None:
         return None
     if isinstance(nest, Tensor):
         return function(nest, *others)
     parts = [map_tensors(function, *part) for part in zip(nest, *others, strict=True)]
-    return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
+    if hasattr(nest, "_fields"):
+        return type(nest)(*parts)
+    return tuple(parts)
 
 
 def is_readable(flag: Tensor) -> bool:
-    """Return whether Python may read a flag: on a GPU it would wait, and a recorded step cannot branch."""
+    """Return whether Python may read a flag: on a GPU it would wait, and a recorded
+    step cannot branch.
+    """
     return not flag.is_cuda
 
 
-def start_on_second_stream(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
-    """Start work on a second stream of a GPU, and return what waits for its result; on the CPU, work at once."""
+def start_on_second_stream(
+    work: Callable[[], T], device: torch.device
+) -> Callable[[], T]:
+    """Start work on a second stream of a GPU, and return what waits for its result; on
+    the CPU, work at once.
+    """
     if device.type != "cuda":
         done = work()
         return lambda: done
@@ -146,5 +184,9 @@ def _second_stream(device: torch.device) -> Any:
 
 
 def choose(failed: Tensor, old: Any, new: Any) -> Any:
-    """Return the old nest of tensors if the step failed, else the new one, without reading the flag."""
-    return map_tensors(lambda a, b: b if a is b else torch.where(failed, a, b), old, new)
+    """Return the old nest of tensors if the step failed, else the new one, without
+    reading the flag.
+    """
+    return map_tensors(
+        lambda a, b: b if a is b else torch.where(failed, a, b), old, new
+    )

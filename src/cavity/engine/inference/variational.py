@@ -16,7 +16,8 @@ from cavity.engine.inference.sites import Share, SiteStore
 
 @dataclass(frozen=True, eq=False)
 class Averaged(SiteStore):
-    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and cavities remove nothing. [METHOD 9]
+    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and
+    cavities remove nothing. [METHOD 9]
 
     P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, and likewise h; the evidence is −KL(q‖p).
     """
@@ -26,12 +27,17 @@ class Averaged(SiteStore):
     def share(self, weight: Tensor, removal: float) -> Share:
         return Share(1.0, None, weight[:, None])
 
-    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
+    def decay(
+        self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool
+    ) -> Tensor:
         return 1 - damping * weight / self.total
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""−KL(q‖N(0, I)) = Σ_c ½ (M − tr Σ − |μ|² − log|Λ|)."""
         M = sums.h.shape[-1]
-        inverse = q.by.matrix if q.by.inverted else inverse_lower(q.lower)
+        if q.by.inverted:
+            inverse = q.by.matrix
+        else:
+            inverse = inverse_lower(q.lower)
         trace = inverse.square().sum((-2, -1))
         return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()

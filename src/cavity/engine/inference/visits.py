@@ -1,7 +1,9 @@
-"""What a step finds on rows: project, form cavities, ask the factor, and collect sites and cotangents.
+"""What a step finds on rows: project, form cavities, ask the factor, and collect sites
+and cotangents.
 
-The methods differ in the factor, in how much of a site a cavity removes, in how sites are stored and where they sit; nothing here
-knows their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
+The methods differ in the factor, in how much of a site a cavity removes, in how sites
+are stored and where they sit; nothing here knows their names. Data flow: X → (a, r) →
+marginals → cavity → moments → sites, cotangents → sums, gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from cavity.engine.inference.batch_sites import (
     site_totals,
 )
 from cavity.engine.inference.placement import Cotangents, OnT, Placement
-from cavity.engine.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
+from cavity.engine.inference.posterior import (
+    Marginals,
+    Normal,
+    Posterior,
+    Sums,
+    marginals,
+)
 from cavity.engine.inference.sites import (
     Cavity,
     Share,
@@ -51,13 +59,18 @@ class Visit(NamedTuple):
     totals: Totals
     site: Site  # [B S], the new sites
     update: SiteUpdate
-    pull: Callable[[], Tensor]  # computes what the rows of a visit that learns add to the gradient, [P]
+    pull: Callable[
+        [], Tensor
+    ]  # computes what the rows of a visit that learns add to the gradient, [P]
 
 
 class CachedProjection(NamedTuple):
-    """What depends only on hyper-parameters that do not change, for a table that is a single piece."""
+    """What depends only on hyper-parameters that do not change, for a table that is a
+    single piece.
+    """
 
-    jitter: Tensor  # the very tensor of the state: any other tensor needs a new projection
+    # the very tensor of the state: any other tensor needs a new projection
+    jitter: Tensor
     projection: Projection
     r: Tensor  # [C N], the residual variances
     pull: Tensor  # [P], the gradient of the hyper-prior
@@ -67,18 +80,27 @@ class CachedProjection(NamedTuple):
 class Visits:
     """The maths of rows, without the rows and without the state of the run."""
 
-    sites_are_totals: ClassVar[bool] = True  # a stored site is that of all copies of a weighted row
+    # a stored site is that of all copies of a weighted row
+    sites_are_totals: ClassVar[bool] = True
 
     prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: dict[str, nn.Parameter]  # the learnt ones by name, in the order of θ: see `name_parameters`
+    parameters: dict[
+        str, nn.Parameter
+    ]  # the learnt ones by name, in the order of θ: see `name_parameters`
     factor: Likelihood
     sites: SiteStore
-    removal: float = 1.0  # share of one copy's site that a cavity removes: 1 EP, p power EP, 0 variational
+    removal: float = (
+        # share of one copy's site that a cavity removes: 1 EP, p power EP, 0
+        # variational
+        1.0
+    )
     placement: Placement = field(default_factory=OnT)
     cached: CachedProjection | None = None
 
     def load(self, theta: Tensor, copy: bool = False) -> None:
-        """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
+        """Put the state's hyper-parameters into the workspace, as views of θ or as
+        copies. Nothing else writes there.
+        """
         if self.parameters:
             vector_to_parameters(theta, self.parameters.values())
         if copy:
@@ -88,18 +110,28 @@ class Visits:
     def project(self, state: State, batch: Batch) -> Projection:
         """Project the rows onto the inducing points."""
         cached = self._find_cached(state)
-        return self.prior.project(batch.X, state.jitter) if cached is None else cached.projection
+        if cached is None:
+            return self.prior.project(batch.X, state.jitter)
+        return cached.projection
 
     def _residual(self, state: State, projection: Projection) -> Tensor:
         cached = self._find_cached(state)
-        return projection.r.double() if cached is None else cached.r
+        if cached is None:
+            return projection.r.double()
+        return cached.r
 
     def _find_cached(self, state: State) -> CachedProjection | None:
         """Return what `freeze` computed, if it belongs to this state's jitter."""
-        return self.cached if self.cached is not None and self.cached.jitter is state.jitter else None
+        if self.cached is not None and self.cached.jitter is state.jitter:
+            return self.cached
+        return None
 
-    def visit_rows(self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool) -> Visit:
-        """Return what these rows add to the sums, the objective and, with `learn`, the gradient; and their new sites."""
+    def visit_rows(
+        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+    ) -> Visit:
+        """Return what these rows add to the sums, the objective and, with `learn`, the
+        gradient; and their new sites.
+        """
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
@@ -107,35 +139,49 @@ class Visits:
             m = marginals(q, a)
             r = self._residual(state, projection)
             view = self._view(state, m, r, batch)
-            stored, share = view.stored.site, view.share
+            stored = view.stored.site
+            share = view.share
             cavity = remove(view.t, stored, share)
             moments = self._moments(view, cavity, batch.y)
             update = refresh_average if self.removal == 0 else refresh
             site = update(cavity.t, moments, share)
             added = self.sites.added(stored, site, cavity.usable, state.damping, full)
             sums = self._sum_sites(added, view.classes, a, share, r)
-            # a running average holds only a share of a row's sites: its objective is that of the sites just found
-            judged = stored if full or self.sites.tied else site
+            # a running average holds only a share of a row's sites: its objective is
+            # that of the sites just found
+            if full or self.sites.tied:
+                judged = stored
+            else:
+                judged = site
             value = log_site_normaliser(moments, cavity.t, judged, share).sum()
             counts = self._counts(view.classes, batch.weight, a.shape[0])
             value = self.placement.complete(value, view.totals, r)
             skipped = (~cavity.usable).sum()
-        totals = Totals(*sums, value, batch.weight.sum(), counts, skipped, projection.failed)
+        totals = Totals(
+            *sums, value, batch.weight.sum(), counts, skipped, projection.failed
+        )
         pull = partial(self._gradient, projection, q, m, r, view, cavity, moments)
-        return Visit(totals, site, SiteUpdate(added, None if full else view.stored), pull)
+        return Visit(
+            totals, site, SiteUpdate(added, None if full else view.stored), pull
+        )
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
         classes = self.factor.sites(batch.y)
         stored = self.sites.stored(state, batch, classes)
         share = self.sites.share(batch.weight, self.removal)
-        totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
+        totals = None
+        if self.placement.eliminates:
+            totals = site_totals(stored.site, classes, m.t.mean, share)
         t, lacks = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([*t, lacks]), classes).unbind()
         return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
-        """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
+        """Ask the factor.
+
+        If autograd records, the value is made linear in the factor's arguments.
+        """
         f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         fixed = Latents(*(x.detach() for x in f))
         with torch.no_grad():
@@ -146,21 +192,32 @@ class Visits:
         if not torch.is_grad_enabled():
             return moments
         slopes = moments.dm, moments.dv, moments.dr - moments.dv
-        moved = torch.stack([s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)])
+        moved = torch.stack(
+            [s * (x - at) for s, x, at in zip(slopes, f, fixed, strict=True)]
+        )
         return moments._replace(value=moments.value + moved.sum((0, 2)))
 
-    def _sum_sites(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> Sums:
+    def _sum_sites(
+        self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor
+    ) -> Sums:
         """Return what the rows' sites add to the sums."""
         fed = self.placement.feed(site_totals(site, classes, a, share), r)
-        tau, nu = fed.tau.to(a.dtype)[:, None], fed.nu.to(a.dtype)[..., None]
-        return Sums(times_transpose(a * tau, a).double(), torch.bmm(a, nu)[..., 0].double())
+        tau = fed.tau.to(a.dtype)[:, None]
+        nu = fed.nu.to(a.dtype)[..., None]
+        return Sums(
+            times_transpose(a * tau, a).double(), torch.bmm(a, nu)[..., 0].double()
+        )
 
     def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
-        """Return the weighted number of sites on each class [C]; only tied sites need it."""
+        """Return the weighted number of sites on each class [C]; only tied sites need
+        it.
+        """
         counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
         if not self.sites.tied:
             return counts
-        return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
+        return counts.scatter_add(
+            0, classes.flatten(), weight[:, None].expand_as(classes).flatten()
+        )
 
     @torch.no_grad()
     def _gradient(
@@ -173,7 +230,8 @@ class Visits:
         cavity: Cavity,
         moments: Moments,
     ) -> Tensor:
-        r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
+        r"""Cotangents at fixed cavities in closed form; autograd carries them through
+        the projection.        [METHOD 6]
 
             G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
             G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
@@ -185,7 +243,11 @@ class Visits:
         moved = Cotangents(*scatter(torch.stack(parts), view.classes, a).unbind())
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
-        G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
+        G_a = (
+            m.cov_a()
+            .mul_(along_cov)
+            .addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
+        )
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         gradient = pull_back(pairs, tuple(self.parameters.values()))
@@ -198,23 +260,39 @@ class Visits:
         return gradient
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
+        """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the
+        cavities; the whole table at once.
+        """
         with torch.enable_grad():
             value, own, share = self.evaluate_fixed_sites(state, batch)
-        return self._with_own(differentiate(value, tuple(self.parameters.values())), own, share)
+        return self._with_own(
+            differentiate(value, tuple(self.parameters.values())), own, share
+        )
 
-    def evaluate_fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
-        """Return log Z_q at the stored sites, the derivatives that autograd does not carry, and how rows enter."""
+    def evaluate_fixed_sites(
+        self, state: State, batch: Batch
+    ) -> tuple[Tensor, Tensor | None, Share]:
+        """Return log Z_q at the stored sites, the derivatives that autograd does not
+        carry, and how rows enter.
+        """
         projection = self.project(state, batch)
-        a, r = projection.a, projection.r.double()
+        a = projection.a
+        r = projection.r.double()
         share = self.sites.share(batch.weight, self.removal)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        q = self.sites.gaussian(self._sum_sites(stored, self.factor.sites(batch.y), a, share, r))
+        q = self.sites.gaussian(
+            self._sum_sites(stored, self.factor.sites(batch.y), a, share, r)
+        )
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
         cavity = remove(view.t, view.stored.site, share)
         moments = self._moments(view, cavity, batch.y)
-        value = q.log_normaliser.sum() + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
+        value = (
+            q.log_normaliser.sum()
+            + log_site_normaliser(moments, cavity.t, view.stored.site, share).sum()
+        )
         value = self.placement.complete(value, view.totals, r)
-        value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
+        value = value + self.placement.mode_correction(
+            self.factor, batch.y, m.t, r, view
+        )
         return value, moments.own, share

@@ -1,4 +1,6 @@
-"""Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them.
+"""Kernels (covariance functions) and their registry.
+
+Each class has its own hyper-parameters, or all classes share them.
 
 `formulas` does without torch, which is loaded with the first name of this package.
 """

@@ -1,4 +1,6 @@
-"""What the engine needs of a kernel; the base class of kernels, batched over classes; sums and products of kernels."""
+"""What the engine needs of a kernel; the base class of kernels, batched over classes;
+sums and products of kernels.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,12 @@ CALLS = ("full", "cross", "diag")
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """What the engine needs of a kernel: three methods, on any object. A torch module also has its parameters learnt.
+    """What the engine needs of a kernel: three methods, on any object.
 
-    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of C in a result means "the same for every
-    class".
+    A torch module also has its parameters learnt.
+
+    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of
+    C in a result means "the same for every class".
     """
 
     def full(self, Z: Tensor) -> Tensor:
@@ -45,13 +49,19 @@ def check_kernel(kernel: Any) -> None:
     missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
     if isinstance(kernel, type) or missing:
         raise BadOption(
-            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
-            "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
+            f"kernel={kernel!r} is not a kernel: it lacks "
+            f"{', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
+            "such as RBF(), a sum or product of them, or a torch.nn.Module with "
+            "full(Z), cross(Z, X) and diag(X)."
         )
 
 
-def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
-    """Make a parameter log(value / unit), broadcast to `shape`: positive values are stepped as logarithms in data units."""
+def log_parameter(
+    value: Any, shape: tuple[int, ...], unit: Any, name: str
+) -> nn.Parameter:
+    """Make a parameter log(value / unit), broadcast to `shape`: positive values are
+    stepped as logarithms in data units.
+    """
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array).all() and (array > 0).all()):
         raise BadOption(f"{name} must be positive and finite, got {value!r}.")
@@ -59,8 +69,10 @@ def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> n
         log = np.broadcast_to(np.log(array / unit), shape)
     except ValueError:
         raise BadOption(
-            f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
-            "give a scalar, one value per column, or one row per class; two classes have one latent function."
+            f"{name} has shape {array.shape}, which does not fit {shape} (classes, "
+            f"columns): "
+            "give a scalar, one value per column, or one row per class; two classes "
+            "have one latent function."
         ) from None
     return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
 
@@ -70,32 +82,37 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
     array = np.asarray(value, dtype=np.float64).reshape(-1)
     if array.size not in (1, classes):
         raise BadOption(
-            f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
+            f"{name} has {array.size} values for {classes} latent functions; give one, "
+            f"or one each."
         )
     return array
 
 
 class Kernel(Parameters, nn.Module):
-    """Base class of the library's kernels: scikit-learn's parameters outside, torch's inside.
+    """Base class of the library's kernels: scikit-learn's parameters outside, torch's
+    inside.
 
-    `__init__` stores its arguments, in the units of the data, and nothing else, so that `get_params`, `clone` and
-    grid searches work. `bind` makes the torch parameters for C classes; `settle` writes the learnt values back.
-    Kernels combine with `+` and `*`.
+    `__init__` stores its arguments, in the units of the data, and nothing else, so that
+    `get_params`, `clone` and grid searches work. `bind` makes the torch parameters for
+    C classes; `settle` writes the learnt values back. Kernels combine with `+` and `*`.
 
     Examples
     --------
     >>> from cavity.engine.kernels import RBF, Constant, Linear
     >>> RBF() * Constant(2.0) + Linear()
-    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0, fades=False)
+    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) +
+    Linear(lengthscale=None, variance=1.0, fades=False)
     """
 
-    # Arguments of the constructor that are positive, one for all or one per class: `bind` makes their logarithms. Those in `own`
-    # go to the shape of a stationary kernel.
+    # Arguments of the constructor that are positive, one for all or one per class:
+    # `bind` makes their logarithms. Those in `own` go to the shape of a stationary
+    # kernel.
     positive: ClassVar[tuple[str, ...]] = ()
     own: ClassVar[tuple[str, ...]] = ()
 
     def bind(self, classes: int, columns: Columns) -> None:
-        """Create the torch parameters for so many latent functions, 1 if all classes share the hyper-parameters.
+        """Create the torch parameters for so many latent functions, 1 if all classes
+        share the hyper-parameters.
 
         `columns` has the centre, spread and typical distance of the training rows.
         """
@@ -105,7 +122,8 @@ class Kernel(Parameters, nn.Module):
             setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
 
     def settle(self, classes: int) -> None:
-        """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
+        """Write the learnt values into the constructor's attributes, as NumPy arrays in
+        the units of the data.
 
         Shared values are repeated for all `classes`.
         """
@@ -114,18 +132,24 @@ class Kernel(Parameters, nn.Module):
             setattr(self, name, np.repeat(value, classes // len(value)))
 
     def formula(self, xp: Any) -> Formula:
-        """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.
+        """Return the kernel's formula with its numbers: `full`, `cross`, `diag`,
+        predictions and ONNX export follow from it.
 
-        `xp` says where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
+        `xp` says where the numbers live: `torch_namespace.TORCH`, or
+        `namespaces.NUMPY`, also for ONNX graphs.
         """
-        raise BadOption(f"{type(self).__name__} has no formula(xp): torch alone can compute it.")
+        raise BadOption(
+            f"{type(self).__name__} has no formula(xp): torch alone can compute it."
+        )
 
     def full(self, Z: Tensor) -> Tensor:
         """Return k(Z, Z) at inducing points [C M D] or [1 M D], [C M M]."""
         return self.cross(Z, Z)
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C M N]."""
+        """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C
+        M N].
+        """
         formula = self.formula(TORCH)
         return formula.cross(formula.prepare(Z), X)
 
@@ -134,12 +158,16 @@ class Kernel(Parameters, nn.Module):
         return self.formula(TORCH).diag(X)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
+        """Return the weight of each column in units of its spread, [C D]; None if the
+        kernel has no lengthscales.
+        """
         return None
 
     def weight(self) -> np.ndarray:
         """Return the weight of this kernel in a sum: its variances, [C] or [1]."""
-        return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
+        return np.atleast_1d(
+            np.asarray(getattr(self, "variance", 1.0), dtype=np.float64)
+        )
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
@@ -172,7 +200,9 @@ class _Pair(Kernel):
             kernel.settle(classes)
 
     def formula(self, xp: Any) -> Formula:
-        return PairFormula(self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2)))
+        return PairFormula(
+            self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2))
+        )
 
     def full(self, Z: Tensor) -> Tensor:
         return self.combine(self.k1.full(Z), self.k2.full(Z))
@@ -215,7 +245,9 @@ class Sum(_Pair):
         return f"{self.k1!r} + {self.k2!r}"
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Root of the mean square of the parts, weighted by variance: slopes of independent functions add in squares."""
+        """Root of the mean square of the parts, weighted by variance: slopes of
+        independent functions add in squares.
+        """
         known = self._relevances(columns)
         total = sum(weight for weight, _ in known)
         square = sum(weight[:, None] * part**2 for weight, part in known)
@@ -244,14 +276,20 @@ class Product(_Pair):
     combine = staticmethod(operator.mul)
 
     def __repr__(self) -> str:
-        return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
+        return " * ".join(
+            f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2)
+        )
 
     def weight(self) -> np.ndarray:
-        return np.prod(np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0)
+        return np.prod(
+            np.broadcast_arrays(*(k.weight() for k in self._parts())), axis=0
+        )
 
 
 class CalledFormula(NamedTuple):
-    """A torch module of your own as a formula of tensors, or of arrays in its precision."""
+    """A torch module of your own as a formula of tensors, or of arrays in its
+    precision.
+    """
 
     kernel: Any
 
@@ -268,14 +306,21 @@ class CalledFormula(NamedTuple):
     def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
         if isinstance(arrays[-1], Tensor):
             return function(*arrays)
-        module = self.kernel if isinstance(self.kernel, nn.Module) else nn.Module()
+        if isinstance(self.kernel, nn.Module):
+            module = self.kernel
+        else:
+            module = nn.Module()
         held = (*module.parameters(), *module.buffers())
         dtype = next((t.dtype for t in held if t.is_floating_point()), torch.float64)
-        return function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
+        return (
+            function(*(torch.from_numpy(a).to(dtype) for a in arrays)).double().numpy()
+        )
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:
-    """Return the formula of any kernel; one that has none of its own is called, with tensors."""
+    """Return the formula of any kernel; one that has none of its own is called, with
+    tensors.
+    """
     kind = type(kernel)
     if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), CALLS):
         try:

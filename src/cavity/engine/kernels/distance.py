@@ -1,7 +1,8 @@
-"""Scaled squared distances between all pairs of points, with derivatives in closed form.
+"""Scaled squared distances between all pairs of points, with derivatives in closed
+form.
 
-A matrix product gives all distances at once: −½|u|² − ½|v|² + u·v. Its error is that of |u|²: 1e-8 for two near points that are
-both 1e4 lengthscales from the centre.
+A matrix product gives all distances at once: −½|u|² − ½|v|² + u·v. Its error is that of
+|u|²: 1e-8 for two near points that are both 1e4 lengthscales from the centre.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from cavity.engine.kernels.formulas import prepare_points
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
     r"""−½ Σ_d ((u_d − v_d)/ℓ_d)² for every pair, [C M N].
 
-    U is [C M D] or [1 M D]; V is [N D]; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes. Without V: pairs within
-    U, exactly zero on the diagonal and without a gradient there, which square roots would magnify.
+    U is [C M D] or [1 M D]; V is [N D]; log ℓ is [C D] or [1 D]. A leading 1 is shared
+    by all classes. Without V: pairs within U, exactly zero on the diagonal and without
+    a gradient there, which square roots would magnify.
     """
     return _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-untyped-call]
 
 
 class _HalfSquareDistance(torch.autograd.Function):
-    """S = −½ d² within U, or between U and V. With the cotangent E of S and its sums s over pairs:
+    """S = −½ d² within U, or between U and V.
+
+    With the cotangent E of S and its sums s over pairs:
 
         ℓ² ∂u = E v − s u        ℓ² ∂v = Eᵀu − s v        ∂log ℓ = −Σ u ∂u − Σ v ∂v
 
-    The last holds because a distance depends on u/ℓ and v/ℓ alone. ∂v is summed over classes, which share the rows.
+    The last holds because a distance depends on u/ℓ and v/ℓ alone. ∂v is summed over
+    classes, which share the rows.
     """
 
     @staticmethod
@@ -61,4 +66,8 @@ class _HalfSquareDistance(torch.autograd.Function):
         T = EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0)
         scale_bar = (of_rows - (U * T).sum(-2)) * inverse[:, 0]
         # summed over classes that share the argument
-        return (T * inverse).sum_to_size(U.shape), V_bar, scale_bar.sum_to_size(inverse[:, 0].shape)
+        return (
+            (T * inverse).sum_to_size(U.shape),
+            V_bar,
+            scale_bar.sum_to_size(inverse[:, 0].shape),
+        )

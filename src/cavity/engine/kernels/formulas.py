@@ -1,7 +1,9 @@
-"""The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of an ONNX graph. Does not load torch.
+"""The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of
+an ONNX graph. Does not load torch.
 
-A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A leading 1 instead of C: shared by all classes.
-Training replaces some of them by fused operations with derivatives in closed form: `distance`.
+A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A
+leading 1 instead of C: shared by all classes. Training replaces some of them by fused
+operations with derivatives in closed form: `distance`.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
 
-# Cells reach the largest number to this power, in spreads: a sum of their squares stays finite.
+# Cells reach the largest number to this power, in spreads: a sum of their squares stays
+# finite.
 CELL_POWER = 0.25
 # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
-ROW_REACH, ROW_REACH_SINGLE = 1e30, 1e5
+ROW_REACH = 1e30
+ROW_REACH_SINGLE = 1e5
 Shape = Callable[..., Array]
 
 
@@ -63,7 +67,11 @@ def rational_quadratic(xp: Any, d2: Array, alpha: Array) -> Array:
 
 
 SHAPES: dict[str, Shape] = dict(
-    RBF=rbf, Matern12=matern12, Matern32=matern32, Matern52=matern52, RationalQuadratic=rational_quadratic
+    RBF=rbf,
+    Matern12=matern12,
+    Matern32=matern32,
+    Matern52=matern52,
+    RationalQuadratic=rational_quadratic,
 )
 
 
@@ -71,7 +79,9 @@ SHAPES: dict[str, Shape] = dict(
 
 
 class Scale(NamedTuple):
-    """Centre and spread of the columns, and the hyper-parameters of a kernel with lengthscales."""
+    """Centre and spread of the columns, and the hyper-parameters of a kernel with
+    lengthscales.
+    """
 
     center: Array  # [D]
     unit: Array  # [D]
@@ -80,14 +90,20 @@ class Scale(NamedTuple):
 
 
 def to_units(X: Array, center: Array, unit: Array) -> Array:
-    """Centre the columns and divide them by their spread. Far cells are limited, so that squared distances stay finite."""
+    """Centre the columns and divide them by their spread.
+
+    Far cells are limited, so that squared distances stay finite.
+    """
     xp = namespace(X)
     most = xp.largest(X) ** CELL_POWER
     return xp.clip((X - center) / unit, -most, most)
 
 
 class Points(NamedTuple):
-    """Points u, prepared for their distances to rows v. Only u is divided by ℓ²: all classes share the rows, as one matrix."""
+    """Points u, prepared for their distances to rows v.
+
+    Only u is divided by ℓ²: all classes share the rows, as one matrix.
+    """
 
     weighted: Array  # [C M D], u/ℓ²
     u2: Array  # [C M], −½ |u/ℓ|²
@@ -106,7 +122,9 @@ def prepare_points(U: Array, log_scale: Array) -> Points:
     """Prepare points [C M D] in units of the spread."""
     inverse = namespace(U).exp(-2 * log_scale)[:, None]
     weighted = U * inverse
-    return Points(weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0])
+    return Points(
+        weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0]
+    )
 
 
 # --- kernels -----------------------------------------------------------------------------------------------
@@ -117,20 +135,32 @@ class StationaryFormula(NamedTuple):
 
     shape: Shape
     scale: Scale
-    logs: tuple[Array, ...] = ()  # logarithms of the shape's own hyper-parameters, each [C]
+    # logarithms of the shape's own hyper-parameters, each [C]
+    logs: tuple[Array, ...] = ()
 
     def prepare(self, Z: Array) -> Points:
-        return prepare_points(to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale)
+        return prepare_points(
+            to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale
+        )
 
     def cross(self, points: Points, X: Array) -> Array:
-        return self.value(points.half_square_distance(to_units(X, self.scale.center, self.scale.unit)))
+        return self.value(
+            points.half_square_distance(to_units(X, self.scale.center, self.scale.unit))
+        )
 
     def value(self, S: Array) -> Array:
-        """Return the covariances, given S = −½ d², which is overwritten. The RBF takes S as it is: two passes less."""
+        """Return the covariances, given S = −½ d², which is overwritten.
+
+        The RBF takes S as it is: two passes less.
+        """
         xp = namespace(S)
         own = (xp.exp(log)[:, None, None] for log in self.logs)
-        log_k = S if self.shape is rbf else self.shape(xp, -2 * S, *own)
-        # the variance as a term of the exponent: onnxruntime may fuse a factor into a product, in single precision
+        if self.shape is rbf:
+            log_k = S
+        else:
+            log_k = self.shape(xp, -2 * S, *own)
+        # the variance as a term of the exponent: onnxruntime may fuse a factor into a
+        # product, in single precision
         log_k += self.scale.log_variance[:, None, None]
         return xp.exp_(log_k)
 
@@ -139,13 +169,16 @@ class StationaryFormula(NamedTuple):
 
 
 class LinearFormula(NamedTuple):
-    """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², with g = 1 unless the functions fade.
+    """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², with g = 1 unless the functions
+    fade.
 
-    If they do, with v = x − o in spreads and R the distance that training rows reach, for x ≠ z,
+    If they do, with v = x − o in spreads and R the distance that training rows reach,
+    for x ≠ z,
 
         g(x) = exp(−(q − 1)²)/√q        q = max(|v|²/R², 1)        k(x, x) = σ² Σ_d v_d²/(q ℓ_d²)
 
-    The variance beyond R stays what it is at R: there f is independent noise, and the linear function is not trusted.
+    The variance beyond R stays what it is at R: there f is independent noise, and the
+    linear function is not trusted.
     """
 
     scale: Scale
@@ -153,8 +186,11 @@ class LinearFormula(NamedTuple):
     fade: Array | None = None  # [D 1], 1/R² everywhere; None: functions do not fade
 
     def to_units(self, X: Array) -> Array:
-        """Return rows in spreads from the centre; those beyond `reach` are moved straight towards it, others keep their bits."""
-        xp, (center, unit, *_) = namespace(X), self.scale
+        """Return rows in spreads from the centre; those beyond `reach` are moved
+        straight towards it, others keep their bits.
+        """
+        xp = namespace(X)
+        (center, unit, *_) = self.scale
         V = (X - center) / unit
         if not xp.may_exceed(V, self.reach):
             return V
@@ -183,7 +219,8 @@ class LinearFormula(NamedTuple):
         return namespace(X).products(points, self.features(X))
 
     def diag(self, X: Array) -> Array:
-        xp, V = namespace(X), self.to_units(X)
+        xp = namespace(X)
+        V = self.to_units(X)
         square = V * V
         if self.fade is not None:
             square = square / xp.maximum(square @ self.fade, 1.0)  # v²/q, [n D]
@@ -217,7 +254,9 @@ class PairFormula(NamedTuple):
         return self.first.prepare(Z), self.second.prepare(Z)
 
     def cross(self, points: tuple[Any, Any], X: Array) -> Array:
-        return self.combine(self.first.cross(points[0], X), self.second.cross(points[1], X))
+        return self.combine(
+            self.first.cross(points[0], X), self.second.cross(points[1], X)
+        )
 
     def diag(self, X: Array) -> Array:
         return self.combine(self.first.diag(X), self.second.diag(X))

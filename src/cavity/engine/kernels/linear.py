@@ -16,21 +16,24 @@ from cavity.engine.kernels.scaled import ROW_REACH, Given, Scaled
 
 @KERNELS.register
 class Linear(Scaled):
-    """Linear functions: k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
+    """Linear functions: k(x, x') = variance · Σ_d (x_d − o_d)(x'_d −
+    o_d)/lengthscale_d², with o the centre of the columns.
 
-    Add `Constant()` for a free intercept. A row further from the centre than 1e30 spreads (1e5 in float32) counts as being at that
-    distance in the same direction, so that every finite row has finite values.
+    Add `Constant()` for a free intercept. A row further from the centre than 1e30
+    spreads (1e5 in float32) counts as being at that distance in the same direction, so
+    that every finite row has finite values.
 
     Parameters
     ----------
     lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: √D times the spread of each
-        column.
+        One for all columns, one per column, or one row per class, in the units of the
+        columns. None: √D times the spread of each column.
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
     fades : bool, default=False
-        True: the functions fade to zero beyond the training rows, and their variance stays, so that the model does not claim to
-        know what a straight line would say there. The kernel that `method="auto"` takes fades.
+        True: the functions fade to zero beyond the training rows, and their variance
+        stays, so that the model does not claim to know what a straight line would say
+        there. The kernel that `method="auto"` takes fades.
 
     Examples
     --------
@@ -41,20 +44,28 @@ class Linear(Scaled):
 
     square_reach: Tensor  # [], of training rows in spreads, if the functions fade
 
-    def __init__(self, lengthscale: Given = None, variance: Given = 1.0, fades: bool = False) -> None:
+    def __init__(
+        self, lengthscale: Given = None, variance: Given = 1.0, fades: bool = False
+    ) -> None:
         super().__init__(lengthscale, variance)
         self.fades = fades
 
     def bind(self, classes: int, columns: Columns) -> None:
         super().bind(classes, columns)
         if self.fades:
-            self.register_buffer("square_reach", torch.tensor(columns.square_reach, dtype=torch.float64))
+            self.register_buffer(
+                "square_reach", torch.tensor(columns.square_reach, dtype=torch.float64)
+            )
 
     def usual(self, columns: Columns) -> float:
-        return math.sqrt(len(columns.spread) if columns.group is None else columns.group.max() + 1)
+        return math.sqrt(
+            len(columns.spread) if columns.group is None else columns.group.max() + 1
+        )
 
     def formula(self, xp: Any) -> LinearFormula:
-        fade = xp.array((1 / self.square_reach).expand(len(self.unit), 1)) if self.fades else None
+        fade = None
+        if self.fades:
+            fade = xp.array((1 / self.square_reach).expand(len(self.unit), 1))
         return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
 
 

@@ -1,4 +1,7 @@
-"""Kernels and inducing points → the whitened projection. Kernels enter the model only here. [METHOD 2]"""
+"""Kernels and inducing points → the whitened projection.
+
+Kernels enter the model only here. [METHOD 2]
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,17 @@ class Projection(NamedTuple):
 
     @property
     def r(self) -> Tensor:
-        """Residual variance [C B], noise included; clamped at 0, since rounding can give −1e-16 at an inducing point."""
+        """Residual variance [C B], noise included; clamped at 0, since rounding can
+        give −1e-16 at an inducing point.
+        """
         return (self.variance - column_sum(self.a.square())).clamp_min(0)
 
 
 class Prior(nn.Module):
     """The hyper-parameters: kernel, inducing inputs, latent noise.
 
-    Optimisers step inducing inputs in units of each column's spread, and the logarithm of the noise. What classes share has
-    a leading axis of 1 instead of C.
+    Optimisers step inducing inputs in units of each column's spread, and the logarithm
+    of the noise. What classes share has a leading axis of 1 instead of C.
     """
 
     center: Tensor
@@ -50,7 +55,8 @@ class Prior(nn.Module):
         self.n_latent = n_latent
         self.register_buffer("center", center)
         self.register_buffer("spread", spread)
-        self.learn_inducing, self.learn_noise = "inducing" in learn, "noise" in learn
+        self.learn_inducing = "inducing" in learn
+        self.learn_noise = "noise" in learn
         if self.learn_inducing:
             self.inducing = nn.Parameter((Z - center) / spread)
         else:
@@ -63,8 +69,14 @@ class Prior(nn.Module):
     @property
     def learnt(self) -> list[str]:
         """What is learnt, of "kernel", "noise" and "inducing"."""
-        kernel = isinstance(self.kernel, nn.Module) and any(p.requires_grad for p in self.kernel.parameters())
-        each = {"kernel": kernel, "noise": self.learn_noise, "inducing": self.learn_inducing}
+        kernel = isinstance(self.kernel, nn.Module) and any(
+            p.requires_grad for p in self.kernel.parameters()
+        )
+        each = {
+            "kernel": kernel,
+            "noise": self.learn_noise,
+            "inducing": self.learn_inducing,
+        }
         return [name for name, is_learnt in each.items() if is_learnt]
 
     @property
@@ -76,12 +88,16 @@ class Prior(nn.Module):
     def Z(self) -> Tensor:
         """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
         Z = self.inducing
-        return torch.addcmul(self.center, self.spread, Z) if self.learn_inducing else Z
+        if self.learn_inducing:
+            return torch.addcmul(self.center, self.spread, Z)
+        return Z
 
     @property
     def noise(self) -> Tensor:
         """Latent noise variances, [C] or [1]."""
-        return self.log_noise.exp() if self.learn_noise else self.fixed_noise
+        if self.learn_noise:
+            return self.log_noise.exp()
+        return self.fixed_noise
 
     def factor(self, jitter: Tensor) -> Factor:
         """Return L = chol(k(Z, Z) + jitter); the jitter is relative to the amplitude."""
@@ -94,4 +110,6 @@ class Prior(nn.Module):
         Z = self.Z
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
         variance = self.kernel.diag(X) + self.noise[:, None]
-        return Projection(a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed)
+        return Projection(
+            a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed
+        )

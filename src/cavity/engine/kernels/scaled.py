@@ -15,12 +15,17 @@ from cavity.engine.kernels.base import Kernel, log_parameter
 from cavity.engine.kernels.formulas import Scale
 from cavity.errors import BadOption
 
-ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: formulas.ROW_REACH_SINGLE}
-Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
+ROW_REACH = {
+    torch.float64: formulas.ROW_REACH,
+    torch.float32: formulas.ROW_REACH_SINGLE,
+}
+# scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
+Given = Any
 
 
 class Scaled(Kernel):
-    """Base class: lengthscales are stepped as logarithms in units of each column's spread, variances as logarithms.
+    """Base class: lengthscales are stepped as logarithms in units of each column's
+    spread, variances as logarithms.
 
     Parameters
     ----------
@@ -34,7 +39,8 @@ class Scaled(Kernel):
     unit: Tensor
     center: Tensor
     log_variance: nn.Parameter  # [C] or [1]
-    group: Tensor | None  # [D], number of each column's lengthscale, if columns share some
+    # [D], number of each column's lengthscale, if columns share some
+    group: Tensor | None
 
     def __init__(self, lengthscale: Given = None, variance: Given = 1.0) -> None:
         super().__init__()
@@ -47,15 +53,24 @@ class Scaled(Kernel):
 
     def bind(self, classes: int, columns: Columns) -> None:
         unit = columns.spread
-        value = unit * self.usual(columns) if self.lengthscale is None else np.asarray(self.lengthscale)
+        if self.lengthscale is None:
+            value = unit * self.usual(columns)
+        else:
+            value = np.asarray(self.lengthscale)
         per_column = bool(np.ndim(value)) and np.shape(value)[-1] == len(unit)
         # also for constant columns, which new rows may not be
         given = per_column and self.lengthscale is not None
-        group = None if given and columns.constant is not None else columns.group
-        first = slice(None) if group is None else np.unique(group, return_index=True)[1]
+        group = None
+        if not (given and columns.constant is not None):
+            group = columns.group
+        if group is None:
+            first: Any = slice(None)
+        else:
+            first = np.unique(group, return_index=True)[1]
         if per_column:
             value = value[..., first]
-        own, title = unit[first], f"lengthscale of {type(self).__name__}"
+        own = unit[first]
+        title = f"lengthscale of {type(self).__name__}"
         self.log_lengthscale = log_parameter(value, (classes, len(own)), own, title)
         super().bind(classes, columns)
         self.register_buffer("group", None if group is None else torch.tensor(group))
@@ -70,17 +85,32 @@ class Scaled(Kernel):
     @property
     def log_scale(self) -> Tensor:
         """Logarithm of each column's lengthscale in units of its spread, [C D]."""
-        return self.log_lengthscale if self.group is None else self.log_lengthscale[:, self.group]
+        if self.group is None:
+            return self.log_lengthscale
+        return self.log_lengthscale[:, self.group]
 
     def _scale(self, xp: Any) -> Scale:
-        return Scale(*(xp.array(t) for t in (self.center, self.unit, self.log_scale, self.log_variance)))
+        return Scale(
+            *(
+                xp.array(t)
+                for t in (self.center, self.unit, self.log_scale, self.log_variance)
+            )
+        )
 
     def to_units(self, X: Tensor) -> Tensor:
-        """Centre the columns of rows or points [... D] and divide them by their spread; cells too far away are limited."""
+        """Centre the columns of rows or points [...
+
+        D] and divide them by their spread; cells too far away are limited.
+        """
         if X.shape[-1] != len(self.unit):
-            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
+            raise BadOption(
+                f"this kernel was made for {len(self.unit)} columns and was given "
+                f"{X.shape[-1]}."
+            )
         return formulas.to_units(X, self.center, self.unit)
 
     def relevance(self, columns: Columns) -> np.ndarray:
         weight = np.asarray(columns.spread / self.lengthscale)
-        return weight if columns.constant is None else np.where(columns.constant, 0.0, weight)
+        if columns.constant is None:
+            return weight
+        return np.where(columns.constant, 0.0, weight)

@@ -1,4 +1,7 @@
-"""Kernels of the scaled distance: RBF, Matérn, rational quadratic. One lengthscale per column (ARD)."""
+"""Kernels of the scaled distance: RBF, Matérn, rational quadratic.
+
+One lengthscale per column (ARD).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from cavity.engine.kernels.scaled import Given, Scaled
 
 
 class Stationary(Scaled):
-    """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
+    """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d
+    ((x_d − x'_d)/lengthscale_d)².
 
-    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d². The other
-    parameters are those of `RBF`.
+    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names
+    hyper-parameters that it takes beside d². The other parameters are those of `RBF`.
 
     Examples
     --------
@@ -37,10 +41,12 @@ class Stationary(Scaled):
 
     @staticmethod
     def shape(xp: Any, d2: Any, *own: Any) -> Any:
-        """Return log(k / variance), element by element, of squared scaled distances d² of any shape.
+        """Return log(k / variance), element by element, of squared scaled distances d²
+        of any shape.
 
-        `xp` has the functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`, `tanh`, `maximum`, `minimum`. `own` are the
-        values of the hyper-parameters `own`, [C 1 1].
+        `xp` has the functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`,
+        `tanh`, `maximum`, `minimum`. `own` are the values of the hyper-parameters
+        `own`, [C 1 1].
         """
         raise NotImplementedError
 
@@ -52,7 +58,9 @@ class Stationary(Scaled):
         return self._value(half_square_distance(self.to_units(Z), None, self.log_scale))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._value(half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale))
+        return self._value(
+            half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale)
+        )
 
     def _value(self, S: Tensor) -> Tensor:
         return self.formula(TORCH).value(S)
@@ -65,8 +73,8 @@ class RBF(Stationary):
     Parameters
     ----------
     lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
+        One for all columns, one per column, or one row per class, in the units of the
+        columns. None: the median distance between rows times the spread of each column.
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
     """
@@ -76,28 +84,38 @@ class RBF(Stationary):
 
 @KERNELS.register
 class Matern12(Stationary):
-    """Matérn ½, exp(−d): continuous, nowhere differentiable. Its parameters are those of `RBF`."""
+    """Matérn ½, exp(−d): continuous, nowhere differentiable.
+
+    Its parameters are those of `RBF`.
+    """
 
     shape = staticmethod(formulas.matern12)
 
 
 @KERNELS.register
 class Matern32(Stationary):
-    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable. Its parameters are those of `RBF`."""
+    """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable.
+
+    Its parameters are those of `RBF`.
+    """
 
     shape = staticmethod(formulas.matern32)
 
 
 @KERNELS.register
 class Matern52(Stationary):
-    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable. Its parameters are those of `RBF`."""
+    """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable.
+
+    Its parameters are those of `RBF`.
+    """
 
     shape = staticmethod(formulas.matern52)
 
 
 @KERNELS.register
 class RationalQuadratic(Stationary):
-    """Rational quadratic, (1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is the RBF.
+    """Rational quadratic, (1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is
+    the RBF.
 
     The other parameters are those of `RBF`.
 
@@ -110,6 +128,8 @@ class RationalQuadratic(Stationary):
     own = ("alpha",)
     shape = staticmethod(formulas.rational_quadratic)
 
-    def __init__(self, lengthscale: Given = None, variance: Given = 1.0, alpha: Given = 1.0) -> None:
+    def __init__(
+        self, lengthscale: Given = None, variance: Given = 1.0, alpha: Given = 1.0
+    ) -> None:
         super().__init__(lengthscale, variance)
         self.alpha = alpha

@@ -1,4 +1,6 @@
-"""Likelihoods: moments for the engine, probabilities for prediction, and one registry of all of them."""
+"""Likelihoods: moments for the engine, probabilities for prediction, and one registry
+of all of them.
+"""
 
 from __future__ import annotations
 

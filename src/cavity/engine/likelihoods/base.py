@@ -1,4 +1,6 @@
-"""The base class of likelihoods: everything that the engine, prediction, model files and ONNX export ask of one."""
+"""The base class of likelihoods: everything that the engine, prediction, model files
+and ONNX export ask of one.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,16 @@ class Latents(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Logarithm of a factor's normaliser, or average of its logarithm, and the derivatives at each site.
+    """Logarithm of a factor's normaliser, or average of its logarithm, and the
+    derivatives at each site.
 
     Attributes
     ----------
     value : Tensor
         log ∫ φ(f)^e N(f) df per row, or E log φ(f), [B].
     dm, dv, dr : Tensor
-        Derivatives in the mean, the variance that comes from w, and the residual variance (`dv` for e = 1), each [B S].
+        Derivatives in the mean, the variance that comes from w, and the residual
+        variance (`dv` for e = 1), each [B S].
     own : Tensor or None
         Derivative in the likelihood's own parameters, flat, [B K].
     """
@@ -52,27 +56,32 @@ class Moments(NamedTuple):
 class Likelihood(Parameters):
     """Base class of all likelihoods p(y | f).
 
-    A subclass writes `moments` (for EP) or `average` (for variational inference), or both. Everything else has a default, or
-    raises an error that names the method to add. `__init__` stores its arguments, each under its own name.
+    A subclass writes `moments` (for EP) or `average` (for variational inference), or
+    both. Everything else has a default, or raises an error that names the method to
+    add. `__init__` stores its arguments, each under its own name.
 
     Attributes
     ----------
     name : str
-        Short name for options, such as `"probit"`. Empty: the class name is the only name.
+        Short name for options, such as `"probit"`. Empty: the class name is the only
+        name.
     two_classes : bool
         Whether the likelihood is for two classes, which share one latent function.
     bounds : bool
         Whether `average` is a lower bound of E log φ, or equal to it.
     sums_to_one : bool
-        Whether φ is a probability of the label: summed over all labels it is 1, also if f has a residual.
+        Whether φ is a probability of the label: summed over all labels it is 1, also if
+        f has a residual.
     linear : bool
         Whether the sites do not depend on q, so that one sweep finds them.
     tempers : bool
-        Whether `moments` takes exponents. If not, rows of weight below 1 get whole sites, multiplied by the weight.
+        Whether `moments` takes exponents. If not, rows of weight below 1 get whole
+        sites, multiplied by the weight.
     n_classes : int or None
         Number of classes; None until `bind`.
     parameters, log_parameters : tuple of torch.nn.Parameter
-        What is learnt; those that are logarithms get the same weak prior as the logarithms of a kernel.
+        What is learnt; those that are logarithms get the same weak prior as the
+        logarithms of a kernel.
 
     Examples
     --------
@@ -101,7 +110,8 @@ class Likelihood(Parameters):
     tempers: ClassVar[bool] = True
 
     n_classes: int | None = None
-    epsilon: float | None = None  # current share of random labels; None if there is no such share
+    # current share of random labels; None if there is no such share
+    epsilon: float | None = None
     parameters: tuple[nn.Parameter, ...] = ()
     log_parameters: tuple[nn.Parameter, ...] = ()
 
@@ -111,7 +121,8 @@ class Likelihood(Parameters):
         return 1 if self.two_classes else self._classes()
 
     def bind(self, n_classes: int) -> Likelihood:
-        """Return a copy for this number of classes, which the engine works with and fitting changes.
+        """Return a copy for this number of classes, which the engine works with and
+        fitting changes.
 
         A likelihood for many classes may return another one for two.
         """
@@ -123,37 +134,58 @@ class Likelihood(Parameters):
         return bound
 
     def expect_exponents(self, least: float) -> None:
-        """Take a lower bound of the exponents that `moments` will get, at most 1. The default ignores it."""
+        """Take a lower bound of the exponents that `moments` will get, at most 1.
+
+        The default ignores it.
+        """
 
     def sites(self, y: Tensor) -> Tensor:
-        """Return the number of the latent function on which each site sits, [B S], given labels 0 to C − 1, [B].
+        """Return the number of the latent function on which each site sits, [B S],
+        given labels 0 to C − 1, [B].
 
-        The default is one site on the only latent function for two classes, otherwise one site per class.
+        The default is one site on the only latent function for two classes, otherwise
+        one site per class.
         """
         if self.two_classes:
             return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
         return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        """Return the logarithm of the normaliser of φ^e under the marginals f [B S], and its derivatives.
+        """Return the logarithm of the normaliser of φ^e under the marginals f [B S],
+        and its derivatives.
 
-        Labels `y` are 0 to C − 1, [B]. The exponent e is [B], or None for 1; it is never given if `tempers` is False.
+        Labels `y` are 0 to C − 1, [B]. The exponent e is [B], or None for 1; it is
+        never given if `tempers` is False.
         """
-        raise BadOption(f"{type(self).__name__} has no closed normaliser: use VI(likelihood=...).")
+        raise BadOption(
+            f"{type(self).__name__} has no closed normaliser: use VI(likelihood=...)."
+        )
 
     def average(self, f: Latents, y: Tensor) -> Moments:
-        """Return E log φ under the marginals f [B S] for labels y [B], and its derivatives, for variational inference."""
-        raise BadOption(f"{type(self).__name__} has no average of its logarithm: use method='ep'.")
+        """Return E log φ under the marginals f [B S] for labels y [B], and its
+        derivatives, for variational inference.
+        """
+        raise BadOption(
+            f"{type(self).__name__} has no average of its logarithm: use method='ep'."
+        )
 
     def third(self, mean: Tensor, y: Tensor) -> Tensor:
-        """Return ∂³ log p/∂f³ at latent values [B S], for Laplace's method with learnt hyper-parameters, [B S]."""
-        raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
+        """Return ∂³ log p/∂f³ at latent values [B S], for Laplace's method with learnt
+        hyper-parameters, [B S].
+        """
+        raise BadOption(
+            f"{type(self).__name__} has no third derivative, which Laplace's method "
+            f"needs."
+        )
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        """Return normalised log class probabilities [n C] under marginals of f at new rows, [n C], or [n 1] for two classes.
+        """Return normalised log class probabilities [n C] under marginals of f at new
+        rows, [n C], or [n 1] for two classes.
 
-        The default is `moments` for each label in turn, normalised, which ONNX graphs cannot express. Write it with the functions
-        of `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and ONNX alike.
+        The default is `moments` for each label in turn, normalised, which ONNX graphs
+        cannot express. Write it with the functions of
+        `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and
+        ONNX alike.
         """
         if not isinstance(mean, Tensor):
             return in_torch(self.log_probability, mean, var)
@@ -161,44 +193,68 @@ class Likelihood(Parameters):
         for label in range(self._classes()):
             y = torch.full((len(mean),), label, device=mean.device)
             at = self.sites(y)
-            f = Latents(mean.gather(1, at), var.gather(1, at), torch.zeros_like(var).gather(1, at))
+            f = Latents(
+                mean.gather(1, at),
+                var.gather(1, at),
+                torch.zeros_like(var).gather(1, at),
+            )
             columns.append(self.moments(f, y, None).value)
         return torch.stack(columns, 1).log_softmax(1)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         """Return the entropy of the label and its two parts per row, in nats, [n].
 
-        The marginals of f, [n C] or [n 1], are without the noise on f, whose variance is [C] or [1].
+        The marginals of f, [n C] or [n 1], are without the noise on f, whose variance
+        is [C] or [1].
         """
         raise BadOption(
-            f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
+            f"{type(self).__name__} has no split of its entropy: give it a method "
+            f"uncertainty(mean, var, noise)."
         )
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
-        """Move the parameters in place, and return the likelihood itself; `dtype` None keeps their type."""
+        """Move the parameters in place, and return the likelihood itself; `dtype` None
+        keeps their type.
+        """
         for parameter in self._stored().values():
             parameter.data = parameter.data.to(device, dtype)
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Return the learnt values for a model file: copies of `parameters`, by number unless a subclass names them."""
-        return {name: parameter.detach().clone() for name, parameter in self._stored().items()}
+        """Return the learnt values for a model file: copies of `parameters`, by number
+        unless a subclass names them.
+        """
+        return {
+            name: parameter.detach().clone()
+            for name, parameter in self._stored().items()
+        }
 
-    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
-        """Take over values that `state` returned, as read from a file. Learnt values must have this type; None: any float.
+    def load_state(
+        self, state: dict[str, Tensor], dtype: torch.dtype | None = None
+    ) -> None:
+        """Take over values that `state` returned, as read from a file.
+
+        Learnt values must have this type; None: any float.
 
         Raises BadFile if a value is missing, unknown, or has the wrong shape or type.
         """
         own = self._stored()
         if set(state) != set(own):
             raise BadFile(
-                f"the likelihood {type(self).__name__} has the values {sorted(own)}, and the file has {sorted(state)!s:.200}."
+                f"the likelihood {type(self).__name__} has the values {sorted(own)}, "
+                f"and the file has {sorted(state)!s:.200}."
             )
         for name, parameter in own.items():
-            value, shape = state[name], tuple(parameter.shape)
-            if value.shape != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
+            value = state[name]
+            shape = tuple(parameter.shape)
+            if (
+                value.shape != shape
+                or dtype not in (None, value.dtype)
+                or not value.is_floating_point()
+            ):
                 raise BadFile(
-                    f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
+                    f"factor.{name:.100} has shape {tuple(value.shape)} and type "
+                    f"{value.dtype}; expected {shape}, "
                     f"{dtype or 'a floating-point type'}."
                 )
             parameter.data = value.clone()
@@ -210,15 +266,20 @@ class Likelihood(Parameters):
     def _check_classes(self, n_classes: int) -> None:
         kind = type(self).__name__
         if self.two_classes and n_classes != 2:
-            raise BadOption(f"{kind} is a likelihood for two classes, and y has {n_classes}: use another.")
+            raise BadOption(
+                f"{kind} is a likelihood for two classes, and y has {n_classes}: use "
+                f"another."
+            )
         if self.n_classes not in (None, n_classes):
             raise BadOption(
-                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
+                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: "
+                f"leave n_classes out."
             )
 
     def _for_two_classes(self) -> Likelihood:
         raise BadOption(
-            f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
+            f"{type(self).__name__} has one latent function per class, and two classes "
+            f"share one: override bind(n_classes) "
             "to return a likelihood with two_classes = True for them."
         )
 
@@ -226,7 +287,10 @@ class Likelihood(Parameters):
         if self.two_classes:
             return 2
         if self.n_classes is None:
-            raise BadOption(f"{type(self).__name__} does not know the number of classes: call bind().")
+            raise BadOption(
+                f"{type(self).__name__} does not know the number of classes: call "
+                f"bind()."
+            )
         return self.n_classes
 
 

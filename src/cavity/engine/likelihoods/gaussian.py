@@ -1,4 +1,6 @@
-"""The Gaussian likelihood of regression: everything in closed form, with sites that do not depend on q. [METHOD 4]"""
+"""The Gaussian likelihood of regression: everything in closed form, with sites that do
+not depend on q. [METHOD 4]
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ from cavity.errors import BadOption
 
 @LIKELIHOODS.register
 class Gaussian(Likelihood):
-    r"""Gaussian noise, y = f + N(0, σ²), with one latent function and one site per row, for regression.
+    r"""Gaussian noise, y = f + N(0, σ²), with one latent function and one site per row,
+    for regression.
 
-    `moments` gives the sites of FITC, τ = 1/(σ² + r), and exact regression if Z = X. `average` gives those of the variational
-    bound, τ = 1/σ².
+    `moments` gives the sites of FITC, τ = 1/(σ² + r), and exact regression if Z = X.
+    `average` gives those of the variational bound, τ = 1/σ².
 
     Parameters
     ----------
@@ -28,7 +31,8 @@ class Gaussian(Likelihood):
     learn : bool
         Whether to learn log σ².
     projected : bool
-        Whether to leave the residual r out of the moments: τ = 1/σ² (projected process, subset of regressors).
+        Whether to leave the residual r out of the moments: τ = 1/σ² (projected process,
+        subset of regressors).
 
     Attributes
     ----------
@@ -40,14 +44,18 @@ class Gaussian(Likelihood):
 
     log_noise: nn.Parameter
 
-    def __init__(self, noise: float = 1.0, learn: bool = False, projected: bool = False) -> None:
+    def __init__(
+        self, noise: float = 1.0, learn: bool = False, projected: bool = False
+    ) -> None:
         self.noise = noise
         self.learn = learn
         self.projected = projected
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        return (self.log_noise,) if self.learn else ()
+        if self.learn:
+            return (self.log_noise,)
+        return ()
 
     log_parameters = parameters
 
@@ -62,11 +70,16 @@ class Gaussian(Likelihood):
         self.log_noise = nn.Parameter(torch.tensor([value], dtype=torch.float64).log())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments as given; the learnt noise is in `noise` and in `state`."""
+        """Return the constructor's arguments as given; the learnt noise is in `noise`
+        and in `state`.
+        """
         return super().get_params(deep) | {"noise": self._given}
 
     def bind(self, n_classes: int) -> Likelihood:
-        raise BadOption(f"{type(self).__name__} is a likelihood for regression: use it with GPRegressor.")
+        raise BadOption(
+            f"{type(self).__name__} is a likelihood for regression: use it with "
+            f"GPRegressor."
+        )
 
     def sites(self, y: Tensor) -> Tensor:
         return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
@@ -78,36 +91,63 @@ class Gaussian(Likelihood):
 
     def _stored(self) -> dict[str, nn.Parameter]:
         # a noise of 0 has no logarithm
-        return {"log_noise": self.log_noise} if self.log_noise.isfinite().all() else {}
+        if self.log_noise.isfinite().all():
+            return {"log_noise": self.log_noise}
+        return {}
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        raise BadOption(f"{type(self).__name__} is a likelihood for regression and has no classes.")
+        raise BadOption(
+            f"{type(self).__name__} is a likelihood for regression and has no classes."
+        )
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""With φ(t) = N(y; t, S) and S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c + log N(y; m, v + S/e)."""
+        r"""With φ(t) = N(y; t, S) and S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c
+        + log N(y; m, v + S/e).
+        """
         noise = self.noise.to(f.var.device)
-        e = torch.ones_like(f.mean) if exponent is None else exponent[:, None]
-        S = noise.expand_as(f.residual) if self.projected else noise + f.residual
-        total, off = f.var - f.residual + S / e, y[:, None] - f.mean
+        if exponent is None:
+            e = torch.ones_like(f.mean)
+        else:
+            e = exponent[:, None]
+        if self.projected:
+            S = noise.expand_as(f.residual)
+        else:
+            S = noise + f.residual
+        total = f.var - f.residual + S / e
+        off = y[:, None] - f.mean
         log_c = 0.5 * ((1 - e) * (2 * math.pi * S).log() - e.log())
         value = log_c - 0.5 * (off.square() / total + (2 * math.pi * total).log())
         dv = 0.5 * (off.square() / total - 1) / total
         in_S = dv / e + 0.5 * (1 - e) / S
         own = in_S * noise if self.parameters else None
-        return Moments(value[:, 0], off / total, dv, torch.zeros_like(dv) if self.projected else in_S, own)
+        return Moments(
+            value[:, 0],
+            off / total,
+            dv,
+            torch.zeros_like(dv) if self.projected else in_S,
+            own,
+        )
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log N(y; f, σ²) = −½ log 2πσ² − ½ ((y − m)² + v)/σ²."""
-        noise, off = self.noise.to(f.var.device), y[:, None] - f.mean
+        noise = self.noise.to(f.var.device)
+        off = y[:, None] - f.mean
         misfit = (off.square() + f.var) / noise
         dv = torch.full_like(f.var, -0.5) / noise
         value = -0.5 * ((2 * math.pi * noise).log() + misfit)
-        return Moments(value[:, 0], off / noise, dv, dv, 0.5 * (misfit - 1) if self.parameters else None)
+        return Moments(
+            value[:, 0],
+            off / noise,
+            dv,
+            dv,
+            0.5 * (misfit - 1) if self.parameters else None,
+        )
 
 
 @LIKELIHOODS.register
 class Committee(Gaussian):
-    """Gaussian noise for a committee: each member has a latent function, and y is [B 2], member and target of each row.
+    """Gaussian noise for a committee: each member has a latent function, and y is [B
+    2], member and target of each row.
 
     Its parameters are those of `Gaussian`.
     """

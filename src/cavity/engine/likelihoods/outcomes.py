@@ -1,4 +1,6 @@
-"""What the likelihoods of the library predict, from their names and numbers: the classes themselves load torch."""
+"""What the likelihoods of the library predict, from their names and numbers: the
+classes themselves load torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.namespaces import Array
-from cavity.engine.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
+from cavity.engine.likelihoods.quadrature.information import (
+    EntropyParts,
+    Latent,
+    uncertainty,
+)
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import (
     log_largest,
@@ -21,17 +27,23 @@ from cavity.errors import BadOption
 
 
 class LargestWins(NamedTuple):
-    """The class with the largest noisy f wins, or is drawn at random with probability ε."""
+    """The class with the largest noisy f wins, or is drawn at random with probability
+    ε.
+    """
 
     n_classes: int
     epsilon: float | None = None  # None: the likelihood has no such share
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        return with_random_labels(self._log_win(mean, var), self.epsilon or 0.0, self.n_classes)
+        return with_random_labels(
+            self._log_win(mean, var), self.epsilon or 0.0, self.n_classes
+        )
 
     def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
         mean, var, noise = map(np.asarray, (mean, var, noise))
-        latent = Latent(mean, var, self._log_win(mean, var + noise), self.epsilon or 0.0)
+        latent = Latent(
+            mean, var, self._log_win(mean, var + noise), self.epsilon or 0.0
+        )
         return uncertainty(latent, Largest(noise))
 
     def _log_win(self, mean: Array, var: Array) -> Array:
@@ -51,10 +63,13 @@ class DrawnBySoftmax(NamedTuple):
         mean, var, noise = map(np.asarray, (mean, var, noise))
         if noise.any():
             raise BadOption(
-                "the entropy of a softmax of noisy latent values has no split: use method='ep', 'rep' or 'laplace', or no noise, "
+                "the entropy of a softmax of noisy latent values has no split: use "
+                "method='ep', 'rep' or 'laplace', or no noise, "
                 "Training(noise=0, learn=('kernel', 'inducing'))."
             )
-        return uncertainty(Latent(mean, var, self.log_probability(mean, var), 0.0), Softened(noise))
+        return uncertainty(
+            Latent(mean, var, self.log_probability(mean, var), 0.0), Softened(noise)
+        )
 
 
 class NoisyTarget(NamedTuple):
@@ -86,7 +101,9 @@ def find_share(log_odds: Any) -> float:
 
 
 ROBUST = {"epsilon", "learn"}
-OUTCOMES: dict[str, tuple[Any, bool, set[str]]] = {  # whether it is for two classes, and its arguments
+OUTCOMES: dict[
+    str, tuple[Any, bool, set[str]]
+] = {  # whether it is for two classes, and its arguments
     "ProbitPairs": (LargestWins, False, set()),
     "BinaryProbit": (LargestWins, True, set()),
     "RobustMax": (LargestWins, False, ROBUST),
@@ -100,14 +117,20 @@ OUTCOMES: dict[str, tuple[Any, bool, set[str]]] = {  # whether it is for two cla
 def make_outcome(
     name: str, arguments: dict[str, Any], state: dict[str, Array], n_classes: int | None
 ) -> LargestWins | DrawnBySoftmax | NoisyTarget | None:
-    """Return the outcome of a likelihood of the library; None for other names, or arguments that its class must check."""
+    """Return the outcome of a likelihood of the library; None for other names, or
+    arguments that its class must check.
+    """
     numbers = [v for v in arguments.values() if v is not None]
     plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
     if not plain or arguments.get("n_classes") not in (None, n_classes):
         return None
     given = arguments.keys() - {"n_classes"}
     if n_classes is None:
-        known = name in ("Gaussian", "Committee") and given == {"noise", "learn", "projected"}
+        known = name in ("Gaussian", "Committee") and given == {
+            "noise",
+            "learn",
+            "projected",
+        }
         if not known or state.keys() != {"log_noise"} or not arguments["noise"] > 0:
             return None
         return NoisyTarget(find_noise(state["log_noise"]))
@@ -118,7 +141,8 @@ def make_outcome(
         return None
     if needed is not ROBUST:
         return outcome(n_classes) if not state else None
-    start, learnt = arguments["epsilon"], "log_odds" in state
+    start = arguments["epsilon"]
+    learnt = "log_odds" in state
     if not 0 <= start < 1 or learnt != bool(arguments["learn"]) or learnt > bool(start):
         return None
     return outcome(n_classes, find_share(state["log_odds"]) if learnt else float(start))

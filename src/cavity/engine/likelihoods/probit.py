@@ -1,4 +1,6 @@
-"""Probit likelihoods in closed form: the own class beats each rival, or one signed latent for two classes. [METHOD 4]"""
+"""Probit likelihoods in closed form: the own class beats each rival, or one signed
+latent for two classes. [METHOD 4]
+"""
 
 from __future__ import annotations
 
@@ -8,28 +10,45 @@ from torch import Tensor
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.engine.likelihoods.outcomes import LargestWins, WithOutcome
-from cavity.engine.likelihoods.quadrature.power import RULES, ProbitMoments, probit_average, probit_power
+from cavity.engine.likelihoods.quadrature.power import (
+    RULES,
+    ProbitMoments,
+    probit_average,
+    probit_power,
+)
 
 
 def match_probit(mean: Tensor, var: Tensor) -> ProbitMoments:
-    r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var` is b."""
+    r"""α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b; `var`
+    is b.
+    """
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
-    dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
+    # d₂ = 2 ∂/∂v − d₁²
+    dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)
     return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
 
 
-def _probit(mean: Tensor, var: Tensor, residual: Tensor, e: Tensor | None, least: float) -> ProbitMoments:
-    """b = V + R is `var`. Exponents below one need quadrature; panels, for `least` near 0, know no closed form at e = 1."""
+def _probit(
+    mean: Tensor, var: Tensor, residual: Tensor, e: Tensor | None, least: float
+) -> ProbitMoments:
+    """b = V + R is `var`.
+
+    Exponents below one need quadrature; panels, for `least` near 0, know no closed form
+    at e = 1.
+    """
     if e is None:
         return match_probit(mean, var)
     power = probit_power(mean, var - residual, residual, e.clamp(max=1.0), least)
     if least >= RULES[-1].least:
         return power
-    whole, closed = e == 1, match_probit(mean, var)
-    return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
+    whole = e == 1
+    closed = match_probit(mean, var)
+    return ProbitMoments(
+        *(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True))
+    )
 
 
 def rivals(y: Tensor, n_classes: int) -> Tensor:
@@ -39,7 +58,10 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
 
 
 class _Probit(WithOutcome, Likelihood):
-    """The largest f wins: Φ of gaps between latent values. Quadrature takes fewer nodes if all exponents are near 1."""
+    """The largest f wins: Φ of gaps between latent values.
+
+    Quadrature takes fewer nodes if all exponents are near 1.
+    """
 
     _least = 0.0
 
@@ -56,7 +78,9 @@ class _Probit(WithOutcome, Likelihood):
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         gap = self._gaps(f, y)
-        power = None if exponent is None else exponent[:, None].expand_as(gap.mean)
+        power = None
+        if exponent is not None:
+            power = exponent[:, None].expand_as(gap.mean)
         return self._spread(_probit(*gap, power, self._least), y)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
@@ -70,9 +94,12 @@ class _Probit(WithOutcome, Likelihood):
 
 @LIKELIHOODS.register
 class ProbitPairs(_Probit):
-    """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
+    """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form.
 
-    Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
+    The default of EP.
+
+    Each rival has two sites: C − 1 sites on the own class come first, then those on the
+    rivals. Two classes have `BinaryProbit`.
 
     Parameters
     ----------
@@ -99,13 +126,19 @@ class ProbitPairs(_Probit):
 
     def _spread(self, step: ProbitMoments, y: Tensor) -> Moments:
         dv = torch.cat([step.dv, step.dv], 1)
-        dr = dv if step.dr is step.dv else torch.cat([step.dr, step.dr], 1)
+        if step.dr is step.dv:
+            dr = dv
+        else:
+            dr = torch.cat([step.dr, step.dr], 1)
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
 
 @LIKELIHOODS.register
 class BinaryProbit(_Probit):
-    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row."""
+    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r).
+
+    One site per row.
+    """
 
     two_classes = True
     n_classes = 2

@@ -1,4 +1,6 @@
-"""Robust likelihoods: the largest f wins, but a share ε of the labels is drawn at random. [METHOD 4, REP; METHOD 9]"""
+"""Robust likelihoods: the largest f wins, but a share ε of the labels is drawn at
+random. [METHOD 4, REP; METHOD 9]
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from cavity.errors import BadOption
 
 
 class _Robust(WithOutcome, Likelihood):
-    """(1−ε) S + ε/C, where S = P(y is the largest). The precision of a site can be negative if a label is surely wrong."""
+    """(1−ε) S + ε/C, where S = P(y is the largest).
+
+    The precision of a site can be negative if a label is surely wrong.
+    """
 
     tempers = False
 
@@ -30,20 +35,28 @@ class _Robust(WithOutcome, Likelihood):
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        return (self.log_odds,) if self.learn else ()
+        if self.learn:
+            return (self.log_odds,)
+        return ()
 
     @property
     def epsilon(self) -> float:
         """Current share of random labels."""
-        return find_share(self.log_odds.detach()) if self.learn else _number(self._given)
+        if self.learn:
+            return find_share(self.log_odds.detach())
+        return _number(self._given)
 
     @epsilon.setter
     def epsilon(self, value: float) -> None:
         self._given = value
-        self.log_odds = nn.Parameter(torch.tensor([_number(value)], dtype=torch.float64).logit())
+        self.log_odds = nn.Parameter(
+            torch.tensor([_number(value)], dtype=torch.float64).logit()
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments as given; a learnt ε is in `epsilon` and in `state`."""
+        """Return the constructor's arguments as given; a learnt ε is in `epsilon` and
+        in `state`.
+        """
         return super().get_params(deep) | {"epsilon": self._given}
 
     @property
@@ -53,20 +66,26 @@ class _Robust(WithOutcome, Likelihood):
     def _stored(self) -> dict[str, nn.Parameter]:
         return {"log_odds": self.log_odds} if self.learn else {}
 
-    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+    def load_state(
+        self, state: dict[str, Tensor], dtype: torch.dtype | None = None
+    ) -> None:
         # files of 0.3 have the argument epsilon twice
-        super().load_state({name: value for name, value in state.items() if name != "epsilon"}, dtype)
+        super().load_state(
+            {name: value for name, value in state.items() if name != "epsilon"}, dtype
+        )
 
     def _check_classes(self, n_classes: int) -> None:
         """Check ε, too: this is the first call that a fit makes."""
         super()._check_classes(n_classes)
         if not 0 <= _number(self._given) < 1:
             raise BadOption(
-                f"epsilon={self._given!r} of {type(self).__name__} must be a share, at least 0 and below 1."
+                f"epsilon={self._given!r} of {type(self).__name__} must be a share, at "
+                f"least 0 and below 1."
             )
         if self.learn and self._given == 0:
             raise BadOption(
-                "epsilon=0 cannot be learnt, because its log-odds are stepped: give a positive start, or learn=False."
+                "epsilon=0 cannot be learnt, because its log-odds are stepped: give a "
+                "positive start, or learn=False."
             )
 
     def _share(self, like: Tensor) -> Tensor:
@@ -79,10 +98,14 @@ class _Robust(WithOutcome, Likelihood):
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ S''/S,  ∂ log Z/∂ε = (1/C − S)/Z."""
-        eps, C = self._share(f.mean), self._classes()
+        r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ
+        S''/S,  ∂ log Z/∂ε = (1/C − S)/Z.
+        """
+        eps = self._share(f.mean)
+        C = self._classes()
         w = self._win(f, y)
-        log_right, log_random = torch.log1p(-eps) + w.log_value, eps.log() - math.log(C)
+        log_right = torch.log1p(-eps) + w.log_value
+        log_random = eps.log() - math.log(C)
         value = torch.logaddexp(log_right, log_random)
         kappa = (log_right - value).exp()[:, None]
         dv = 0.5 * kappa * w.second
@@ -91,34 +114,43 @@ class _Robust(WithOutcome, Likelihood):
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log p = S log(1−ε+ε/C) + (1−S) log(ε/C).        [METHOD 9]"""
-        eps, C = self._share(f.mean), self._classes()
+        eps = self._share(f.mean)
+        C = self._classes()
         w = self._win(f, y)
         S = w.log_value.exp()
-        right, wrong = (1 - eps + eps / C).log(), eps.log() - math.log(C)
+        right = (1 - eps + eps / C).log()
+        wrong = eps.log() - math.log(C)
         weight = ((right - wrong) * S)[:, None]
         dv = 0.5 * weight * w.second
         slope = S * (1 / C - 1) / (1 - eps + eps / C) + (1 - S) / eps
-        return Moments(right * S + wrong * (1 - S), weight * w.first, dv, dv, self._own(slope, eps))
+        return Moments(
+            right * S + wrong * (1 - S), weight * w.first, dv, dv, self._own(slope, eps)
+        )
 
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
         """Derivative in the log-odds of ε, [B 1]."""
-        return (slope * eps * (1 - eps))[:, None] if self.learn else None
+        if self.learn:
+            return (slope * eps * (1 - eps))[:, None]
+        return None
 
 
 def _number(value: Any) -> float:
     """The value as a float; NaN if it is not a number, which `bind` reports."""
-    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    numeric = isinstance(
+        value, int | float | np.integer | np.floating
+    ) and not isinstance(value, bool)
     return float(value) if numeric else math.nan
 
 
 @LIKELIHOODS.register
 class RobustMax(_Robust):
-    """Robust maximum: the class with the largest f wins, but a share ε of the labels is drawn at random. Exact, by quadrature.
+    """Robust maximum: the class with the largest f wins, but a share ε of the labels is
+    drawn at random. Exact, by quadrature.
 
         p(y | f) = (1 − ε) [f_y is the largest] + ε/C
 
-    One site per class, the own class first. The precision of a site can be negative if a label is surely wrong. Two classes have
-    `RobustBinary`.
+    One site per class, the own class first. The precision of a site can be negative if
+    a label is surely wrong. Two classes have `RobustBinary`.
 
     Parameters
     ----------
@@ -137,7 +169,9 @@ class RobustMax(_Robust):
 
     name = "robust-max"
 
-    def __init__(self, n_classes: int | None = None, epsilon: float = 1e-3, learn: bool = False) -> None:
+    def __init__(
+        self, n_classes: int | None = None, epsilon: float = 1e-3, learn: bool = False
+    ) -> None:
         super().__init__(epsilon, learn)
         self.n_classes = n_classes
 
@@ -155,7 +189,8 @@ class RobustMax(_Robust):
 
 @LIKELIHOODS.register
 class RobustBinary(_Robust):
-    """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in closed form. One site per row.
+    """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in
+    closed form. One site per row.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""The softmax and logistic likelihoods, for variational inference and Laplace's method. [docs/decisions/0007; METHOD 4]"""
+"""The softmax and logistic likelihoods, for variational inference and Laplace's method.
+[docs/decisions/0007; METHOD 4]
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from torch.nn.functional import logsigmoid
 from cavity.engine.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.engine.likelihoods.outcomes import DrawnBySoftmax, WithOutcome
 from cavity.engine.likelihoods.probit import signs
-from cavity.engine.likelihoods.quadrature.softmax_integrals import sigmoid_average, softmax_average
+from cavity.engine.likelihoods.quadrature.softmax_integrals import (
+    sigmoid_average,
+    softmax_average,
+)
 
 
 class _Softened(WithOutcome, Likelihood):
@@ -20,7 +25,9 @@ class _Softened(WithOutcome, Likelihood):
 
 @LIKELIHOODS.register
 class Softmax(_Softened):
-    """Softmax, exp f_y / Σ_c exp f_c, for variational inference. One site per class. Two classes have `Logistic`.
+    """Softmax, exp f_y / Σ_c exp f_c, for variational inference.
+
+    One site per class. Two classes have `Logistic`.
 
     Parameters
     ----------
@@ -46,7 +53,9 @@ class Softmax(_Softened):
 
 @LIKELIHOODS.register
 class Logistic(_Softened):
-    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row."""
+    r"""Logistic curve σ(±f) of one latent function for two classes, for variational
+    inference. One site per row.
+    """
 
     two_classes = True
     n_classes = 2
@@ -59,14 +68,17 @@ class Logistic(_Softened):
 
 @LIKELIHOODS.register
 class LogisticPoint(Logistic):
-    r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0, for Laplace's method.
+    r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v
+    → 0, for Laplace's method.
 
-    With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log Z/∂v → ½(d₂ + d₁²).
+    With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log
+    Z/∂v → ½(d₂ + d₁²).
     """
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         sign = signs(y, f.mean)
-        s, rest = torch.sigmoid(sign * f.mean), torch.sigmoid(-sign * f.mean)
+        s = torch.sigmoid(sign * f.mean)
+        rest = torch.sigmoid(-sign * f.mean)
         dv = 0.5 * rest * (rest - s)
         return Moments(logsigmoid(sign * f.mean)[:, 0], sign * rest, dv, dv)
 

@@ -14,7 +14,10 @@ from cavity.errors import BadInput
 
 
 class Running(Protocol):
-    """The run as a callback sees it. Read anything; replace only `state` and `stopped`."""
+    """The run as a callback sees it.
+
+    Read anything; replace only `state` and `stopped`.
+    """
 
     engine: Engine
     plan: Steps
@@ -32,7 +35,8 @@ class Running(Protocol):
 class Callback:
     """Base class of callbacks. Override the methods that you need.
 
-    The methods are called on every rank of a distributed run. A callback may read everything of the run that it is given.
+    The methods are called on every rank of a distributed run. A callback may read
+    everything of the run that it is given.
 
     Examples
     --------
@@ -55,7 +59,9 @@ class Callback:
         """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch; on a GPU, where steps are recorded and replayed, after some tens of them."""
+        """Run after every step of an epoch; on a GPU, where steps are recorded and
+        replayed, after some tens of them.
+        """
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
         """Run after every epoch; return True to stop training, on all ranks.
@@ -69,32 +75,57 @@ class Callback:
 
 
 def check_row(row: dict[str, Any], callback: Callback) -> None:
-    """Convert what a callback added to plain numbers and text, which model files and checkpoints can hold."""
+    """Convert what a callback added to plain numbers and text, which model files and
+    checkpoints can hold.
+    """
     for name, value in row.items():
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             row[name] = value = value.item()
-        if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float)):
+        if not isinstance(name, str) or not (
+            value is None or isinstance(value, str | int | float)
+        ):
             raise BadInput(
-                f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds only numbers and "
+                f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of "
+                f"the history, which holds only numbers and "
                 "text by name: add one of these, or keep the value in the callback."
             )
 
 
 class EarlyStopping(Callback):
-    """Stop after `patience` epochs in which a validation loss has not fallen by `least`, and return to the best state."""
+    """Stop after `patience` epochs in which a validation loss has not fallen by
+    `least`, and return to the best state.
+    """
 
-    def __init__(self, judge: Callable[[Engine, State], float], patience: int, least: float = 1e-4) -> None:
-        self.judge, self.patience, self.least = judge, patience, least
-        self.best, self.since = math.inf, 0  # the smallest loss so far, and epochs since then
+    def __init__(
+        self,
+        judge: Callable[[Engine, State], float],
+        patience: int,
+        least: float = 1e-4,
+    ) -> None:
+        self.judge = judge
+        self.patience = patience
+        self.least = least
+        # the smallest loss so far, and epochs since then
+        self.best = math.inf
+        self.since = 0
         self.state: State | None = None  # with that loss
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Add the loss to the row as `validation_nll`, and return whether patience has run out."""
+        """Add the loss to the row as `validation_nll`, and return whether patience has
+        run out.
+        """
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
-        self.since = 0 if nll < self.best - self.least else self.since + 1
+        if nll < self.best - self.least:
+            self.since = 0
+        else:
+            self.since = self.since + 1
         if nll < self.best:
-            self.best, self.state = nll, copy_state(run.state)
+            self.best = nll
+            self.state = copy_state(run.state)
         return self.since >= self.patience
 
     def end(self, run: Running) -> None:
-        run.state = run.state if self.state is None else self.state
+        if self.state is None:
+            run.state = run.state
+        else:
+            run.state = self.state

@@ -1,4 +1,6 @@
-"""Save a run to disk and restore it: the state, the position in the data and the history."""
+"""Save a run to disk and restore it: the state, the position in the data and the
+history.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ BEST = "best."  # begins the names of the tensors of early stopping's best state
 
 
 class Checkpoint(Callback):
-    """Writes the run every `every` seconds and at the end of training; a write that fails warns, and is tried again later."""
+    """Writes the run every `every` seconds and at the end of training; a write that
+    fails warns, and is tried again later.
+    """
 
     def __init__(self, path: Path, every: float, facts: dict[str, Any]) -> None:
-        self.path, self.every, self.facts = Path(path), every, facts
+        self.path = Path(path)
+        self.every = every
+        self.facts = facts
         self.last = time.monotonic()
         self.problem: str | None = None  # why the latest write failed
 
@@ -47,24 +53,34 @@ class Checkpoint(Callback):
     def end(self, run: Running) -> None:
         """Write the checkpoint now, or warn.
 
-        With several ranks a new file replaces the last one when every rank has written its own. The last one stays as well: a
-        kill may fall between two ranks' renames.
+        With several ranks a new file replaces the last one when every rank has written
+        its own. The last one stays as well: a kill may fall between two ranks' renames.
         """
         several = run.reduce.world > 1
-        fresh = _add_ending(self.path, ".next") if several else self.path
+        if several:
+            fresh = _add_ending(self.path, ".next")
+        else:
+            fresh = self.path
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
             failed = run.reduce.agree(self.problem is not None)
             if not failed:
                 self.problem = _try(lambda: self._replace(fresh))
             elif self.problem is None:
-                self.problem = f"{self.path} was not written, because another rank could not write its own."
+                self.problem = (
+                    f"{self.path} was not written, because another rank could not "
+                    f"write its own."
+                )
             if self.problem:
                 _try(lambda: fresh.unlink(missing_ok=True))
         self.last = time.monotonic()
         if self.problem:
             again = f"Training goes on, and tries again in {self.every:g} s."
-            warnings.warn(f"the checkpoint failed: {self.problem} {again}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"the checkpoint failed: {self.problem} {again}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _replace(self, fresh: Path) -> None:
         if self.path.exists():
@@ -81,7 +97,9 @@ def _try(work: Callable[[], Any]) -> str | None:
 
 
 def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
-    """Write the run to a file; `facts` say which data and which arguments it belongs to."""
+    """Write the run to a file; `facts` say which data and which arguments it belongs
+    to.
+    """
     guard = run.guard
     meta = {
         "version": __version__,
@@ -104,7 +122,9 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
 def name_rank_file(path: Path, reduce: Local) -> Path:
     """Return the file of this rank: each rank writes its own sites."""
     path = Path(path)
-    return path if reduce.world == 1 else _add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
+    if reduce.world == 1:
+        return path
+    return _add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
 
 
 def _previous(path: Path) -> Path:
@@ -116,17 +136,26 @@ def _add_ending(path: Path, ending: str) -> Path:
 
 
 def find_newest_checkpoint(path: Path, reduce: Local) -> Path | None:
-    """Return the file of the latest moment for which every rank has one; None if there is none."""
+    """Return the file of the latest moment for which every rank has one; None if there
+    is none.
+    """
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
-    return mine[max(moments)] if moments else None
+    if moments:
+        return mine[max(moments)]
+    return None
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError) as error:  # a folder that may not be read, a name that no file can have
-        raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a folder that may not be read, a name that no file can have
+        raise BadFile(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from error
 
 
 def _moment(path: Path) -> tuple[int, int]:
@@ -144,7 +173,9 @@ def _explain_damage(path: Path) -> Iterator[None]:
     except CavityError:
         raise
     except tensor_files.DAMAGE as error:
-        raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
+        raise BadFile(
+            f"{path} is damaged: {type(error).__name__} {error!s:.200}."
+        ) from error
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -160,21 +191,34 @@ def read_seed(path: Path) -> int:
 
 
 def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    """Restore a run from a checkpoint. Raises BadFile if it is damaged or belongs to another run."""
+    """Restore a run from a checkpoint.
+
+    Raises BadFile if it is damaged or belongs to another run.
+    """
     with _explain_damage(path):
         tensors, meta, _ = tensor_files.read(path, KIND)
         _check_facts(meta["facts"], facts, path)
         run.state = _state(tensors, run.state, path)
-        run.history, run.tally = list(meta["history"]), list(meta["tally"])
+        run.history = list(meta["history"])
+        run.tally = list(meta["tally"])
         run.started = time.perf_counter() - float(meta["seconds"])
         repairs, caution, in_a_row = meta["guard"]
-        run.guard.repairs, run.guard.caution, run.guard.in_a_row = int(repairs), float(caution), int(in_a_row)
-        stopping, kept = _find_early_stopping(run), meta.get("early_stopping")
+        run.guard.repairs = int(repairs)
+        run.guard.caution = float(caution)
+        run.guard.in_a_row = int(in_a_row)
+        stopping = _find_early_stopping(run)
+        kept = meta.get("early_stopping")
         if stopping is not None and kept is not None:
-            best = {name.removeprefix(BEST): t for name, t in tensors.items() if name.startswith(BEST)}
-            stopping.best, stopping.since = float(kept[0]), int(kept[1])
+            best = {
+                name.removeprefix(BEST): t
+                for name, t in tensors.items()
+                if name.startswith(BEST)
+            }
+            stopping.best = float(kept[0])
+            stopping.since = int(kept[1])
             stopping.state = _state(best, run.state, path)
-        run.converged, run.resumed = bool(meta["converged"]), True
+        run.converged = bool(meta["converged"])
+        run.resumed = True
 
 
 def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
@@ -183,7 +227,8 @@ def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> No
         found = theirs.get(name, value)
         if found != value:
             raise BadFile(
-                f"{path} is the checkpoint of another run: {name} is {found!r:.200} there and {value!r:.200} here. Use the data "
+                f"{path} is the checkpoint of another run: {name} is {found!r:.200} "
+                f"there and {value!r:.200} here. Use the data "
                 "and arguments of that run, or resume=False to start a new one."
             )
 
@@ -204,11 +249,20 @@ def _flat(state: State) -> dict[str, Tensor]:
 
 
 def _state(tensors: dict[str, Tensor], like: State, path: Path) -> State:
-    """Return the state of these tensors, in the shapes of another one and on its device."""
+    """Return the state of these tensors, in the shapes of another one and on its
+    device.
+    """
     expected = _flat(like)
-    wrong = [n for n, t in expected.items() if n not in tensors or tensors[n].shape != t.shape]
+    wrong = [
+        n
+        for n, t in expected.items()
+        if n not in tensors or tensors[n].shape != t.shape
+    ]
     if wrong:
-        raise BadFile(f"{path} does not fit this run: {', '.join(wrong)} are missing or of another shape.")
+        raise BadFile(
+            f"{path} does not fit this run: {', '.join(wrong)} are missing or of "
+            f"another shape."
+        )
     names = iter(expected)
     state: State = map_tensors(lambda t: tensors[next(names)].to(t.device), like)
     return state

@@ -11,48 +11,74 @@ from cavity.engine.training.steps import Steps
 PROMISE = "promised_gain"  # of an epoch, in the history
 WINDOW = 10  # epochs over which an improvement counts
 SHARE = 5  # the last fifth of a run must be flat
-HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
+# largest range of these epochs in units of tol: over twenty, a steady change of tol per
+# ten epochs has 2
+HILL = 4
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
-LOOSE_TOL = 2e-3  # per row, of sites in a loose plan; the gradient is then good to a few per cent [61]
+LOOSE_TOL = (
+    # per row, of sites in a loose plan; the gradient is then good to a few per cent
+    # [61]
+    2e-3
+)
 LOOSE_CLASSES = 60  # above, LOOSE_TOL grows with the classes, as a row's sites do
-# of a loose plan: two later epochs must gain so much per row, or this share of what is left to gain
-ENOUGH_EPOCHS, LEAST_GAIN, LEAST_SHARE = 5, 0.02, 0.03
+# of a loose plan: two later epochs must gain so much per row, or this share of what is
+# left to gain
+ENOUGH_EPOCHS = 5
+LEAST_GAIN = 0.02
+LEAST_SHARE = 0.03
 
 
-def have_sweeps_converged(objectives: list[float], move: float, tol: float, rows: float) -> bool:
-    """Return whether the last sweep at fixed hyper-parameters changed little; `move` is its relative move of h.
+def have_sweeps_converged(
+    objectives: list[float], move: float, tol: float, rows: float
+) -> bool:
+    """Return whether the last sweep at fixed hyper-parameters changed little; `move` is
+    its relative move of h.
 
-    log Z_q is stationary in the sites, so it converges long before q does: the tolerance for q's own move is √tol.
+    log Z_q is stationary in the sites, so it converges long before q does: the
+    tolerance for q's own move is √tol.
     """
     flat = len(objectives) > 1 and abs(objectives[-1] - objectives[-2]) < tol * rows
     return flat and move < SMALL_MOVE * math.sqrt(tol)
 
 
-def have_epochs_converged(plan: Steps, history: list[dict[str, Any]], classes: int, rows: float) -> bool:
+def have_epochs_converged(
+    plan: Steps, history: list[dict[str, Any]], classes: int, rows: float
+) -> bool:
     """Return whether the epochs of learning have converged, by the rule for their kind."""
     objectives = [row["objective"] for row in history]
     if plan.batch_size is not None:
         return have_batch_epochs_converged(objectives, plan.tol, rows)
-    if plan.loose and plan.tol > 0 and have_loose_epochs_converged(objectives, classes, rows):
+    if (
+        plan.loose
+        and plan.tol > 0
+        and have_loose_epochs_converged(objectives, classes, rows)
+    ):
         return True
     promises = [row.get(PROMISE, 0.0) for row in history]  # rows of L-BFGS have none
     return have_full_epochs_converged(objectives, promises, plan.tol, rows)
 
 
-def have_full_epochs_converged(objectives: list[float], gains: list[float], tol: float, rows: float) -> bool:
-    """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
+def have_full_epochs_converged(
+    objectives: list[float], gains: list[float], tol: float, rows: float
+) -> bool:
+    """Return whether epochs on full batches changed little in the last fifth of the
+    run, and promise little.
 
     - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
-    - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of its objective, is on its way.
-    - Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would hide a steady gain.
-    - `gains` are those that the gradient promises for the steps: while they are large, hyper-parameters are still on their
-      way, however flat the objective. SEP crosses such plains.
+    - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of
+      its objective, is on its way.
+    - Means, and not only the best epoch of each window: a single high epoch, as of
+      sites that overshoot, would hide a steady gain.
+    - `gains` are those that the gradient promises for the steps: while they are large,
+      hyper-parameters are still on their way, however flat the objective. SEP crosses
+      such plains.
     """
     if len(objectives) <= WINDOW or tol == 0:
         return False
     back = max(WINDOW, len(objectives) // SHARE)
     seen = objectives[-back - WINDOW :]
-    before, now = seen[:-back], seen[-WINDOW:]
+    before = seen[:-back]
+    now = seen[-WINDOW:]
     change = abs(statistics.fmean(now) - statistics.fmean(before))
     # at the top of a hill on the way the means agree, but the epochs do not
     spread = max(seen) - min(seen)
@@ -60,12 +86,17 @@ def have_full_epochs_converged(objectives: list[float], gains: list[float], tol:
     return max(change, gain, spread / HILL, sum(gains[-WINDOW:])) < tol * rows
 
 
-def have_batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> bool:
-    """Return whether epochs of mini-batches, whose objective is noisy, gained less than `tol` per row over the ten before."""
+def have_batch_epochs_converged(
+    objectives: list[float], tol: float, rows: float
+) -> bool:
+    """Return whether epochs of mini-batches, whose objective is noisy, gained less than
+    `tol` per row over the ten before.
+    """
     # while a running average fills up, the objective of its first passes means little
     if len(objectives) < 3 * WINDOW or tol == 0:
         return False
-    before, now = objectives[-2 * WINDOW : -WINDOW], objectives[-WINDOW:]
+    before = objectives[-2 * WINDOW : -WINDOW]
+    now = objectives[-WINDOW:]
     error = math.sqrt((statistics.variance(before) + statistics.variance(now)) / WINDOW)
     # the gain plus two standard errors
     return statistics.fmean(now) - statistics.fmean(before) + 2 * error < tol * rows
@@ -76,15 +107,23 @@ def find_loose_tol(classes: int) -> float:
     return LOOSE_TOL * max(1.0, classes / LOOSE_CLASSES)
 
 
-def have_loose_epochs_converged(objectives: list[float], classes: int, rows: float) -> bool:
-    """Return whether late epochs of a loose plan gained too little: they fit the evidence closer, and no new rows. [decision 65]
+def have_loose_epochs_converged(
+    objectives: list[float], classes: int, rows: float
+) -> bool:
+    """Return whether late epochs of a loose plan gained too little: they fit the
+    evidence closer, and no new rows. [decision 65]
 
-    A share, because .02 per row is much where rules decide: a table of loans stood still for two epochs, and then lost nine tenths
-    of its loss. Two epochs, because a line search that stumbles gains little and then much; with many classes, whose epochs are
-    dear, one that gained less than the sites can tell.
+    A share, because .02 per row is much where rules decide: a table of loans stood
+    still for two epochs, and then lost nine tenths of its loss. Two epochs, because a
+    line search that stumbles gains little and then much; with many classes, whose
+    epochs are dear, one that gained less than the sites can tell.
     """
     little = min(LEAST_GAIN * rows, LEAST_SHARE * abs(objectives[-1]))
     if len(objectives) >= ENOUGH_EPOCHS and objectives[-1] - objectives[-3] < little:
         return True
     known = find_loose_tol(classes) * rows
-    return classes > LOOSE_CLASSES and len(objectives) > 1 and objectives[-1] - objectives[-2] <= known
+    return (
+        classes > LOOSE_CLASSES
+        and len(objectives) > 1
+        and objectives[-1] - objectives[-2] <= known
+    )

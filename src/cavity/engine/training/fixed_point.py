@@ -1,4 +1,6 @@
-"""The fixed point of the sites at given hyper-parameters: full sweeps with Anderson acceleration."""
+"""The fixed point of the sites at given hyper-parameters: full sweeps with Anderson
+acceleration.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,51 @@ from cavity.engine.inference.posterior import Sums
 from cavity.engine.training.loop import Run
 
 MEMORY = 8  # sweeps that an extrapolation uses
-WORSE = 10.0  # restart the extrapolation after a move of more than this times the smallest one
+# restart the extrapolation after a move of more than this times the smallest one
+WORSE = 10.0
 
 
 class Rest(NamedTuple):
-    """When sites have converged: log Z_q is stationary in them, and converges long before they do."""
+    """When sites have converged: log Z_q is stationary in them, and converges long
+    before they do.
+    """
 
     tol: float  # of the objective per row
-    small_move: float  # of the sites in a sweep relative to their size (of the sums, if rows have no sites)
+    small_move: (
+        # of the sites in a sweep relative to their size (of the sums, if rows have no
+        # sites)
+        float
+    )
     most: int  # sweeps
-    tiny: float = 0.0  # move of the sites that leaves the objective within its tolerance
-    collect: bool = False  # whether to begin with the sums of the sites at the state's hyper-parameters
+    # move of the sites that leaves the objective within its tolerance
+    tiny: float = 0.0
+    collect: bool = (
+        # whether to begin with the sums of the sites at the state's hyper-parameters
+        False
+    )
 
 
-def find_fixed_point(run: Run, state: State, rest: Rest, engine: Engine | None = None) -> State | None:
-    """Sweep the sites at the state's hyper-parameters until they have converged or time is up.
+def find_fixed_point(
+    run: Run, state: State, rest: Rest, engine: Engine | None = None
+) -> State | None:
+    """Sweep the sites at the state's hyper-parameters until they have converged or time
+    is up.
 
-    Return the first converged state, else the one with the smallest move; None if the first sweep fails. At fixed hyper-parameters
-    the sums are linear in the sites, so the same weights extrapolate both. `engine` is the run's, frozen at this state, if it is
-    needed afterwards.
+    Return the first converged state, else the one with the smallest move; None if the
+    first sweep fails. At fixed hyper-parameters the sums are linear in the sites, so
+    the same weights extrapolate both. `engine` is the run's, frozen at this state, if
+    it is needed afterwards.
     """
-    known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
-    scale, reduce = run.site_scale, Local() if run.engine.sites.tied else run.reduce
-    best, safe, last = math.inf, state, math.inf
+    # what each sweep moved, and the state after it
+    known: list[tuple[Tensor, State]] = []
+    scale = run.site_scale
+    if run.engine.sites.tied:
+        reduce = Local()
+    else:
+        reduce = run.reduce
+    best = math.inf
+    safe = state
+    last = math.inf
     factored: Factored | None = None
     engine = engine or run.engine.freeze(state, run.rows)
     if rest.collect:
@@ -49,22 +73,33 @@ def find_fixed_point(run: Run, state: State, rest: Rest, engine: Engine | None =
         if bool(info.failed):
             if not known:
                 return None
-            known, state, last = [], safe, math.inf
+            known = []
+            state = safe
+            last = math.inf
             continue
         reached = _unknowns(new, scale)
         move = reached - _unknowns(state, scale)
         size = _norm(reduce, move) / (1 + _norm(reduce, reached))
-        change, last = abs(float(info.objective) - last), float(info.objective)
-        at_rest = size < rest.small_move and (change / run.total <= rest.tol or size < rest.tiny)
+        change = abs(float(info.objective) - last)
+        last = float(info.objective)
+        at_rest = size < rest.small_move and (
+            change / run.total <= rest.tol or size < rest.tiny
+        )
         if at_rest or run.is_late():
             return new
         if size > WORSE * best and known:
-            known, state, last = [], safe, math.inf
+            known = []
+            state = safe
+            last = math.inf
             continue
         if size < best:
-            best, safe = size, new
+            best = size
+            safe = new
         known = [*known[1 - MEMORY :], (move, new)]
-        state = _extrapolate(known, reduce) if len(known) > 1 else new
+        if len(known) > 1:
+            state = _extrapolate(known, reduce)
+        else:
+            state = new
     return safe
 
 
@@ -73,12 +108,20 @@ def _norm(reduce: Local, values: Tensor) -> float:
 
 
 def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
-    """Return the last state − Σ w_i (state i+1 − state i), with w that makes the same combination of all ranks' moves shortest."""
+    """Return the last state − Σ w_i (state i+1 − state i), with w that makes the same
+    combination of all ranks' moves shortest.
+    """
     # column-major, as LAPACK takes it
-    moves, states = torch.stack([move for move, _ in known]).mT, [state for _, state in known]
+    moves = torch.stack([move for move, _ in known]).mT
+    states = [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))
-    w = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd").solution[:, 0].tolist()
-    end, moving = states[-1], [(s.sites.tau, s.sites.nu, *s.sums) for s in states]
+    w = (
+        torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd")
+        .solution[:, 0]
+        .tolist()
+    )
+    end = states[-1]
+    moving = [(s.sites.tau, s.sites.nu, *s.sums) for s in states]
     tau, nu, P, h = (_combine(values, w) for values in zip(*moving, strict=True))
     return end._replace(sites=end.sites._replace(tau=tau, nu=nu), sums=Sums(P, h))
 
@@ -92,7 +135,9 @@ def _combine(values: Sequence[Tensor], w: list[float]) -> Tensor:
 
 
 def _unknowns(state: State, scale: Tensor | None) -> Tensor:
-    """Return the sites, or the sums if rows have none, as a vector whose length does not tell weights from repetitions."""
+    """Return the sites, or the sums if rows have none, as a vector whose length does
+    not tell weights from repetitions.
+    """
     if not len(state.sites.tau):
         return torch.cat([t.double().flatten() for t in state.sums])
     sites = (t.double() for t in state.sites[:2])

@@ -31,26 +31,39 @@ class Guard:
     def advance(
         self, state: State, batch: Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
-        """Return the state after a step; or, without info, the state from which to try again."""
-        damping, rate, careful = state.damping, state.rate, state
+        """Return the state after a step; or, without info, the state from which to try
+        again.
+        """
+        damping = state.damping
+        rate = state.rate
+        careful = state
         if self.caution < 1:
-            careful = state._replace(damping=damping * self.caution, rate=rate * self.caution)
-        tried, info = self.engine.step(careful, batch, self.reduce, optimiser, full, self.factored)
+            careful = state._replace(
+                damping=damping * self.caution, rate=rate * self.caution
+            )
+        tried, info = self.engine.step(
+            careful, batch, self.reduce, optimiser, full, self.factored
+        )
         self.factored = info.factored
         if bool(info.failed):
             return self.repair(state, bool(info.broken)), None
-        self.in_a_row, self.caution = 0, min(1.0, self.caution * RECOVER)
+        self.in_a_row = 0
+        self.caution = min(1.0, self.caution * RECOVER)
         return tried._replace(damping=damping, rate=rate), info
 
     def repair(self, state: State, broken: bool) -> State:
-        """Return the state from which to try again after a failed step; smaller steps do not help one that is `broken` itself."""
+        """Return the state from which to try again after a failed step; smaller steps
+        do not help one that is `broken` itself.
+        """
         self.repairs += 1
         self.in_a_row += 1
         self.caution *= 0.5
         if self.in_a_row > MOST_IN_A_ROW:
             raise make_factorisation_error(state, self.in_a_row - 1)
         raises = broken or self.in_a_row > MOST_HALVINGS
-        return state._replace(jitter=raise_jitter(state)) if raises else state
+        if raises:
+            return state._replace(jitter=raise_jitter(state))
+        return state
 
 
 JITTER = "jitter (Training(jitter=...); on the command line jitter = ... in the file of --config)"
@@ -63,6 +76,8 @@ def raise_jitter(state: State) -> Tensor:
 
 def make_factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
     return NotPositiveDefinite(
-        f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
-        f"raise {JITTER}, use float64, or choose inducing points that do not coincide (inducing='kmeans')."
+        f"k(Z, Z) or the posterior could not be factorised "
+        f"(jitter={float(state.jitter):g}) after {repairs} repairs: "
+        f"raise {JITTER}, use float64, or choose inducing points that do not coincide "
+        f"(inducing='kmeans')."
     )

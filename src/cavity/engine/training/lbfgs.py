@@ -1,4 +1,6 @@
-"""L-BFGS on log Z_q: sites converge at every point that the line search tries. [METHOD 7]"""
+"""L-BFGS on log Z_q: sites converge at every point that the line search tries. [METHOD
+7]
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from cavity.engine.training.objective import SMALL_MOVE, Point, evaluate, evalua
 
 FREE_UNIT = 0.5  # of parameters without a prior, in a loose plan
 FINAL_SWEEPS = 50
-MOST_WORSE = 6  # points in a row of a loose plan; line searches that succeed try at most 5
+# points in a row of a loose plan; line searches that succeed try at most 5
+MOST_WORSE = 6
 
 
 class _Stop(Exception):
@@ -31,23 +34,33 @@ class _Search:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.best: Point | None = None
-        self.worst, self.tried = math.inf, 0  # the smallest value, and the points since the best one
+        # the smallest value, and the points since the best one
+        self.worst = math.inf
+        self.tried = 0
         self.start = torch.zeros_like(run.state.theta)
         self.scale: Callable[[Tensor], Tensor] = torch.clone
-        if run.plan.loose:  # in units of the prior, first steps move what classes and features share
+        if (
+            run.plan.loose
+        ):  # in units of the prior, first steps move what classes and features share
             self.start = run.state.theta
             self.scale = run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
     def negative(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the negative objective and its gradient."""
-        run, theta = self.run, self.start + self.scale(torch.from_numpy(x).to(self.start))
-        found = evaluate_first(run, theta) if self.best is None else evaluate(run, theta)
+        run = self.run
+        theta = self.start + self.scale(torch.from_numpy(x).to(self.start))
+        if self.best is None:
+            found: Point | None = evaluate_first(run, theta)
+        else:
+            found = evaluate(run, theta)
         if found is None:  # no Cholesky factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(self.worst) * 2 + 1e6, np.zeros_like(x)
-        self.worst, self.tried = min(self.worst, found.value), self.tried + 1
+        self.worst = min(self.worst, found.value)
+        self.tried = self.tried + 1
         if self.best is None or found.value > self.best.value:
-            self.tried, self.best = 0, found
+            self.tried = 0
+            self.best = found
             if run.plan.loose:
                 run.state = found.state  # its sites are near those of the next point
         # a line search that finds nothing better has reached what loose sites can tell
@@ -75,7 +88,12 @@ def train_lbfgs(run: Run) -> Run:
     from scipy.optimize import minimize
 
     search = _Search(run)
-    options: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
+    options: dict[str, Any] = {
+        "maxiter": run.plan.max_epochs,
+        "ftol": 0.0,
+        "gtol": 1e-8,
+        "maxfun": 10**9,
+    }
     with run.notify_callbacks():
         if not run.resumed:
             run.warm_up()
@@ -90,7 +108,9 @@ def train_lbfgs(run: Run) -> Run:
                     callback=search.end_iteration,
                     options=options,
                 )
-                run.converged = bool(result.status == 0 or (run.plan.loose and result.status == 2))
+                run.converged = bool(
+                    result.status == 0 or (run.plan.loose and result.status == 2)
+                )
         except _Stop:
             pass
         finally:  # also after an interrupt
@@ -103,10 +123,16 @@ def train_lbfgs(run: Run) -> Run:
 def settle_sites(run: Run) -> None:
     """Let the sites converge at the final hyper-parameters.
 
-    With many classes as loosely as before: sweeps move the objective by more than a smaller tolerance, however many there are.
+    With many classes as loosely as before: sweeps move the objective by more than a
+    smaller tolerance, however many there are.
     """
-    start, before, C = time.perf_counter(), run.sweeps, run.engine.shape[0]
-    tol = 0.1 * run.plan.tol if C <= LOOSE_CLASSES else find_loose_tol(C)
+    start = time.perf_counter()
+    before = run.sweeps
+    C = run.engine.shape[0]
+    if C <= LOOSE_CLASSES:
+        tol = 0.1 * run.plan.tol
+    else:
+        tol = find_loose_tol(C)
     found = find_fixed_point(run, run.state, Rest(tol, SMALL_MOVE, FINAL_SWEEPS))
     run.state = run.state if found is None else found
     run.history[-1]["settling_sweeps"] = run.sweeps - before

@@ -17,7 +17,11 @@ from cavity.engine.batches.in_memory import Batch
 from cavity.engine.batches.stream import Data, Whole
 from cavity.engine.inference import Engine, Optimiser, State
 from cavity.engine.training.callbacks import Callback, check_row
-from cavity.engine.training.convergence import PROMISE, have_epochs_converged, have_sweeps_converged
+from cavity.engine.training.convergence import (
+    PROMISE,
+    have_epochs_converged,
+    have_sweeps_converged,
+)
 from cavity.engine.training.guard import Guard
 from cavity.engine.training.optimisers import Adam
 from cavity.engine.training.replay import Replay
@@ -25,9 +29,13 @@ from cavity.engine.training.steps import Steps
 
 INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
-FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; ten times as many on full batches
+# after mini-batches, whose sweeps are long; ten times as many on full batches
+FINAL_SWEEPS = 5
 WARM_SWEEPS = 10
-OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
+OVERTIME = (
+    0.25,
+    1.0,
+)  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
 # rows, rule for the hyper-parameters, whether these are all rows
 Step = tuple[Whole, Optimiser | None, bool]
@@ -52,13 +60,18 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     optimiser: Optimiser = field(default_factory=Adam)
-    warm_up_engine: Engine | None = None  # finds the first q where there are poor optima near the prior
+    warm_up_engine: Engine | None = (
+        None  # finds the first q where there are poor optima near the prior
+    )
     settles: bool = True  # False: the sites of a loose plan stay as they are at the end
     replays: bool = False  # record mini-batch steps and replay them
-    report: Callable[[dict[str, Any]], None] = lambda row: None  # called with each row of the history
+    report: Callable[[dict[str, Any]], None] = lambda row: (
+        None
+    )  # called with each row of the history
     history: list[dict[str, Any]] = field(default_factory=list)
     converged: bool = False  # the objective converged, or a callback ended the run
-    stopped: bool = False  # a callback stopped the run, which goes on when it is resumed
+    # a callback stopped the run, which goes on when it is resumed
+    stopped: bool = False
     callbacks: tuple[Callback, ...] = ()
     resumed: bool = False  # the state comes from a checkpoint, in the middle of a run
     # sums over the current epoch's steps
@@ -69,7 +82,9 @@ class Run:
         self.guard = Guard(self.engine, self.reduce)
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
-        self.h_before: torch.Tensor | None = None  # h before the last sweep at fixed hyper-parameters
+        self.h_before: torch.Tensor | None = (
+            None  # h before the last sweep at fixed hyper-parameters
+        )
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
         self.learns = len(self.state.theta) > 0  # otherwise only the sites are swept
@@ -79,19 +94,27 @@ class Run:
         self.replay: Replay | None = None
 
     def train(self) -> Run:
-        """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""
+        """Run epochs until the objective converges or a limit is reached, then make the
+        sites consistent.
+        """
         plan = self.plan
         with self.notify_callbacks():
             if not self.resumed:
                 self.warm_up()
                 if self.learns and plan.batch_size is None:
-                    # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
+                    # at q = prior the gradient is zero, and a rule that reads only
+                    # signs would follow rounding errors
                     self._steps([(self.whole, None, True)])
             with nullcontext() if self.learns else self._frozen():
                 while not self.is_over():
                     steps = self._epoch()
-                    recorded = self.replays and self.learns and plan.batch_size is not None
-                    outcome = self._replay(steps) if recorded else self._steps(steps)
+                    recorded = (
+                        self.replays and self.learns and plan.batch_size is not None
+                    )
+                    if recorded:
+                        outcome = self._replay(steps)
+                    else:
+                        outcome = self._steps(steps)
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
@@ -101,7 +124,9 @@ class Run:
 
     @contextmanager
     def notify_callbacks(self) -> Iterator[None]:
-        """Call every callback's `start` before the block, and its `end` after the block."""
+        """Call every callback's `start` before the block, and its `end` after the
+        block.
+        """
         for callback in self.callbacks:
             callback.start(self)
         yield
@@ -109,26 +134,38 @@ class Run:
             callback.end(self)
 
     def is_over(self) -> bool:
-        """Return whether only the final sweeps are left; this may hold as soon as a run is resumed."""
-        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(self.converged or self.stopped):
+        """Return whether only the final sweeps are left; this may hold as soon as a run
+        is resumed.
+        """
+        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(
+            self.converged or self.stopped
+        ):
             return True
         return bool(self.history) and self.is_late()
 
     @cached_property
     def site_scale(self) -> torch.Tensor | None:
-        """Factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
+        """Factors on the stored sites [N 1] that make a row of weight w as long as w
+        equal rows; None without weights.
+        """
         if self.engine.sites.tied or not self.engine.sites.weighted:
             return None
-        weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
+        weight = torch.cat(
+            [batch.weight for batch in self.whole.split(self.engine.chunk)]
+        )
         return weight[:, None] ** (-0.5 if self.engine.sites_are_totals else 0.5)
 
     def is_late(self) -> bool:
         """Return whether `max_seconds` have passed, on any rank."""
         limit = self.plan.max_seconds
-        return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
+        return limit is not None and self.reduce.agree(
+            time.perf_counter() - self.started > limit
+        )
 
     def count_rows_in_time(self) -> float:
-        """Return how many rows can be visited once more: any number, or those that take little time if time is up."""
+        """Return how many rows can be visited once more: any number, or those that take
+        little time if time is up.
+        """
         limit = self.plan.max_seconds
         if limit is None or not self.is_late():
             return math.inf
@@ -141,23 +178,32 @@ class Run:
         return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
 
     def warm_up(self) -> None:
-        """Find a first q with the warm-up engine, if there is one: a few sweeps, or one pass over mini-batches."""
+        """Find a first q with the warm-up engine, if there is one: a few sweeps, or one
+        pass over mini-batches.
+        """
         if self.warm_up_engine is None:
             return
-        own, damping = self.guard, self.state.damping
+        own = self.guard
+        damping = self.state.damping
         self.guard = Guard(self.warm_up_engine, self.reduce)
         if self.plan.batch_size is None or not self.learns:
             self._set_damping(0.5)
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
-        state = self.state._replace(damping=damping, position=torch.zeros_like(self.state.position))
+        state = self.state._replace(
+            damping=damping, position=torch.zeros_like(self.state.position)
+        )
         own.repairs = self.guard.repairs
-        self.guard, self.state = own, state
+        self.guard = own
+        self.state = state
 
     def _epoch(self) -> Iterator[Step]:
-        """Return the steps of the next epoch: one pass, or one step of the hyper-parameters for schedule "outer"."""
-        plan, epoch = self.plan, len(self.history)
+        """Return the steps of the next epoch: one pass, or one step of the
+        hyper-parameters for schedule "outer".
+        """
+        plan = self.plan
+        epoch = len(self.history)
         if not self.learns:
             self.h_before = self.state.sums.h
             return iter([(self.whole, None, True)])
@@ -182,10 +228,14 @@ class Run:
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
         order = generator.get_state()
-        self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
+        self.state = self.state._replace(
+            generator=order, position=torch.zeros_like(self.state.position)
+        )
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
-        """Let the batches set the next order if time was up right after the last of them."""
+        """Let the batches set the next order if time was up right after the last of
+        them.
+        """
         size = self.plan.batch_size
         if size is not None and int(self.state.position) == self.rows.n_batches(size):
             next(steps, None)
@@ -202,20 +252,28 @@ class Run:
 
     def _take(self, batch: Whole, optimiser: Optimiser | None, full: bool) -> None:
         """Take a step, again after a repair."""
-        info, begun = None, time.perf_counter()
+        info = None
+        begun = time.perf_counter()
         while info is None:
             self.state, info = self.guard.advance(self.state, batch, optimiser, full)
         news = float(info.objective), float(info.evidence), int(info.skipped), 1
         self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
-        self.promise = 0.0 if info.promise is None else float(info.promise)
-        rows = len(batch.index) if isinstance(batch, Batch) else self.rows.n_rows
+        if info.promise is None:
+            self.promise = 0.0
+        else:
+            self.promise = float(info.promise)
+        if isinstance(batch, Batch):
+            rows = len(batch.index)
+        else:
+            rows = self.rows.n_rows
         self.pace = (time.perf_counter() - begun) / max(1, rows)
 
     def _replay(self, steps: Iterator[Step]) -> Outcome:
         """Take the steps from a recording, some tens at a time."""
         if self.replay is None:
             self.replay = Replay(self.guard, self.optimiser, self.state)
-        damping, more = self.state.damping, True
+        damping = self.state.damping
+        more = True
         self.state = self.replay.load(self.state)._replace(damping=damping)
         each = ((batch, self.rate) for batch, _, _ in steps if isinstance(batch, Batch))
         while more:
@@ -234,9 +292,11 @@ class Run:
         return Outcome(objective / count, evidence / count, int(skipped), self.promise)
 
     def sweep(self, tol: float, most: int, last: float = math.inf) -> list[Outcome]:
-        """Sweep the sites at fixed hyper-parameters until log Z_q per row changes by less than `tol`, or time is up.
+        """Sweep the sites at fixed hyper-parameters until log Z_q per row changes by
+        less than `tol`, or time is up.
 
-        `last` is the objective before. Each outcome belongs to the state that its sweep started from.
+        `last` is the objective before. Each outcome belongs to the state that its sweep
+        started from.
         """
         found: list[Outcome] = []
         with self._frozen():
@@ -249,7 +309,9 @@ class Run:
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
-        """Use an engine with fixed hyper-parameters within the block; a block in another one shares its projection."""
+        """Use an engine with fixed hyper-parameters within the block; a block in
+        another one shares its projection.
+        """
         own = self.guard.engine
         if own.cached is None:
             self.guard.engine = own.freeze(self.state, self.rows)
@@ -259,12 +321,14 @@ class Run:
             self.guard.engine = own
 
     def _converge_sites(self) -> None:
-        """Sweep the sites at the final hyper-parameters, so that q is EP's fixed point and not a running average.
+        """Sweep the sites at the final hyper-parameters, so that q is EP's fixed point
+        and not a running average.
 
-        One sweep is made even if time is up, unless it would take long. A leap overshoots if q is far from the fixed point, so
-        a damped sweep follows.
+        One sweep is made even if time is up, unless it would take long. A leap
+        overshoots if q is far from the fixed point, so a damped sweep follows.
         """
-        plan, start = self.plan, time.perf_counter()
+        plan = self.plan
+        start = time.perf_counter()
         if not self.has_time_to_sweep():
             self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
             return
@@ -278,35 +342,49 @@ class Run:
             if mini:
                 self._set_damping(plan.sweep_damping)
             self.final_sweeps.append(self._steps([(self.whole, None, True)]))
-            self.final_sweeps += self.sweep(0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective)
+            self.final_sweeps += self.sweep(
+                0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective
+            )
         self.history[-1]["settling_sweeps"] = len(self.final_sweeps)
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
     def evidence(self) -> float:
-        """Return log Z_q of the current state; if time is up, that of the state before the last sweep, or of the last epoch.
+        """Return log Z_q of the current state; if time is up, that of the state before
+        the last sweep, or of the last epoch.
 
         NaN if the first epoch was interrupted.
         """
         if self.final_sweeps and self.is_late():
             return self.final_sweeps[-1].evidence
         if not self.has_time_to_sweep():
-            return float(self.history[-1]["log_evidence"]) if self.history else math.nan
+            if self.history:
+                return float(self.history[-1]["log_evidence"])
+            return math.nan
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
 
     def _set_damping(self, damping: float) -> None:
-        self.state = self.state._replace(damping=torch.full_like(self.state.damping, damping))
+        self.state = self.state._replace(
+            damping=torch.full_like(self.state.damping, damping)
+        )
 
     def _set_rate(self, progress: float) -> None:
         self.rate = self.plan.rate_at(progress)
         if not self.replays:
-            self.state = self.state._replace(rate=torch.full_like(self.state.rate, self.rate))
+            self.state = self.state._replace(
+                rate=torch.full_like(self.state.rate, self.rate)
+            )
 
     def _has_converged(self) -> bool:
-        """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
+        """Return whether the sweeps at fixed hyper-parameters, or the epochs of
+        learning, have converged.
+        """
         if self.learns:
-            return have_epochs_converged(self.plan, self.history, self.engine.shape[0], self.total)
-        move, h = math.inf, self.state.sums.h
+            return have_epochs_converged(
+                self.plan, self.history, self.engine.shape[0], self.total
+            )
+        move = math.inf
+        h = self.state.sums.h
         if self.h_before is not None:
             move = float((h - self.h_before).norm() / h.norm().clamp_min(1e-300))
         objectives = [row["objective"] for row in self.history]
@@ -321,7 +399,9 @@ class Run:
             "seconds": time.perf_counter() - self.started,
             "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
             "skipped": outcome.skipped,
-            "learning_rate": float(self.state.rate) * self.guard.caution if self.learns else 0.0,
+            "learning_rate": float(self.state.rate) * self.guard.caution
+            if self.learns
+            else 0.0,
             "damping": float(self.state.damping) * self.guard.caution,
         }
         if outcome.promise:
@@ -329,7 +409,9 @@ class Run:
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
         self.converged = self._has_converged()
-        for callback in self.callbacks:  # a checkpoint comes last, so it knows what the others returned
+        for callback in (
+            self.callbacks
+        ):  # a checkpoint comes last, so it knows what the others returned
             self.converged = bool(callback.epoch(self, row)) or self.converged
             check_row(row, callback)
         self.report(row)

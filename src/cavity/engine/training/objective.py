@@ -1,4 +1,6 @@
-"""log Z_q + log prior as a function of the hyper-parameters: sites converge at every point. [METHOD 7]"""
+"""log Z_q + log prior as a function of the hyper-parameters: sites converge at every
+point. [METHOD 7]
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from cavity.engine.inference import Optimiser, State
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.training.convergence import find_loose_tol
 from cavity.engine.training.fixed_point import Rest, find_fixed_point
-from cavity.engine.training.guard import MOST_JITTER, make_factorisation_error, raise_jitter
+from cavity.engine.training.guard import (
+    MOST_JITTER,
+    make_factorisation_error,
+    raise_jitter,
+)
 from cavity.engine.training.loop import INNER_SWEEPS, INNER_TOL, Run
 
-SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
+SMALL_MOVE = (
+    # of the sites: a flat objective while they still move by more is not yet
+    # convergence
+    1e-2
+)
 LOOSE_MOVE = 0.3  # the same for a loose plan
-TINY_MOVE = 0.05  # over √classes: sites that move less change the objective by less than its tolerance
-LOOSE_SWEEPS = 30  # at a point of a loose plan: most need 3 to 17, and those that need more are rejected by the line search
+TINY_MOVE = (
+    # over √classes: sites that move less change the objective by less than its
+    # tolerance
+    0.05
+)
+# at a point of a loose plan: most need 3 to 17, and those that need more are rejected
+# by the line search
+LOOSE_SWEEPS = 30
 DAMPINGS = (1.0, 0.5, 0.25)  # shares of the run's own, tried in turn
 
 
@@ -32,13 +48,19 @@ class Point(NamedTuple):
 
 
 def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
-    """Return the objective at these hyper-parameters, from the sites of the run's state; None if it cannot be factorised.
+    """Return the objective at these hyper-parameters, from the sites of the run's
+    state; None if it cannot be factorised.
 
     `rest`: when sites have converged, if not by the run's plan.
     """
-    linear = run.engine.factor.linear and float(run.state.damping) == 1.0  # one sweep is the fixed point
+    linear = (
+        run.engine.factor.linear and float(run.state.damping) == 1.0
+    )  # one sweep is the fixed point
     rest = rest or _choose_rest(run)
-    begin = _without_sites(run.state) if linear else run.state
+    if linear:
+        begin = _without_sites(run.state)
+    else:
+        begin = run.state
     for share in DAMPINGS[:1] if linear else DAMPINGS:
         state = begin._replace(theta=theta, damping=share * run.state.damping)
         found = _converge(run, state, rest._replace(most=1) if linear else rest)
@@ -48,7 +70,9 @@ def evaluate(run: Run, theta: Tensor, rest: Rest | None = None) -> Point | None:
 
 
 def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
-    """Evaluate with more and more jitter until that succeeds: no search could leave a start that fails."""
+    """Evaluate with more and more jitter until that succeeds: no search could leave a
+    start that fails.
+    """
     repairs = 0
     while True:
         found = evaluate(run, theta, rest)
@@ -64,12 +88,20 @@ def evaluate_first(run: Run, theta: Tensor, rest: Rest | None = None) -> Point:
 def _choose_rest(run: Run) -> Rest:
     if run.plan.loose:
         C = run.engine.shape[0]
-        return Rest(find_loose_tol(C), LOOSE_MOVE, LOOSE_SWEEPS, TINY_MOVE / math.sqrt(C), collect=True)
+        return Rest(
+            find_loose_tol(C),
+            LOOSE_MOVE,
+            LOOSE_SWEEPS,
+            TINY_MOVE / math.sqrt(C),
+            collect=True,
+        )
     return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
 
 
 def _without_sites(state: State) -> State:
-    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
+    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity,
+    and would then never be updated.
+    """
     if not len(state.sites.tau):
         return state
     tau, nu, P, h = map(torch.zeros_like, (*state.sites[:2], *state.sums))
@@ -82,7 +114,9 @@ def _converge(run: Run, state: State, rest: Rest) -> Point | None:
     swept = find_fixed_point(run, state, rest, frozen)
     if swept is None:
         return None
-    after, info = engine.thaw(frozen).step(swept, run.whole, run.reduce, Optimiser(), True)
+    after, info = engine.thaw(frozen).step(
+        swept, run.whole, run.reduce, Optimiser(), True
+    )
     if bool(info.broken) or not math.isfinite(float(info.objective)):
         return None
     assert info.slope is not None

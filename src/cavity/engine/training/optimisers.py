@@ -23,11 +23,15 @@ class Adam(Optimiser):
         count = torch.zeros((), dtype=torch.float64, device=theta.device)
         return torch.zeros_like(theta), torch.zeros_like(theta), count
 
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
+    def step(
+        self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, Slots]:
         mean, square, count = state
         count = count + 1
         mean = torch.lerp(mean, gradient, 1 - self.beta1)
-        square = (self.beta2 * square).addcmul_(gradient, gradient, value=1 - self.beta2)
+        square = (self.beta2 * square).addcmul_(
+            gradient, gradient, value=1 - self.beta2
+        )
         correction = (1 - self.beta2**count).sqrt()
         size = (rate * correction / (1 - self.beta1**count)).to(theta.dtype)
         root = square.sqrt().add_((self.eps * correction).to(theta.dtype))
@@ -36,7 +40,9 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class SignRule(Optimiser):
-    """The papers' rule for full batches: step sizes, relative to the rate, ×1.02 while a gradient keeps its sign, else ×½."""
+    """The papers' rule for full batches: step sizes, relative to the rate, ×1.02 while
+    a gradient keeps its sign, else ×½.
+    """
 
     grow: float = 1.02
     shrink: float = 0.5
@@ -45,14 +51,19 @@ class SignRule(Optimiser):
     def init(self, theta: Tensor) -> Slots:
         return torch.ones_like(theta), torch.zeros_like(theta)
 
-    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
+    def step(
+        self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, Slots]:
         relative, last = state
         sign = gradient.sign()
         turn = sign * last
         slower = torch.where(turn < 0, relative * self.shrink, relative)
-        relative = torch.where(turn > 0, relative * self.grow, slower).clamp(max=self.largest)
+        relative = torch.where(turn > 0, relative * self.grow, slower).clamp(
+            max=self.largest
+        )
         return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
 
 
 OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}
-SHORT_MEMORY = 0.99  # beta2 for a few hundred steps: Adam forgets the gradients of their beginning
+# beta2 for a few hundred steps: Adam forgets the gradients of their beginning
+SHORT_MEMORY = 0.99

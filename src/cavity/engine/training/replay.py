@@ -1,7 +1,9 @@
-"""Mini-batch steps on a GPU as a recorded CUDA graph: steps do not wait for Python, and failures are read every few steps.
+"""Mini-batch steps on a GPU as a recorded CUDA graph: steps do not wait for Python, and
+failures are read every few steps.
 
-A step is recorded once per number of rows and replayed with new rows. The state lives in tensors that the graph writes in place.
-After a failed step nothing moves; the guard repairs, and the rows since then are run again.
+A step is recorded once per number of rows and replayed with new rows. The state lives
+in tensors that the graph writes in place. After a failed step nothing moves; the guard
+repairs, and the rows since then are run again.
 """
 
 from __future__ import annotations
@@ -44,34 +46,50 @@ class Replay:
     """Runs the steps of a guard's engine with an optimiser, recorded if the device can."""
 
     def __init__(self, guard: Guard, optimiser: Optimiser, state: State) -> None:
-        self.guard, self.engine, self.optimiser = guard, guard.engine, optimiser
+        self.guard = guard
+        self.engine = guard.engine
+        self.optimiser = optimiser
         device = state.theta.device
         self.state = copy_state(state)
         factor = self.engine.sites.factorise(self.state.sums)
         self.factored = Factored(self.state.sums.P, map_tensors(Tensor.clone, factor))
         self.going = torch.ones((), dtype=torch.bool, device=device)
-        self.broken = torch.zeros_like(self.going)  # whether the state before the failed step was
-        self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
+        # whether the state before the failed step was
+        self.broken = torch.zeros_like(self.going)
+        self.tally = torch.zeros(
+            4, dtype=torch.float64, device=device
+        )  # objective, evidence, skipped, steps
         self.recorded: dict[int, Recorded] = {}
 
     def load(self, state: State) -> State:
         """Continue from here. Return the state whose tensors the steps write."""
         factor = self.engine.sites.factorise(state.sums)
-        _copy((*self._moving(), *self.state.sites), (*_moving(state, factor), *state.sites))
+        _copy(
+            (*self._moving(), *self.state.sites),
+            (*_moving(state, factor), *state.sites),
+        )
         self.damping = float(state.damping)
         self.guard.factored = None  # steps write into the tensors that it knows
-        counts = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
+        counts = {
+            name: getattr(state, name) for name in ("generator", "epoch", "position")
+        }
         self.state = self.state._replace(**counts)
         return self.state
 
     def run(self, steps: Iterator[tuple[Batch, float]]) -> tuple[list[float], bool]:
-        """Take the next steps, given as batches with their rates, and mend those that fail.
+        """Take the next steps, given as batches with their rates, and mend those that
+        fail.
 
-        Return sums over the steps (objective, evidence, skipped updates, number of steps), and whether there may be more of them.
+        Return sums over the steps (objective, evidence, skipped updates, number of
+        steps), and whether there may be more of them.
         """
         self.tally.zero_()
-        waiting = [self._launch(batch, rate, self.guard.caution) for batch, rate in islice(steps, LAG)]
-        taken, more = 0, len(waiting) == LAG
+        waiting = [
+            self._launch(batch, rate, self.guard.caution)
+            for batch, rate in islice(steps, LAG)
+        ]
+        taken = 0
+        more = len(waiting) == LAG
         while waiting:
             good = int(self.tally[3]) - taken
             taken += good
@@ -79,7 +97,9 @@ class Replay:
                 self.guard.in_a_row = 0
             if waiting[good:]:
                 self._repair(waiting[good].caution)
-            waiting = [self._launch(*step[:2], self.guard.caution) for step in waiting[good:]]
+            waiting = [
+                self._launch(*step[:2], self.guard.caution) for step in waiting[good:]
+            ]
         return self.tally.tolist(), more
 
     def _launch(self, batch: Batch, rate: float, caution: float) -> Waiting:
@@ -103,18 +123,28 @@ class Replay:
         step = partial(self._step, fixed)
         if not fixed.index.is_cuda:
             return Recorded(fixed, step)
-        tensors = *self._moving(), *self.state.sites, self.going, self.broken, self.tally
+        tensors = (
+            *self._moving(),
+            *self.state.sites,
+            self.going,
+            self.broken,
+            self.tally,
+        )
         kept = [t.clone() for t in tensors]
         graph = _graph(step)
         _copy(tensors, kept)
         return Recorded(fixed, step if graph is None else graph.replay)
 
     def _step(self, batch: Batch) -> None:
-        """Take a step. It moves the state if it succeeds, and nothing if it or a step before it failed."""
+        """Take a step.
+
+        It moves the state if it succeeds, and nothing if it or a step before it failed.
+        """
         given = self.guard.reduce, self.optimiser, False, self.factored, self.going
         new, info = self.engine.step(self.state, batch, *given)
         _copy(self._moving(), _moving(new, info.factored.factor))
-        good, one = ~info.failed, torch.ones_like(info.objective)
+        good = ~info.failed
+        one = torch.ones_like(info.objective)
         news = torch.stack([info.objective, info.evidence, info.skipped.double(), one])
         self.tally += torch.where(good, news, torch.zeros_like(news))
         self.broken.copy_(torch.where(self.going, info.broken, self.broken))
@@ -125,12 +155,18 @@ class Replay:
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """Record the step as a CUDA graph. Warn and return None if the step synchronises with the GPU, which a graph cannot hold."""
+    """Record the step as a CUDA graph.
+
+    Warn and return None if the step synchronises with the GPU, which a graph cannot
+    hold.
+    """
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(main)
     try:
         with torch.cuda.stream(side):
-            step()  # libraries create handles and workspaces on first use, and so do we constants
+            # libraries create handles and workspaces on first use, and so do we
+            # constants
+            step()
             with _forbid_synchronisation():
                 step()
         main.wait_stream(side)
@@ -143,8 +179,10 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         torch.cuda.synchronize()
         first_line = str(error).partition("\n")[0].rstrip(".")
         warnings.warn(
-            f"the steps of this fit cannot be recorded as a CUDA graph and run several times slower: {first_line}. "
-            "The usual cause is a kernel of your own that reads a value with .item(), bool() or .cpu().",
+            f"the steps of this fit cannot be recorded as a CUDA graph and run several "
+            f"times slower: {first_line}. "
+            "The usual cause is a kernel of your own that reads a value with .item(), "
+            "bool() or .cpu().",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -154,9 +192,12 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
 
 @contextmanager
 def _forbid_synchronisation() -> Iterator[None]:
-    """Let operations that wait for the GPU raise: a recording would fail at them and leave the device in a bad state."""
+    """Let operations that wait for the GPU raise: a recording would fail at them and
+    leave the device in a bad state.
+    """
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():  # torch warns that it does not find every such operation
+    # torch warns that it does not find every such operation
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode("error")
     try:
@@ -167,7 +208,16 @@ def _forbid_synchronisation() -> Iterator[None]:
 
 def _moving(state: State, factor: Factor) -> list[Tensor]:
     """Return the tensors that a step replaces."""
-    return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter, *factor]
+    return [
+        state.theta,
+        *state.sums,
+        *state.optimiser,
+        state.clock,
+        state.jitter,
+        *factor,
+    ]
 
 
-_copy = partial(map_tensors, partial(Tensor.copy_, non_blocking=True))  # the second nest into the first
+_copy = partial(
+    map_tensors, partial(Tensor.copy_, non_blocking=True)
+)  # the second nest into the first

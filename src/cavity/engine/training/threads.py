@@ -1,4 +1,6 @@
-"""Settings of torch: one thread for small operations and after a fork, no denormal numbers in float32."""
+"""Settings of torch: one thread for small operations and after a fork, no denormal
+numbers in float32.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,41 @@ from typing import Any
 import torch
 from threadpoolctl import ThreadpoolController
 
-ONE_THREAD_WORK = 10**8  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
+ONE_THREAD_WORK = (
+    10**8
+)  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
 
 
 @cache
 def _find_libraries() -> ThreadpoolController:
-    """The libraries of BLAS and OpenMP, loaded by now: finding them takes milliseconds that a small fit notices."""
+    """The libraries of BLAS and OpenMP, loaded by now: finding them takes milliseconds
+    that a small fit notices.
+    """
     return ThreadpoolController()
 
 
 class _Limit:
     """One thread, as long as any fit of the process asks for it.
 
-    NumPy's and SciPy's number of threads belongs to the process, torch's to each thread. The first fit to enter notes both, each
-    fit restores torch's for its own thread, and the last one to leave restores that of the process.
+    NumPy's and SciPy's number of threads belongs to the process, torch's to each
+    thread. The first fit to enter notes both, each fit restores torch's for its own
+    thread, and the last one to leave restores that of the process.
     """
 
     def __init__(self) -> None:
-        self.lock, self.fits = threading.Lock(), 0
+        self.lock = threading.Lock()
+        self.fits = 0
         self.blas: Any = None
         self.torch = 1
 
     def __enter__(self) -> None:
         with self.lock:
-            found = torch.get_num_threads()  # a thread's first call takes the number that any thread set last
+            found = (
+                torch.get_num_threads()
+            )  # a thread's first call takes the number that any thread set last
             if not self.fits:
-                self.torch, self.blas = found, _find_libraries().limit(limits=1, user_api="blas")
+                self.torch = found
+                self.blas = _find_libraries().limit(limits=1, user_api="blas")
             self.fits += 1
             torch.set_num_threads(1)
 
@@ -56,18 +67,24 @@ if hasattr(os, "register_at_fork"):
 
 
 def limit_openmp() -> AbstractContextManager[Any]:
-    """Use one thread of OpenMP within the block: next to other work, scikit-learn's threads wait for each other."""
+    """Use one thread of OpenMP within the block: next to other work, scikit-learn's
+    threads wait for each other.
+    """
     return _find_libraries().limit(limits=1, user_api="openmp")
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:
-    """Use one thread within the block if a step's largest product is small: threads of small operations wait for each other."""
+    """Use one thread within the block if a step's largest product is small: threads of
+    small operations wait for each other.
+    """
     return nullcontext() if work > ONE_THREAD_WORK else _ONE_THREAD
 
 
 @contextmanager
 def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
-    """Round numbers below float32's normal range to 0 within the block: x86 takes up to a hundred times as long for each."""
+    """Round numbers below float32's normal range to 0 within the block: x86 takes up to
+    a hundred times as long for each.
+    """
     if dtype != torch.float32:
         yield
         return
@@ -80,5 +97,7 @@ def flush_denormals(dtype: torch.dtype) -> Iterator[None]:
 
 
 def flushes_denormals() -> bool:
-    """Return whether torch rounds denormal numbers to 0: it has no function that says so."""
+    """Return whether torch rounds denormal numbers to 0: it has no function that says
+    so.
+    """
     return not bool(torch.tensor(1e-310, dtype=torch.float64) * 1.0)

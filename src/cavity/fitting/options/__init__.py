@@ -1,4 +1,7 @@
-"""Arguments, read before any row: one frozen configuration, and methods as objects. `training` does without torch."""
+"""Arguments, read before any row: one frozen configuration, and methods as objects.
+
+`training` does without torch.
+"""
 
 from cavity.fitting.options.training import flatten as flatten
 from cavity.fitting.options.training import nest as nest

@@ -1,4 +1,6 @@
-"""The methods of classification, one class each: EP and its variants, variational inference and Laplace's method. [METHOD 4, 9]"""
+"""The methods of classification, one class each: EP and its variants, variational
+inference and Laplace's method. [METHOD 4, 9]
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from typing import Any, Self
 
 from cavity.engine.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
 from cavity.errors import BadOption
-from cavity.fitting.options.method import DEFAULT_EPSILON, METHODS, LikelihoodMethod, Method, check_epsilon
+from cavity.fitting.options.method import (
+    DEFAULT_EPSILON,
+    METHODS,
+    LikelihoodMethod,
+    Method,
+    check_epsilon,
+)
 from cavity.fitting.options.value_checks import checked, number, one_of
 
 SITES = ("own", "tied")
@@ -15,10 +23,12 @@ SITES = ("own", "tied")
 
 @METHODS.register
 class Auto(LikelihoodMethod):
-    """What the library recommends: EP, or SEP where the sites of all rows would need more than 2 GB, and for `partial_fit`.
+    """What the library recommends: EP, or SEP where the sites of all rows would need
+    more than 2 GB, and for `partial_fit`.
 
-    The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
-    partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
+    The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing
+    points per feature, and hyper-parameters are partially pooled across classes and
+    features (`share="prior"`), unless you choose otherwise.
     """
 
     name = "auto"
@@ -36,7 +46,8 @@ class EP(LikelihoodMethod):
     Parameters
     ----------
     likelihood : None, str or cavity.likelihoods.Likelihood
-        None: one probit factor per rival class, in closed form. Otherwise a registered name, or an instance.
+        None: one probit factor per rival class, in closed form. Otherwise a registered
+        name, or an instance.
     """
 
     name = "ep"
@@ -47,7 +58,8 @@ class EP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class SEP(LikelihoodMethod):
-    """Stochastic EP: stores only sums of sites, so memory does not depend on the number of rows. [METHOD 4]
+    """Stochastic EP: stores only sums of sites, so memory does not depend on the number
+    of rows. [METHOD 4]
 
     Parameters
     ----------
@@ -93,8 +105,10 @@ class PowerEP(LikelihoodMethod):
     def _check_powers(self, likelihood: Likelihood) -> Likelihood:
         if not likelihood.tempers and self.power != 1:
             raise BadOption(
-                f"{type(likelihood).__name__} has no fractional powers, which PowerEP(power={self.power!r}) needs: use "
-                "EP(likelihood=...), or a likelihood whose moments take exponents (tempers = True)."
+                f"{type(likelihood).__name__} has no fractional powers, which "
+                f"PowerEP(power={self.power!r}) needs: use "
+                "EP(likelihood=...), or a likelihood whose moments take exponents "
+                "(tempers = True)."
             )
         return likelihood
 
@@ -102,13 +116,15 @@ class PowerEP(LikelihoodMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class REP(LikelihoodMethod):
-    """Robust EP: a share of the labels is drawn at random, so single wrong labels matter less. [METHOD 4]
+    """Robust EP: a share of the labels is drawn at random, so single wrong labels
+    matter less. [METHOD 4]
 
     Parameters
     ----------
     epsilon : float in [0, 1)
-        Share of random labels. With "epsilon" in `learn` it is where training starts (0.1 for the default value). 0: y is
-        exactly the class with the largest latent value.
+        Share of random labels. With "epsilon" in `learn` it is where training starts
+        (0.1 for the default value). 0: y is exactly the class with the largest latent
+        value.
     sites : {"own", "tied"}
         "tied" is robust SEP: memory does not depend on the number of rows.
 
@@ -138,23 +154,29 @@ class REP(LikelihoodMethod):
 
 @METHODS.register
 class GFITC(LikelihoodMethod):
-    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]"""
+    """Generalised FITC: inducing values are marginalised, sites sit on f.
+
+    Full batches only. [METHOD 4]
+    """
 
     name = "gfitc"
     needs_all_rows = True
     placement = "f"
-    sweep_damping = 0.8  # 0.5 takes twice as many sweeps to converge, 1 does not converge
+    # 0.5 takes twice as many sweeps to converge, 1 does not converge
+    sweep_damping = 0.8
     full_batch_optimizer = "lbfgs"
 
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class VI(LikelihoodMethod):
-    """Variational inference: maximises a lower bound on the evidence by natural gradients. [METHOD 9]
+    """Variational inference: maximises a lower bound on the evidence by natural
+    gradients. [METHOD 9]
 
     Parameters
     ----------
-    likelihood : None, "robust-max", "softmax", "probit" or cavity.likelihoods.Likelihood
+    likelihood : None, "robust-max", "softmax", "probit" or
+    cavity.likelihoods.Likelihood
         None: "robust-max".
     epsilon : float in (0, 1)
         Share of random labels of "robust-max".
@@ -180,30 +202,37 @@ class VI(LikelihoodMethod):
 
     @property
     def _robust(self) -> bool:
-        return self.likelihood in (None, RobustMax.name) or isinstance(self.likelihood, RobustMax)
+        return self.likelihood in (None, RobustMax.name) or isinstance(
+            self.likelihood, RobustMax
+        )
 
     def check(self) -> Self:
         epsilon = check_epsilon(self.epsilon, "VI")
         super().check()
         if epsilon != DEFAULT_EPSILON and self.likelihood not in (None, RobustMax.name):
             raise BadOption(
-                f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave it out, or use that likelihood by name."
+                f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave "
+                f"it out, or use that likelihood by name."
             )
         if epsilon == 0 and self._robust:
             raise BadOption(
-                "epsilon=0 makes the variational bound −∞: a single label that q does not explain for sure is enough. Use a "
+                "epsilon=0 makes the variational bound −∞: a single label that q does "
+                "not explain for sure is enough. Use a "
                 "positive epsilon=, method='rep', or likelihood='softmax'."
             )
         return self
 
     def _read_likelihood(self) -> Likelihood:
         named = self.likelihood in (None, RobustMax.name)
-        return RobustMax(epsilon=self.epsilon) if named else super()._read_likelihood()
+        if named:
+            return RobustMax(epsilon=self.epsilon)
+        return super()._read_likelihood()
 
     def sampling_problem(self) -> str | None:
         if self._robust:
             return (
-                "the robust-max bound has several optima of q, so its value is not unique for given hyper-parameters: use "
+                "the robust-max bound has several optima of q, so its value is not "
+                "unique for given hyper-parameters: use "
                 "method='ep' or 'rep', or likelihood='softmax'."
             )
         return super().sampling_problem()
@@ -211,7 +240,9 @@ class VI(LikelihoodMethod):
 
 @METHODS.register
 class Laplace(Method):
-    """Laplace's method: expands the logistic (two classes) or the softmax (more, coupled) around the mode. [METHOD 4]"""
+    """Laplace's method: expands the logistic (two classes) or the softmax (more,
+    coupled) around the mode. [METHOD 4]
+    """
 
     name = "laplace"
     needs_all_rows = True
@@ -222,4 +253,6 @@ class Laplace(Method):
     full_batch_optimizer = "lbfgs"
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return LogisticPoint() if n_classes == 2 else Softmax(n_classes)
+        if n_classes == 2:
+            return LogisticPoint()
+        return Softmax(n_classes)

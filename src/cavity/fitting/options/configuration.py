@@ -1,4 +1,6 @@
-"""The arguments of an estimator as one frozen configuration: read and, before any row is read, refused if they are wrong."""
+"""The arguments of an estimator as one frozen configuration: read and, before any row
+is read, refused if they are wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,31 @@ from cavity.errors import BadOption
 from cavity.fitting.options import value_checks as checks
 from cavity.fitting.options.library import method_names, read_method
 from cavity.fitting.options.method import Method
-from cavity.fitting.options.regression_methods import RegressionMethod, read_regression_method
-from cavity.fitting.options.training import Training, check_regression, flatten, read_training
-from cavity.fitting.options.value_checks import AS_GIVEN, checked, number, one_of, read_declared, taken, whole
+from cavity.fitting.options.regression_methods import (
+    RegressionMethod,
+    read_regression_method,
+)
+from cavity.fitting.options.training import (
+    Training,
+    check_regression,
+    flatten,
+    read_training,
+)
+from cavity.fitting.options.value_checks import (
+    AS_GIVEN,
+    checked,
+    number,
+    one_of,
+    read_declared,
+    taken,
+    whole,
+)
 from cavity.tables.inducing_points import CANDIDATES, check_choice
 
 LEARN = ("kernel", "noise", "inducing", "epsilon")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
-EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
+# relative; where Z = X nothing else separates the model from the exact one
+EXACT_JITTER = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +81,27 @@ class Config:
 
     @property
     def jitter_backs_off(self) -> bool:
-        """Whether less jitter is used if the noise is so small that the default would count."""
-        return self.method.exact_jitter and self.arguments["jitter"] is None and self.dtype == torch.float64
+        """Whether less jitter is used if the noise is so small that the default would
+        count.
+        """
+        return (
+            self.method.exact_jitter
+            and self.arguments["jitter"] is None
+            and self.dtype == torch.float64
+        )
 
     @property
     def reads_whole_table(self) -> bool:
-        return self.schedule == "inner-exact" or self.method.in_memory or self.inducing is None
+        return (
+            self.schedule == "inner-exact"
+            or self.method.in_memory
+            or self.inducing is None
+        )
 
     def in_float64(self) -> Self:
-        """Return the same configuration in float64; the default jitter depends on the type."""
+        """Return the same configuration in float64; the default jitter depends on the
+        type.
+        """
         jitter = choose_jitter(self.arguments["jitter"], torch.float64, self.method)
         return replace(self, dtype=torch.float64, jitter=jitter)
 
@@ -87,18 +118,27 @@ class Config:
 
     def _refuse_parts(self, why: str) -> None:
         """Raise the error of an option that reads all rows at once."""
-        what, instead = "schedule='inner-exact'", "schedule='inner-approx' or 'outer'"
+        what = "schedule='inner-exact'"
+        instead = "schedule='inner-approx' or 'outer'"
         if self.method.in_memory:
             known = method_names(self.method.task).items()
             *names, last = (repr(name) for name, cls in known if not cls.in_memory)
-            what, instead = self.method.argument, f"method={', '.join(names)} or {last}"
-        raise BadOption(f"{what} reads all rows at once; {why}: use {instead}, or an array in one process.")
+            what = self.method.argument
+            instead = f"method={', '.join(names)} or {last}"
+        raise BadOption(
+            f"{what} reads all rows at once; {why}: use {instead}, or an array in one "
+            f"process."
+        )
 
     def check_size(self, n_rows: int) -> None:
-        """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
+        """Refuse an inducing point at every row of a large table: it takes matrices of
+        N² numbers.
+        """
         exact = self.method.inducing_from == "rows"
         if (exact or self.inducing is None) and n_rows > CANDIDATES:
-            raise every_row(self.method.argument if exact else "inducing=None", f"{n_rows:,} rows")
+            raise every_row(
+                self.method.argument if exact else "inducing=None", f"{n_rows:,} rows"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,24 +148,36 @@ class ClassifierConfig(Config):
     owner = "GPClassifier"
 
     class_weight: Any = field(metadata=taken(checks.read_class_weight))
-    validation_fraction: float | None = field(metadata=checked(number, 0.0, 0.9, optional=True))
+    validation_fraction: float | None = field(
+        metadata=checked(number, 0.0, 0.9, optional=True)
+    )
     patience: int = field(metadata=checked(whole, 1))
-    calibration: str | None = field(metadata=checked(one_of, ("auto", None, "temperature")))
-    ensemble: Any = field(metadata=taken(checks.read_ensemble))  # None, a name, or classifiers to pool with
+    calibration: str | None = field(
+        metadata=checked(one_of, ("auto", None, "temperature"))
+    )
+    ensemble: Any = field(
+        metadata=taken(checks.read_ensemble)
+    )  # None, a name, or classifiers to pool with
     effort: str = field(metadata=checked(one_of, ("fast", "balanced")))
-    share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
-    schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))
+    share: str | None = field(
+        metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both"))
+    )
+    schedule: str = field(
+        metadata=checked(one_of, ("inner-approx", "inner-exact", "outer"))
+    )
 
     def check_source(self) -> None:
         """Refuse what rows that are not in memory cannot do."""
         super().check_source()
         if self.ensemble is not None and self.ensemble != "auto":
             raise BadOption(
-                "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
+                "ensemble= fits other classifiers to a table in memory, which a source "
+                "is not: leave it out, or give an array."
             )
         if self.validation_fraction is not None:
             raise BadOption(
-                f"validation_fraction={self.validation_fraction:g} holds out rows of a table in memory: for a source give your "
+                f"validation_fraction={self.validation_fraction:g} holds out rows of a "
+                f"table in memory: for a source give your "
                 "own rows, fit(..., eval_set=(X_val, y_val))."
             )
 
@@ -141,7 +193,9 @@ class RegressorConfig(Config):
 
 
 def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
-    """Return the jitter relative to the kernel's variance; None is the default of type and method."""
+    """Return the jitter relative to the kernel's variance; None is the default of type
+    and method.
+    """
     if value is not None:
         return number("jitter", value, 0.0, 1.0, strict=False)
     if dtype != torch.float64:
@@ -151,7 +205,8 @@ def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
 
 def every_row(what: str, where: str) -> BadOption:
     return BadOption(
-        f"{what} has an inducing point at every row, which is too much for {where}: use n_inducing=, and "
+        f"{what} has an inducing point at every row, which is too much for {where}: "
+        f"use n_inducing=, and "
         "inducing='auto' or 'kmeans'."
     )
 
@@ -162,46 +217,64 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
     learn = _read_learn(given["learn"], LEARN, method)
     common = _read_common(ClassifierConfig, given, method)
     schedule = common["schedule"]
-    method.check_training(optimizer=common["optimizer"], schedule=schedule, damping=common["damping"])
+    method.check_training(
+        optimizer=common["optimizer"], schedule=schedule, damping=common["damping"]
+    )
     if schedule == "inner-exact" and (method.site_store != "own" or method.on_f):
         raise BadOption(
-            f"schedule='inner-exact' differentiates through the sites of each row, which {method.argument} does not store: use "
+            f"schedule='inner-exact' differentiates through the sites of each row, "
+            f"which {method.argument} does not store: use "
             "method='ep', 'rep' or 'pep', or schedule='inner-approx'."
         )
     if not method.latent_noise:
-        if not (isinstance(given["noise"], int | float) and given["noise"] in (0, Training.noise)):
+        if not (
+            isinstance(given["noise"], int | float)
+            and given["noise"] in (0, Training.noise)
+        ):
             raise BadOption(
-                f"noise={given['noise']!r} is not used by {method.argument}, whose logistic likelihood has its own noise: leave "
+                f"noise={given['noise']!r} is not used by {method.argument}, whose "
+                f"logistic likelihood has its own noise: leave "
                 "noise out, or use method='vi' with likelihood='softmax'."
             )
         learn -= {"noise"}
     if given["inducing"] is None:
         learn -= {"inducing"}
-    noise = checks.read_noise(given["noise"] if method.latent_noise else 0.0, "noise" in learn)
+    noise = checks.read_noise(
+        given["noise"] if method.latent_noise else 0.0, "noise" in learn
+    )
     return ClassifierConfig(**common, method=method, learn=learn, noise=noise)
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     check_regression(read_training(arguments["training"]))
     given = flatten(arguments)
-    method, inducing = read_regression_method(given["method"]), given["inducing"]
+    method = read_regression_method(given["method"])
+    inducing = given["inducing"]
     is_free = inducing is None or (isinstance(inducing, str) and inducing == "auto")
     if method.inducing_from != "chosen" and not is_free:
-        raise BadOption(f"inducing= is not used by {method.argument}, which chooses its own: leave it out.")
+        raise BadOption(
+            f"inducing= is not used by {method.argument}, which chooses its own: leave "
+            f"it out."
+        )
     common = _read_common(RegressorConfig, given, method)
     learn = _read_learn(given["learn"], LEARN[:-1], method)
     noise = per_class(checks.read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:
         raise BadOption(
-            f"noise=0 leaves {method.argument} without a density for y: use a positive noise=, or method='exact' or 'fitc'."
+            f"noise=0 leaves {method.argument} without a density for y: use a positive "
+            f"noise=, or method='exact' or 'fitc'."
         )
     if method.fixed_inducing or inducing is None:
         learn -= {"inducing"}
     return RegressorConfig(**common, method=method, learn=learn, noise=noise)
 
 
-def _read_common(kind: type[Config], given: dict[str, Any], method: Method) -> dict[str, Any]:
-    """Read the arguments that a configuration declares, and those that depend on the method."""
+def _read_common(
+    kind: type[Config], given: dict[str, Any], method: Method
+) -> dict[str, Any]:
+    """Read the arguments that a configuration declares, and those that depend on the
+    method.
+    """
     if given["kernel"] is not None:
         check_kernel(given["kernel"])
     check_choice(given["inducing"])
@@ -209,23 +282,33 @@ def _read_common(kind: type[Config], given: dict[str, Any], method: Method) -> d
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
     found = read_declared(kind, given)
     jitter = choose_jitter(given["jitter"], found["dtype"], method)
-    n_inducing = checks.read_n_inducing(given["n_inducing"], method.task == "classification")
+    n_inducing = checks.read_n_inducing(
+        given["n_inducing"], method.task == "classification"
+    )
     return found | {"jitter": jitter, "n_inducing": n_inducing, "arguments": given}
 
 
 def _read_learn(value: Any, valid: tuple[str, ...], method: Method) -> frozenset[str]:
     """Read one name, or several, as a set."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
-    names = () if value is None else (value,) if single else value
+    names: Any
+    if value is None:
+        names = ()
+    elif single:
+        names = (value,)
+    else:
+        names = value
     learn = frozenset(one_of("learn", name, valid) for name in names)
     if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
-            f"learn with 'epsilon' is not used by {method.argument}, whose likelihood has no epsilon: use method='rep', or "
+            f"learn with 'epsilon' is not used by {method.argument}, whose likelihood "
+            f"has no epsilon: use method='rep', or "
             "method='vi' with likelihood='robust-max'."
         )
     if "epsilon" in learn and method.label_noise == 0:
         raise BadOption(
-            "epsilon=0 cannot be learnt, because its log-odds are optimised: give a positive start, or leave 'epsilon' out of "
+            "epsilon=0 cannot be learnt, because its log-odds are optimised: give a "
+            "positive start, or leave 'epsilon' out of "
             "learn."
         )
     return learn

@@ -1,4 +1,6 @@
-"""Objects of the library by name: the registry with all methods in it, and kernels from text."""
+"""Objects of the library by name: the registry with all methods in it, and kernels from
+text.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ from cavity.fitting.options.method import read_method as read_method
 
 
 def parse_kernel(text: str) -> Any:
-    """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
-    return reduce(add, [reduce(mul, map(_make, term.split("*"))) for term in text.split("+")])
+    """Parse names of kernels joined with + and *, such as "Matern52 + Linear *
+    Constant".
+    """
+    return reduce(
+        add, [reduce(mul, map(_make, term.split("*"))) for term in text.split("+")]
+    )
 
 
 def _make(word: str) -> Any:
@@ -29,5 +35,7 @@ def _make(word: str) -> Any:
     name = word.strip().lower().replace("-", "").replace("_", "")
     if name not in known:
         names = ", ".join(k.__name__ for k in known.values())
-        raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
+        raise BadOption(
+            f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *."
+        )
     return known[name]()

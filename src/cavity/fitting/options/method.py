@@ -1,7 +1,8 @@
 """What a method is, and the registry of methods. [METHOD 4]
 
-A method is a point in the space that one engine spans: a likelihood, a way of storing sites, how much of a site a cavity
-removes, and where sites sit. Everything that the rest of the library asks about a method is a field here.
+A method is a point in the space that one engine spans: a likelihood, a way of storing
+sites, how much of a site a cavity removes, and where sites sit. Everything that the
+rest of the library asks about a method is a field here.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from cavity.engine.likelihoods import LIKELIHOODS, Likelihood, ProbitPairs
 from cavity.errors import BadOption
 from cavity.fitting.options.value_checks import number, one_of, read_declared
 
-EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
+# what log Z_q can be: see Method.name_evidence
+EVIDENCE = "log marginal likelihood"
+OBJECTIVE = "log Z_q"
 BOUND = f"lower bound on the {EVIDENCE}"
 DEFAULT_EPSILON = 1e-3
-# where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
+# where a learnt epsilon starts: too much label noise is unlearnt more easily than too
+# little
 LEARNT_EPSILON = 0.1
 
 
 class Method(Parameters):
-    """Base class of all methods: what a method needs, and where it stands in the engine's space.
+    """Base class of all methods: what a method needs, and where it stands in the
+    engine's space.
 
-    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`. The source says
-    what each attribute means.
+    To add a method, derive from this class, override attributes, and register the class
+    with `@METHODS.register`. The source says what each attribute means.
 
     Examples
     --------
@@ -40,24 +45,36 @@ class Method(Parameters):
     name: ClassVar[str] = ""  # short name, for `method="..."`
     task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = False  # no mini-batches: sites converge before every step
+    # no mini-batches: sites converge before every step
+    needs_all_rows: ClassVar[bool] = False
     in_memory: ClassVar[bool] = False  # rows must be an array: no source
     keeps_rows: ClassVar[bool] = False  # predictions read the training rows
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
-    # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
+    # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or
+    # "members" of a committee.
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
     site_store: str = "own"  # per row; "tied": sums only; "averaged": natural gradients
-    removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
-    placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
+    # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
+    removal: float = 1.0
+    placement: str = (
+        # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode
+        # of f
+        "t"
+    )
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
-    starts_from_ep: bool = False  # moment matching finds the first q: there are poor optima near the prior
+    starts_from_ep: bool = (
+        False  # moment matching finds the first q: there are poor optima near the prior
+    )
     full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
-    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
-    solver_tol: float = 0.0  # relative residual of conjugate gradients; 0: a low-rank system, exactly
+    # number of members, and how rows are assigned to them
+    committee: tuple[int, str] | None = None
+    solver_tol: float = (
+        0.0  # relative residual of conjugate gradients; 0: a low-rank system, exactly
+    )
 
     @property
     def variational(self) -> bool:
@@ -76,7 +93,9 @@ class Method(Parameters):
 
     @property
     def exact_jitter(self) -> bool:
-        """Whether Z is X, so that only the jitter separates the model from the exact one."""
+        """Whether Z is X, so that only the jitter separates the model from the exact
+        one.
+        """
         return self.inducing_from != "chosen"
 
     @property
@@ -86,63 +105,95 @@ class Method(Parameters):
 
     @property
     def label_noise(self) -> float | None:
-        """Share of random labels, which `learn` may have as "epsilon"; None for a likelihood without one."""
+        """Share of random labels, which `learn` may have as "epsilon"; None for a
+        likelihood without one.
+        """
         return None
 
     @property
     def label(self) -> str:
-        """The method in files: its name, or its constructor call if an option differs from the default."""
-        return self.name if self == type(self)() else repr(self)
+        """The method in files: its name, or its constructor call if an option differs
+        from the default.
+        """
+        if self == type(self)():
+            return self.name
+        return repr(self)
 
     @property
     def argument(self) -> str:
-        """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1, sites='own')`."""
-        return f"method={self.name!r}" if self.label == self.name else f"method={self!r}"
+        """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1,
+        sites='own')`.
+        """
+        if self.label == self.name:
+            return f"method={self.name!r}"
+        return f"method={self!r}"
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.get_params(deep=False) == other.get_params(deep=False)
+        return type(other) is type(self) and self.get_params(
+            deep=False
+        ) == other.get_params(deep=False)
 
     def __hash__(self) -> int:
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options, as their fields declare them, and return the method itself."""
+        """Check the method's own options, as their fields declare them, and return the
+        method itself.
+        """
         read_declared(type(self), vars(self))
         return self
 
-    def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
-        """Refuse an optimiser, schedule or damping, as the estimator has them, that the method cannot use."""
+    def check_training(
+        self, *, optimizer: str, schedule: str, damping: float | None
+    ) -> None:
+        """Refuse an optimiser, schedule or damping, as the estimator has them, that the
+        method cannot use.
+        """
         if self.site_store == "tied" and optimizer == "lbfgs":
             raise BadOption(
-                f"optimizer='lbfgs' needs the gradient of the converged log Z_q. {self.argument} ties its sites, and its gradient "
-                "holds their sums fixed: with few rows it can point the wrong way, and L-BFGS stops early. Use optimizer='sign' or "
+                f"optimizer='lbfgs' needs the gradient of the converged log Z_q. "
+                f"{self.argument} ties its sites, and its gradient "
+                "holds their sums fixed: with few rows it can point the wrong way, and "
+                "L-BFGS stops early. Use optimizer='sign' or "
                 "'adam', or method='ep', whose gradient is exact at the fixed point."
             )
 
     def resolve(self, numbered: bool) -> Method:
-        """Return the method that runs: the method itself, or what `Auto` chooses. `numbered` rows can own sites."""
+        """Return the method that runs: the method itself, or what `Auto` chooses.
+
+        `numbered` rows can own sites.
+        """
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        """Make the likelihood for this number of classes; `learn` says what is learnt, as the estimator has it."""
+        """Make the likelihood for this number of classes; `learn` says what is learnt,
+        as the estimator has it.
+        """
         raise NotImplementedError
 
     def name_evidence(self, n_classes: int) -> str:
         """Return what log Z_q is with this number of classes.
 
-        "log marginal likelihood" if a model that knows nothing has that of guessing, so that methods can be compared; "lower bound
-        on the log marginal likelihood"; or "log Z_q", which compares only fits of one method to the same rows.
+        "log marginal likelihood" if a model that knows nothing has that of guessing, so
+        that methods can be compared; "lower bound on the log marginal likelihood"; or
+        "log Z_q", which compares only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
         if self.variational:
             return BOUND if likelihood.bounds else OBJECTIVE
-        return EVIDENCE if likelihood.sums_to_one or self.on_f else OBJECTIVE  # on f there is no residual
+        # on f there is no residual
+        if likelihood.sums_to_one or self.on_f:
+            return EVIDENCE
+        return OBJECTIVE
 
     def sampling_problem(self) -> str | None:
-        """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
+        """Return why hyper-parameters cannot be sampled with this method, and what to
+        use; None if they can.
+        """
         if self.site_store == "tied":
             return (
-                f"{self.argument} ties its sites and has only an estimate of its evidence's gradient: use method='ep', 'rep' "
+                f"{self.argument} ties its sites and has only an estimate of its "
+                f"evidence's gradient: use method='ep', 'rep' "
                 "with sites='own', 'pep', 'vi' or 'laplace'."
             )
         return None
@@ -164,19 +215,27 @@ class LikelihoodMethod(Method):
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
         likelihood = self._read_likelihood()
         if "epsilon" in learn:
-            start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+            start = likelihood.epsilon
+            if start == DEFAULT_EPSILON:
+                start = LEARNT_EPSILON
             likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
         return likelihood.bind(n_classes)
 
     def _read_likelihood(self) -> Likelihood:
-        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
+        if self.likelihood is None:
+            return ProbitPairs()
+        return read_likelihood(self.likelihood)
 
 
 METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
-    return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
+    return {
+        cls.name: cls
+        for cls in METHODS.classes()
+        if cls.task == task and "name" in vars(cls)
+    }
 
 
 def read_method(value: Any, task: str) -> Method:
@@ -186,22 +245,28 @@ def read_method(value: Any, task: str) -> Method:
     if not isinstance(value, Method) or value.task != task:
         names = ", ".join(map(repr, known))
         objects = ", ".join(f"{cls.__name__}()" for cls in known.values())
-        what = f"a method of {value.task}" if isinstance(value, Method) else "not a method"
+        what = "not a method"
+        if isinstance(value, Method):
+            what = f"a method of {value.task}"
         raise BadOption(
-            f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}."
+            f"method={value!r:.80} is {what}; use one of {names}, or an object of "
+            f"cavity.methods: {objects}."
         )
     return value.check()
 
 
 def read_likelihood(value: Any) -> Likelihood:
-    """Return a likelihood, given one or its registered name; the number of classes is not known yet."""
+    """Return a likelihood, given one or its registered name; the number of classes is
+    not known yet.
+    """
     names = LIKELIHOODS.short_names()
     if isinstance(value, str) and value in names:
         return names[value]()
     if isinstance(value, Likelihood):
         return value
     raise BadOption(
-        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, sorted(names)))}, or an instance of "
+        f"likelihood={value!r:.80} is unknown; use one of "
+        f"{', '.join(map(repr, sorted(names)))}, or an instance of "
         "cavity.likelihoods.Likelihood."
     )
 
@@ -209,5 +274,8 @@ def read_likelihood(value: Any) -> Likelihood:
 def check_epsilon(value: Any, owner: str) -> float:
     epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
     if epsilon == 1:
-        raise BadOption(f"epsilon=1 of {owner} says that every label is random: use a share below 1.")
+        raise BadOption(
+            f"epsilon=1 of {owner} says that every label is random: use a share below "
+            f"1."
+        )
     return epsilon

@@ -1,4 +1,6 @@
-"""How the papers train: what a named method does if the user sets a part of its schedule, or there are many rows. [24]"""
+"""How the papers train: what a named method does if the user sets a part of its
+schedule, or there are many rows. [24]
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ FULL_BATCH_ROWS = 1000  # at most: above, mini-batches
 FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
 FULL_BATCH_EPOCHS = 500
 SWEEPS = 10_000  # where nothing is learnt
-STEPS, MOST_STEPS, ROWS_PER_STEP = 600, 2000, 50  # of mini-batches: one more step for every 50 rows
+# of mini-batches: one more step for every 50 rows
+STEPS = 600
+MOST_STEPS = 2000
+ROWS_PER_STEP = 50
 BATCHES_PER_PASS = 6
 RATE = 0.03
 
@@ -23,7 +28,9 @@ class BatchSteps(NamedTuple):
 
 
 def count_steps(n_rows: int, batch_rows: tuple[int, int]) -> BatchSteps:
-    """Return the mini-batch steps for a table; `batch_rows`: half of the least rows of a batch, and the most."""
+    """Return the mini-batch steps for a table; `batch_rows`: half of the least rows of
+    a batch, and the most.
+    """
     least, most = batch_rows
     rows = min(max(2 * least, n_rows // BATCHES_PER_PASS), most)
     return BatchSteps(min(STEPS + n_rows // ROWS_PER_STEP, MOST_STEPS), rows, RATE)

@@ -1,4 +1,7 @@
-"""A plan: what a fit will do, as values that can be printed, compared and stored. `policy` makes it, `fitting` executes it."""
+"""A plan: what a fit will do, as values that can be printed, compared and stored.
+
+`policy` makes it, `fitting` executes it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,18 @@ class TableSize(NamedTuple):
     def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
         total = float(table.class_totals.sum())
         place = getattr(table, "place", None)
-        unmerged = None if place is None or len(place) == table.n_rows else len(place)
-        return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered, unmerged)
+        unmerged = None
+        if not (place is None or len(place) == table.n_rows):
+            unmerged = len(place)
+        return cls(
+            table.n_rows,
+            columns,
+            table.n_classes,
+            table.n_latent,
+            total,
+            numbered,
+            unmerged,
+        )
 
 
 class Choice(NamedTuple):
@@ -56,7 +69,8 @@ class TrainingPlan(Steps):
     share_prior: bool
     n_inducing: int  # M, whitened values per latent function
     chunk: int  # rows that are in memory at once within a step
-    planned: bool  # the number of epochs is the library's choice: training may end there
+    # the number of epochs is the library's choice: training may end there
+    planned: bool
     damping: float
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
     distinct: int | None = None  # rows to train on, if equal ones are merged
@@ -65,17 +79,33 @@ class TrainingPlan(Steps):
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
-        linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
+        linear = ""
+        if self.optimizer != "lbfgs":
+            linear = f", rate {self.rate:g}"
         decided = [
             ("inference", "method", self.method),
             ("device", "device", self.device),
             ("kernel", "kernel", self.kernel),
             ("inducing points", "n_inducing", f"{self.n_inducing}{each}"),
-            ("optimizer", "optimizer", f"{self.optimizer}{linear}, damping {self.damping:g}"),
-            ("rows per step", "batch_size", "all" if self.batch_size is None else f"{self.batch_size}"),
-            ("epochs", "max_epochs", f"at most {self.max_epochs}, tolerance {self.tol:g}"),
+            (
+                "optimizer",
+                "optimizer",
+                f"{self.optimizer}{linear}, damping {self.damping:g}",
+            ),
+            (
+                "rows per step",
+                "batch_size",
+                "all" if self.batch_size is None else f"{self.batch_size}",
+            ),
+            (
+                "epochs",
+                "max_epochs",
+                f"at most {self.max_epochs}, tolerance {self.tol:g}",
+            ),
         ]
-        return [Choice(what, value, self.why.get(name, "")) for what, name, value in decided]
+        return [
+            Choice(what, value, self.why.get(name, "")) for what, name, value in decided
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,29 +127,46 @@ class CalibrationPlan(MembersPlan):
             "part": f"1 of {self.parts} parts of the rows, held out of training",
             "eval_set": "rows of eval_set",
         }
-        rows = Choice("rows to judge by", words.get(self.how, self.how), self.why.get("how", ""))
-        kept = [Choice("groups", f"{self.groups:,} groups kept together", "groups=")] if self.groups else []
-        return [rows, *kept, Choice("pool", self._describe_pool(), self.why.get("pools", ""))]
+        rows = Choice(
+            "rows to judge by", words.get(self.how, self.how), self.why.get("how", "")
+        )
+        if self.groups:
+            kept = [
+                Choice("groups", f"{self.groups:,} groups kept together", "groups=")
+            ]
+        else:
+            kept = []
+        return [
+            rows,
+            *kept,
+            Choice("pool", self._describe_pool(), self.why.get("pools", "")),
+        ]
 
     def _describe_pool(self) -> str:
         if not self.linear and not self.trees:
             return "given classifiers" if self.pools else "none"
         found = ["class frequencies"]
         found += ["logistic regression", f"{self.networks} networks"] * self.linear
-        found += ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(self.trees)
+        found += ["boosting"] * bool(self.rate) + [f"{self.trees} extra trees"] * bool(
+            self.trees
+        )
         return ", ".join(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Tabular):
-    """What a fit does, with the reason of each decision. `print(clf.plan_)` shows it as a table.
+    """What a fit does, with the reason of each decision.
+
+    `print(clf.plan_)` shows it as a table.
 
     Attributes
     ----------
     training : TrainingPlan
-        How the Gaussian process is trained: device, method, kernel, number of inducing points, optimizer, batches, epochs.
+        How the Gaussian process is trained: device, method, kernel, number of inducing
+        points, optimizer, batches, epochs.
     calibration : CalibrationPlan or None
-        Which rows judge it, and which classifiers are pooled with it; None for a regressor.
+        Which rows judge it, and which classifiers are pooled with it; None for a
+        regressor.
     seconds : dict
         Estimated seconds by stage ("training", "folds", "pool").
     fast_seconds : float or None
@@ -147,34 +194,54 @@ class Plan(Tabular):
     def total_seconds(self) -> float:
         """Estimated seconds of the whole fit."""
         total = sum(self.seconds.values())
-        return total if self.time_limit is None else min(total, self.time_limit)
+        if self.time_limit is None:
+            return total
+        return min(total, self.time_limit)
 
     @property
     def choices(self) -> tuple[Choice, ...]:
         """The decisions: what, value, why."""
-        rest = [] if self.calibration is None else self.calibration.choices()
+        if self.calibration is None:
+            rest = []
+        else:
+            rest = self.calibration.choices()
         limit = self.training.max_seconds
         if limit is not None:
-            whole = "max_seconds" if self.time_limit is None else f"time_limit {self.time_limit:g} s"
+            whole = "max_seconds"
+            if self.time_limit is not None:
+                whole = f"time_limit {self.time_limit:g} s"
             rest.append(Choice("time of training", f"at most {limit:.3g} s", whole))
         return (*self.training.choices(), *rest)
 
     def describe_time(self) -> str:
-        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s'; empty if they are unknown."""
+        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s';
+        empty if they are unknown.
+        """
         if not self.seconds:
             return ""
-        fast, total = self.fast_seconds, self.total_seconds
+        fast = self.fast_seconds
+        total = self.total_seconds
         about = f"about {format_seconds(total)}"
-        if fast is None or fast > 0.7 * total or format_seconds(fast) == format_seconds(total):
+        if (
+            fast is None
+            or fast > 0.7 * total
+            or format_seconds(fast) == format_seconds(total)
+        ):
             return about
         return f'{about}; effort="fast" about {format_seconds(fast)}'
 
     def summarise(self) -> str:
         """Return the plan in one line, without its time."""
-        t, c = self.training, self.calibration
-        rows = "all rows" if t.batch_size is None else f"{t.batch_size} rows"
+        t = self.training
+        c = self.calibration
+        rows = "all rows"
+        if t.batch_size is not None:
+            rows = f"{t.batch_size} rows"
         each = " per class" if t.latent > 1 else ""
-        parts = [f"{t.method} with {t.n_inducing} inducing points{each}", f"{t.optimizer} on {rows} per step"]
+        parts = [
+            f"{t.method} with {t.n_inducing} inducing points{each}",
+            f"{t.optimizer} on {rows} per step",
+        ]
         if c is not None and c.how != "none":
             parts += [word for _, word, _ in c.choices() if word != "none"]
         return f"{', '.join(parts)} ({t.device})"
@@ -184,22 +251,36 @@ class Plan(Tabular):
 
     def _heading(self) -> str:
         t = self.training
-        classes = f", {t.classes} classes" if t.classes > 1 else ""
-        distinct = f" ({t.distinct:,} distinct)" if t.distinct else ""
+        classes = ""
+        if t.classes > 1:
+            classes = f", {t.classes} classes"
+        distinct = ""
+        if t.distinct:
+            distinct = f" ({t.distinct:,} distinct)"
         head = f"Plan for {t.rows:,} rows{distinct}, {t.columns} columns{classes}"
         return ": ".join(filter(None, [head, self.describe_time()]))
 
     def __str__(self) -> str:
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
-        rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)
+        rows = (
+            f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip()
+            for c in self.choices
+        )
         return "\n".join([self._heading(), *rows])
 
     @classmethod
     def from_json(cls, value: Any) -> Self | None:
-        """Return a stored plan; None if there is none, or if another version wrote it with other fields."""
+        """Return a stored plan; None if there is none, or if another version wrote it
+        with other fields.
+        """
         try:
-            calibration = value["calibration"] and CalibrationPlan(**value["calibration"])
-            parts = {"training": TrainingPlan(**value["training"]), "calibration": calibration}
+            calibration = value["calibration"] and CalibrationPlan(
+                **value["calibration"]
+            )
+            parts = {
+                "training": TrainingPlan(**value["training"]),
+                "calibration": calibration,
+            }
             found = cls(**{**value, **parts})
             str(found)  # numbers and texts where they belong
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -212,4 +293,6 @@ def format_seconds(seconds: float) -> str:
         return "1 s"
     if seconds < 100:
         return f"{float(f'{seconds:.1g}' if seconds < 10 else f'{seconds:.2g}'):g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

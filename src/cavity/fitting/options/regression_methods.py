@@ -1,4 +1,6 @@
-"""The methods of regression, one class each: points of the same engine, with a Gaussian likelihood."""
+"""The methods of regression, one class each: points of the same engine, with a Gaussian
+likelihood.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ BLOCKS = ("clustered", "random")
 class RegressionMethod(Method):
     """Base class of the methods of regression.
 
-    Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
+    Power EP finds the same Gaussian sites whatever its power, and half a site never
+    exceeds what a cavity can spare.
 
     Examples
     --------
@@ -35,8 +38,11 @@ class RegressionMethod(Method):
     full_batch_optimizer = "lbfgs"
 
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
-    has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
-    active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
+    # of all rows, and its predictions belong to it
+    has_evidence: ClassVar[bool] = False
+    active_set: str | None = (
+        None  # criterion by which rows are selected one by one: one of SELECTIONS
+    )
 
     @property
     def needs_noise(self) -> bool:
@@ -45,17 +51,27 @@ class RegressionMethod(Method):
 
     @property
     def fixed_inducing(self) -> bool:
-        """Whether inducing points are rows, never learnt: without the residual, the maximum would have all of them in one place."""
+        """Whether inducing points are rows, never learnt: without the residual, the
+        maximum would have all of them in one place.
+        """
         return self.projected or self.exact_jitter
 
-    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
-        """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
+    def make_likelihood(
+        self, n_classes: int, learn: frozenset[str], noise: float = 0.0
+    ) -> Gaussian:
+        """Make the likelihood; `noise` is in units of the targets' variance, and learnt
+        if `learn` has "noise".
+        """
         return Gaussian(noise, "noise" in learn, self.projected)
 
     def sampling_problem(self) -> str | None:
         if self.has_evidence:
             return None
-        known = (cls for cls in METHODS.classes() if issubclass(cls, RegressionMethod) and cls.has_evidence)
+        known = (
+            cls
+            for cls in METHODS.classes()
+            if issubclass(cls, RegressionMethod) and cls.has_evidence
+        )
         names = ", ".join(repr(cls.name) for cls in known)
         return f"{self.argument} has no evidence of all rows under the model that it predicts with: use one of {names}."
 
@@ -63,12 +79,15 @@ class RegressionMethod(Method):
 def read_regression_method(value: Any) -> RegressionMethod:
     method = read_method(value, "regression")
     if not isinstance(method, RegressionMethod):
-        raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
+        raise BadOption(
+            f"{type(method).__name__} must derive from cavity.methods.RegressionMethod."
+        )
     return method
 
 
 class _Variational(RegressionMethod):
-    site_store, removal = "averaged", 0.0
+    site_store = "averaged"
+    removal = 0.0
 
 
 @METHODS.register
@@ -82,7 +101,9 @@ class Exact(RegressionMethod):
 
 @METHODS.register
 class FITC(RegressionMethod):
-    """Fully independent training conditional: each row keeps its own residual variance, O(NM²)."""
+    """Fully independent training conditional: each row keeps its own residual variance,
+    O(NM²).
+    """
 
     name = "fitc"
     has_evidence = True
@@ -99,7 +120,9 @@ class SGPR(_Variational):
 
 @METHODS.register
 class SVGP(_Variational):
-    """Hensman's stochastic version of the same bound: natural-gradient steps of q in mini-batches."""
+    """Hensman's stochastic version of the same bound: natural-gradient steps of q in
+    mini-batches.
+    """
 
     name = "svi"
     needs_all_rows = False
@@ -110,7 +133,9 @@ class SVGP(_Variational):
 
 @METHODS.register
 class ProjectedProcess(RegressionMethod):
-    """Projected process: the likelihood lacks the residual variance, predictions have it."""
+    """Projected process: the likelihood lacks the residual variance, predictions have
+    it.
+    """
 
     name = "pp"
     projected = True
@@ -118,7 +143,9 @@ class ProjectedProcess(RegressionMethod):
 
 @METHODS.register
 class SubsetOfRegressors(RegressionMethod):
-    """Subset of regressors: neither likelihood nor predictions have the residual variance."""
+    """Subset of regressors: neither likelihood nor predictions have the residual
+    variance.
+    """
 
     name = "sr"
     projected = True
@@ -127,7 +154,10 @@ class SubsetOfRegressors(RegressionMethod):
 
 @METHODS.register
 class Nystrom(RegressionMethod):
-    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0)."""
+    """Nyström: replaces the covariance of the training rows only.
+
+    Predictive variances can come out below 0 (then 0).
+    """
 
     name = "nystrom"
     keeps_rows = True
@@ -142,7 +172,8 @@ class SubsetOfData(RegressionMethod):
     Parameters
     ----------
     selection : {"entropy", "information"}
-        The next row is the one whose value is least certain, or the one that moves its value most.
+        The next row is the one whose value is least certain, or the one that moves its
+        value most.
     """
 
     name = "sd"
@@ -158,7 +189,8 @@ class SubsetOfData(RegressionMethod):
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class BCM(RegressionMethod):
-    """Bayesian committee machine: the exact method on parts of the rows, whose predictions are combined.
+    """Bayesian committee machine: the exact method on parts of the rows, whose
+    predictions are combined.
 
     Parameters
     ----------
@@ -178,14 +210,17 @@ class BCM(RegressionMethod):
     def committee(self) -> tuple[int, str] | None:  # type: ignore[override]
         return self.n_blocks, self.blocks
 
-    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+    def make_likelihood(
+        self, n_classes: int, learn: frozenset[str], noise: float = 0.0
+    ) -> Gaussian:
         return Committee(noise, "noise" in learn)
 
 
 @METHODS.register
 @dataclass(eq=False, repr=False)
 class ConjugateGradients(_Variational):
-    """Learns as `SGPR`, then solves the exact system by preconditioned conjugate gradients.
+    """Learns as `SGPR`, then solves the exact system by preconditioned conjugate
+    gradients.
 
     Parameters
     ----------
@@ -204,11 +239,14 @@ class ConjugateGradients(_Variational):
 
 
 # Of regression: "exact" up to the first, "vi" up to the second, then "svi".
-EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
+EXACT_ROWS = 1500
+FULL_BATCH_ROWS = 20_000
 
 
 def choose_regression_method(rows: int, in_memory: bool = True) -> str:
-    """Return the name of the method that the command line takes for a table of this size."""
+    """Return the name of the method that the command line takes for a table of this
+    size.
+    """
     if in_memory and rows <= EXACT_ROWS:
         return "exact"
     if in_memory and rows <= FULL_BATCH_ROWS:

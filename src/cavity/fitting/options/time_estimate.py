@@ -1,11 +1,13 @@
-"""How long a plan will take, before it is executed: counts of its work times the speed of this machine.
+"""How long a plan will take, before it is executed: counts of its work times the speed
+of this machine.
 
     step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     folds     the training again, on their rows
     pool      by leaves, rows and columns: boosting and the forest are fitted to every part and to all rows
 
-The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
+The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a
+few small operations once per fit.
 """
 
 from __future__ import annotations
@@ -18,23 +20,36 @@ import torch
 
 from cavity.fitting.options.plan import CalibrationPlan, Plan, TrainingPlan
 
-STEP_SECONDS, PRODUCT_SECONDS = 5e-3, 5e-10  # of a step's many small operations, and of its products
+# of a step's many small operations, and of its products
+STEP_SECONDS = 5e-3
+PRODUCT_SECONDS = 5e-10
 VALUE_SECONDS = 6.5e-8  # of a kernel value, with its derivatives
 LBFGS_STEPS = 4  # per epoch: line search, and sweeps of the sites at every point
-LEAVES, LEAST_LEAF = 31, 20  # of a boosted tree, and its rows per leaf
-LEAF_SECONDS, LEAF_COLUMN_SECONDS, CELL_SECONDS = 5e-5, 2e-6, 3e-8  # of boosting
-TREE_SECONDS, TREE_ROW_SECONDS = 1.5e-4, 5e-7  # of a forest's tree, and per row and √columns
+# of a boosted tree, and its rows per leaf
+LEAVES = 31
+LEAST_LEAF = 20
+# of boosting
+LEAF_SECONDS = 5e-5
+LEAF_COLUMN_SECONDS = 2e-6
+CELL_SECONDS = 3e-8
+# of a forest's tree, and per row and √columns
+TREE_SECONDS = 1.5e-4
+TREE_ROW_SECONDS = 5e-7
 REACH = 8.0  # rounds of boosting × rate; held-out rows choose
 WEIGHING_SECONDS = 0.15  # of gate, predictions and weights
 MOST_FEW = 200  # rows that every plan has time for
-REFERENCE_SECONDS = 1.1e-3  # of the operations below on the machine that the constants come from
+# of the operations below on the machine that the constants come from
+REFERENCE_SECONDS = 1.1e-3
 REPEATS = 5
 
 
 def measure_slowness() -> float:
-    """Return the time of small operations relative to the machine of the constants; it takes a few milliseconds."""
+    """Return the time of small operations relative to the machine of the constants; it
+    takes a few milliseconds.
+    """
     A = torch.linspace(0, 1, 2 * 100 * 200, dtype=torch.float64).reshape(2, 100, 200)
-    eye, fastest = 200 * torch.eye(100, dtype=torch.float64), float("inf")
+    eye = 200 * torch.eye(100, dtype=torch.float64)
+    fastest = float("inf")
     for _ in range(REPEATS):  # the fastest: other work on the machine only adds
         begun = time.perf_counter()
         torch.linalg.cholesky(torch.exp(-A) @ A.mT + eye)
@@ -43,23 +58,37 @@ def measure_slowness() -> float:
 
 
 def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
-    """Return the plan with the seconds that it will take on this machine; `fast`: the plan of effort="fast"."""
-    known = any(_has_estimate(each.training) for each in (plan, fast) if each is not None)
+    """Return the plan with the seconds that it will take on this machine; `fast`: the
+    plan of effort="fast".
+    """
+    known = any(
+        _has_estimate(each.training) for each in (plan, fast) if each is not None
+    )
     slowness = measure_slowness() if known else 1.0
-    quick = {} if fast is None else estimate_seconds(fast, slowness)
+    if fast is None:
+        quick = {}
+    else:
+        quick = estimate_seconds(fast, slowness)
     fast_seconds = sum(quick.values()) if quick else None
-    return replace(plan, seconds=estimate_seconds(plan, slowness), fast_seconds=fast_seconds)
+    return replace(
+        plan, seconds=estimate_seconds(plan, slowness), fast_seconds=fast_seconds
+    )
 
 
 def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
-    """Return seconds by stage; empty on a GPU, and where training ends by its tolerance alone."""
-    given, calibration = plan.training, plan.calibration
+    """Return seconds by stage; empty on a GPU, and where training ends by its tolerance
+    alone.
+    """
+    given = plan.training
+    calibration = plan.calibration
     if not _has_estimate(given):
         return {}
     training = replace(given, rows=given.distinct or given.rows)
     found = {"training": _train(training)}
     if calibration is not None and calibration.how == "folds":
-        part = replace(training, rows=round(training.rows * (1 - 1 / calibration.parts)))
+        part = replace(
+            training, rows=round(training.rows * (1 - 1 / calibration.parts))
+        )
         found["folds"] = calibration.parts * _train(part)
     if calibration is not None and calibration.linear:
         found["pool"] = _fit_members(given, calibration)
@@ -71,7 +100,10 @@ def _has_estimate(plan: TrainingPlan) -> bool:
 
 
 def _train(plan: TrainingPlan) -> float:
-    steps = LBFGS_STEPS if plan.batch_size is None else -(-plan.rows // plan.batch_size)
+    if plan.batch_size is None:
+        steps = LBFGS_STEPS
+    else:
+        steps = -(-plan.rows // plan.batch_size)
     return plan.max_epochs * steps * _step(plan, plan.batch_size or plan.rows)
 
 
@@ -82,13 +114,26 @@ def _step(plan: TrainingPlan, rows: int) -> float:
 
 
 def _fit_members(training: TrainingPlan, plan: CalibrationPlan) -> float:
-    rows, columns = training.rows, training.columns
+    rows = training.rows
+    columns = training.columns
     leaves = min(LEAVES, max(2, rows // LEAST_LEAF))
-    boosted = leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns) + CELL_SECONDS * rows * columns
+    boosted = (
+        leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns)
+        + CELL_SECONDS * rows * columns
+    )
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
-    fits = plan.parts + 1 if plan.how == "folds" else 2 if plan.refits else 1
-    rounds = REACH / plan.rate if plan.rate else 0.0
-    return WEIGHING_SECONDS + fits * (plan.trees * tree + rounds * training.latent * boosted)
+    if plan.how == "folds":
+        fits = plan.parts + 1
+    elif plan.refits:
+        fits = 2
+    else:
+        fits = 1
+    rounds = 0.0
+    if plan.rate:
+        rounds = REACH / plan.rate
+    return WEIGHING_SECONDS + fits * (
+        plan.trees * tree + rounds * training.latent * boosted
+    )
 
 
 def fits_in(plan: Plan, seconds: float) -> bool:

@@ -1,4 +1,7 @@
-"""Check single arguments: numbers, names, devices, paths, callbacks. An error names the valid values."""
+"""Check single arguments: numbers, names, devices, paths, callbacks.
+
+An error names the valid values.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,17 @@ Metadata = dict[str, Callable[[str, Any], Any]]
 DTYPES = ("float32", "float64")
 
 
-def checked(check: Callable[..., Any], *limits: Any, optional: bool = False, **more: Any) -> Metadata:
-    """Declare the argument of a field's name, within limits: `check(name, value, *limits)` reads it. `optional`: or None."""
+def checked(
+    check: Callable[..., Any], *limits: Any, optional: bool = False, **more: Any
+) -> Metadata:
+    """Declare the argument of a field's name, within limits: `check(name, value,
+    *limits)` reads it. `optional`: or None.
+    """
 
     def read(name: str, value: Any) -> Any:
-        return None if optional and value is None else check(name, value, *limits, **more)
+        if optional and value is None:
+            return None
+        return check(name, value, *limits, **more)
 
     return {"read": read}
 
@@ -43,22 +52,39 @@ AS_GIVEN = taken(lambda value: value)
 
 def read_declared(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Read the arguments that the fields of a dataclass declare, by name."""
-    declared = (each for each in getattr(kind, "__dataclass_fields__", {}).values() if each.metadata)
-    return {each.name: each.metadata["read"](each.name, given[each.name]) for each in declared}
+    declared = (
+        each
+        for each in getattr(kind, "__dataclass_fields__", {}).values()
+        if each.metadata
+    )
+    return {
+        each.name: each.metadata["read"](each.name, given[each.name])
+        for each in declared
+    }
 
 
 def one_of(name: str, value: Any, valid: Any) -> Any:
-    if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
-        raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
+    if not any(
+        value is v or (isinstance(v, str) and isinstance(value, str) and value == v)
+        for v in valid
+    ):
+        raise BadOption(
+            f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}."
+        )
     return value
 
 
-def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
+def number(
+    name: str, value: Any, low: float, high: float = math.inf, strict: bool = True
+) -> float:
     """Return a finite real number above `low` (at or above it, unless `strict`)."""
-    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    good = (
+        not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    )
     if not good or value < low or (strict and value == low) or value > high:
         raise BadOption(
-            f"{name}={value!r} must be a number {'above' if strict else 'of at least'} {low:g}"
+            f"{name}={value!r} must be a number {'above' if strict else 'of at least'} "
+            f"{low:g}"
             f"{f' and at most {high:g}' if high < math.inf else ''}."
         )
     return float(value)
@@ -76,39 +102,61 @@ def whole(name: str, value: Any, low: int) -> int:
 
 
 def read_level(value: Any, name: str = "level") -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise BadOption(f"{name}={value!r} must be a probability above 0 and below 1, such as 0.95.")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 < value < 1
+    ):
+        raise BadOption(
+            f"{name}={value!r} must be a probability above 0 and below 1, such as 0.95."
+        )
     return float(value)
 
 
 def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
-    """Check `n_inducing`: an integer, or a fraction of the rows; None for "auto", if it is `automatic`."""
+    """Check `n_inducing`: an integer, or a fraction of the rows; None for "auto", if it
+    is `automatic`.
+    """
     if automatic and isinstance(value, str) and value == "auto":
         return None
     if is_whole(value):
         return whole("n_inducing", value, 1)
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not 0 < float(value) <= 1
+    ):
         raise BadOption(
-            f"n_inducing={value!r} must be an integer of at least 1, or a fraction of the rows above 0 and at most 1."
+            f"n_inducing={value!r} must be an integer of at least 1, or a fraction of "
+            f"the rows above 0 and at most 1."
         )
     return float(value)
 
 
 def inducing_count(value: int | float, n_rows: float) -> int:
-    return value if isinstance(value, int) else max(1, round(value * n_rows))
+    if isinstance(value, int):
+        return value
+    return max(1, round(value * n_rows))
 
 
 def read_noise(value: Any, learnt: bool) -> np.ndarray:
-    """Check `noise`: one variance, or one per class. The number of classes is not known yet."""
+    """Check `noise`: one variance, or one per class.
+
+    The number of classes is not known yet.
+    """
     try:
         noise = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         noise = np.full(1, math.nan)
     if not (np.isfinite(noise) & (noise >= 0)).all():
-        raise BadOption(f"noise={value!r} must be a finite variance of at least 0, or one per class.")
+        raise BadOption(
+            f"noise={value!r} must be a finite variance of at least 0, or one per "
+            f"class."
+        )
     if learnt and (noise == 0).any():
         raise BadOption(
-            "noise=0 cannot be learnt, because its logarithm is optimised: give a positive start, or leave 'noise' out of learn."
+            "noise=0 cannot be learnt, because its logarithm is optimised: give a "
+            "positive start, or leave 'noise' out of learn."
         )
     return noise
 
@@ -119,32 +167,46 @@ def resolve_device(value: Any) -> torch.device:
 
     if value == "auto":
         gpus = _count_gpus()
-        local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
-        return torch.device("cuda", local % gpus) if gpus > 1 else torch.device("cuda" if gpus else "cpu")
+        # set by torchrun: a GPU for each rank
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if gpus > 1:
+            return torch.device("cuda", local % gpus)
+        return torch.device("cuda" if gpus else "cpu")
     try:
         device = torch.device(value)
     except (RuntimeError, TypeError):
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
-        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
+        raise BadOption(
+            f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'."
+        )
     if device.type == "cuda" and (device.index or 0) >= (gpus := _count_gpus()):
         seen = f"{gpus} GPUs, counted from 0," if gpus else "no GPU"
-        raise BadOption(f"device={value!r}, but torch sees {seen} here; use device='cpu' or 'auto'.")
+        raise BadOption(
+            f"device={value!r}, but torch sees {seen} here; use device='cpu' or 'auto'."
+        )
     return device
 
 
 def _count_gpus() -> int:
     import torch
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    return 0
 
 
 def read_dtype(value: Any) -> torch.dtype:
     """Return the torch type of a name, or of a type of torch or NumPy."""
     import torch
 
-    known = {name: (getattr(torch, name), np.dtype(name), np.dtype(name).type) for name in DTYPES}
-    name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
+    known = {
+        name: (getattr(torch, name), np.dtype(name), np.dtype(name).type)
+        for name in DTYPES
+    }
+    name = next(
+        (n for n, kinds in known.items() if any(value is k for k in kinds)), value
+    )
     return known[one_of("dtype", name, DTYPES)][0]
 
 
@@ -153,54 +215,87 @@ def read_ensemble(value: Any) -> Any:
         return one_of("ensemble", value, ("auto", "trees"))
     if value is None:
         return None
-    single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
+    single = hasattr(value, "fit") or not isinstance(
+        value, Iterable
+    )  # a forest of trees is iterable itself
     members = (value,) if single else tuple(value)
     for member in members:
-        if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
-            raise BadOption(f"ensemble has {member!r}, not a classifier of scikit-learn: give an instance.")
+        if (
+            not hasattr(member, "fit")
+            or not hasattr(member, "get_params")
+            or isinstance(member, type)
+        ):
+            raise BadOption(
+                f"ensemble has {member!r}, not a classifier of scikit-learn: give an "
+                f"instance."
+            )
     return members
 
 
 def read_class_weight(value: Any) -> Any:
     """Check `class_weight`; the classes are not known yet."""
     if isinstance(value, dict):
-        if not all(isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values()):
-            raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
+        if not all(
+            isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values()
+        ):
+            raise BadOption(
+                f"class_weight={value!r} must hold finite numbers that are not "
+                f"negative."
+            )
     elif value is not None and not (isinstance(value, str) and value == "balanced"):
-        raise BadOption(f"class_weight={value!r} is unknown; use None, 'balanced', or a dict by class.")
+        raise BadOption(
+            f"class_weight={value!r} is unknown; use None, 'balanced', or a dict by "
+            f"class."
+        )
     return value
 
 
 def read_verbose(value: Any) -> int:
-    return int(bool(value)) if value is None or isinstance(value, bool) else whole("verbose", value, 0)
+    if value is None or isinstance(value, bool):
+        return int(bool(value))
+    return whole("verbose", value, 0)
 
 
 def read_path(value: Any) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise BadOption(f"checkpoint={value!r} is not a path: use a text or a pathlib.Path.")
+        raise BadOption(
+            f"checkpoint={value!r} is not a path: use a text or a pathlib.Path."
+        )
     if is_uri(value):
-        raise BadOption(f"checkpoint={value!r} is a URI: name a file, in a folder that all ranks share.")
+        raise BadOption(
+            f"checkpoint={value!r} is a URI: name a file, in a folder that all ranks "
+            f"share."
+        )
     return Path(value)
 
 
 def read_batch_size(value: Any) -> int | str | None:
     if isinstance(value, str) and value != "auto":
-        raise BadOption(f"batch_size={value!r} is unknown; use 'auto', None for full batches, or an integer.")
-    return value if value is None or isinstance(value, str) else whole("batch_size", value, 1)
+        raise BadOption(
+            f"batch_size={value!r} is unknown; use 'auto', None for full batches, or "
+            f"an integer."
+        )
+    if value is None or isinstance(value, str):
+        return value
+    return whole("batch_size", value, 1)
 
 
 def read_callbacks(value: Any) -> tuple[Callback, ...]:
     from cavity.engine.training.callbacks import Callback
 
     if not isinstance(value, Iterable):
-        raise BadOption(f"callbacks={value!r} is not a list: give a list of cavity.callbacks.Callback.")
+        raise BadOption(
+            f"callbacks={value!r} is not a list: give a list of "
+            f"cavity.callbacks.Callback."
+        )
     callbacks = tuple(value)
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise BadOption(
-                f"callbacks has {callback!r}, which is not a cavity.callbacks.Callback: derive from it, or give an instance "
+                f"callbacks has {callback!r}, which is not a "
+                f"cavity.callbacks.Callback: derive from it, or give an instance "
                 "instead of the class."
             )
     return callbacks
@@ -214,4 +309,6 @@ def draw_seed(random_state: Any) -> int:
 
 
 def read_limit(value: Any) -> float | None:
-    return None if value is None else number("time_limit", value, 0.0)
+    if value is None:
+        return None
+    return number("time_limit", value, 0.0)

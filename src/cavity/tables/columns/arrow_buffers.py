@@ -1,4 +1,6 @@
-"""Between Arrow and NumPy by way of their buffers: pyarrow's own conversions import pandas, which takes half a second."""
+"""Between Arrow and NumPy by way of their buffers: pyarrow's own conversions import
+pandas, which takes half a second.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def to_floats(column: Any) -> Floats:
 
 
 def to_places(column: Any) -> NDArray[np.int32]:
-    """Return int32 of Arrow, such as the indices of a dictionary, as an array; missing cells are 0."""
+    """Return int32 of Arrow, such as the indices of a dictionary, as an array; missing
+    cells are 0.
+    """
     return np.where(find_present(column), _read_numbers(column, np.int32), 0)
 
 
@@ -32,9 +36,12 @@ def find_present(column: Any) -> Flags:
 
 
 def from_texts(values: Sequence[str]) -> Any:
-    arrow, cells = import_pyarrow(), [value.encode() for value in values]
+    arrow = import_pyarrow()
+    cells = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, cells)], dtype=np.int32)
-    return arrow.StringArray.from_buffers(len(cells), arrow.py_buffer(ends), arrow.py_buffer(b"".join(cells)))
+    return arrow.StringArray.from_buffers(
+        len(cells), arrow.py_buffer(ends), arrow.py_buffer(b"".join(cells))
+    )
 
 
 def from_array(values: NDArray[Any]) -> Any:
@@ -44,7 +51,9 @@ def from_array(values: NDArray[Any]) -> Any:
     if values.dtype.kind == "b":
         return from_array(values.astype(np.uint8)).cast("bool")
     buffer = arrow.py_buffer(np.ascontiguousarray(values))
-    return arrow.Array.from_buffers(getattr(arrow, values.dtype.name)(), len(values), [None, buffer])
+    return arrow.Array.from_buffers(
+        getattr(arrow, values.dtype.name)(), len(values), [None, buffer]
+    )
 
 
 def _read_numbers(column: Any, kind: Any) -> NDArray[Any]:

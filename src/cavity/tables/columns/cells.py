@@ -1,4 +1,6 @@
-"""Cells of a column as numbers or text; patterns for numbers and missing cells, and what is done with missing ones."""
+"""Cells of a column as numbers or text; patterns for numbers and missing cells, and
+what is done with missing ones.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,27 @@ import numpy as np
 from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import classify_type, import_pyarrow
-from cavity.tables.columns.arrow_buffers import find_present, from_texts, to_flags, to_floats
+from cavity.tables.columns.arrow_buffers import (
+    find_present,
+    from_texts,
+    to_flags,
+    to_floats,
+)
 
-MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
+MISSING = (
+    "",
+    "?",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "NaN",
+    "nan",
+    "null",
+    "NULL",
+    "None",
+)
 MICROS_PER_DAY = 86_400e6
 
 # by what separates the decimals; "." wins if cells can be read both ways
@@ -23,7 +43,8 @@ _UNIT = r"[$€£¥%]"  # does not change the value
 
 
 def _make_pattern(decimal: str, thousands: str) -> str:
-    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68 and 12 % and € 5.
+    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68
+    and 12 % and € 5.
 
     Thousands do not begin with 0: 0,344 has a decimal comma.
     """
@@ -48,34 +69,54 @@ def to_text(column: Any) -> Any:
 
 
 def to_numbers(
-    column: Any, name: str, first: int = 0, style: str | None = None, odd: Counter[str] | None = None
+    column: Any,
+    name: str,
+    first: int = 0,
+    style: str | None = None,
+    odd: Counter[str] | None = None,
 ) -> tuple[Floats, Flags]:
-    """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
+    """Convert a column to float64, with NaN for missing cells; also return which cells
+    are missing.
 
     `style` is that of texts: what separates their decimals, or None for plain numbers.
-    With `odd`, texts that are not numbers are missing, and are counted there; otherwise BadInput names the row of the first.
+    With `odd`, texts that are not numbers are missing, and are counted there; otherwise
+    BadInput names the row of the first.
     """
     import pyarrow.compute as pc
 
-    arrow, kind = import_pyarrow(), classify_type(column.type)
+    arrow = import_pyarrow()
+    kind = classify_type(column.type)
     if kind == "duration":
         column = column.cast(arrow.duration("us"), safe=False).cast("int64")
     if kind in ("duration", "number"):
-        value = to_floats(cast(column, "float64")) / (MICROS_PER_DAY if kind == "duration" else 1.0)
+        value = to_floats(cast(column, "float64")) / (
+            MICROS_PER_DAY if kind == "duration" else 1.0
+        )
         lacks = np.isnan(value)
     else:
         text = to_text(column)
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong) and odd is not None and kind == "text":
-            odd[f"column {name!r} has texts that are not numbers; they are taken as missing"] += len(wrong)
+            odd[
+                f"column {name!r} has texts that are not numbers; they are taken as "
+                f"missing"
+            ] += len(wrong)
             lacks[wrong] = True
             text = pc.if_else(arrow.array(lacks), arrow.nulls(1, "string")[0], text)
         elif len(wrong):
-            row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
-            written = "" if style is None else f"; its numbers are written as {STYLES[style]}"
+            row = int(wrong[0])
+            more = ""
+            if len(wrong) > 1:
+                more = f" (and {len(wrong) - 1} more rows)"
+            written = ""
+            if style is not None:
+                written = f"; its numbers are written as {STYLES[style]}"
             cell = f"row {first + row + 1} has {text[row].as_py()!r:.60}{more}"
-            raise BadInput(f"column {name!r} is numeric, but {cell}: correct or empty such cells{written}.")
+            raise BadInput(
+                f"column {name!r} is numeric, but {cell}: correct or empty such "
+                f"cells{written}."
+            )
         value = parse_numbers(text, style)
     large = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(large):
@@ -98,11 +139,18 @@ def match_numbers(text: Any, style: str | None = None) -> Flags:
     return match_cells(text, PATTERNS[style])
 
 
-def parse_numbers(text: Any, style: str | None = None, chosen: Flags | None = None) -> Floats:
-    """Parse text cells, or the chosen ones, that are numbers as float64, with NaN for missing cells."""
+def parse_numbers(
+    text: Any, style: str | None = None, chosen: Flags | None = None
+) -> Floats:
+    """Parse text cells, or the chosen ones, that are numbers as float64, with NaN for
+    missing cells.
+    """
     import pyarrow.compute as pc
 
-    text = text if chosen is None else filter_cells(text, chosen)
+    if chosen is None:
+        text = text
+    else:
+        text = filter_cells(text, chosen)
     if style is not None:
         text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
         text = pc.replace_substring(text, "," if style == "." else ".", "")
@@ -112,26 +160,42 @@ def parse_numbers(text: Any, style: str | None = None, chosen: Flags | None = No
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
-    raise BadInput(f"column {name!r} has an infinite or too large number in row {row}: correct or empty it.")
+    raise BadInput(
+        f"column {name!r} has an infinite or too large number in row {row}: correct or "
+        f"empty it."
+    )
 
 
 def cast(column: Any, kind: str) -> Any:
     try:
         return column.cast(kind, safe=False)
-    except (ValueError, NotImplementedError) as error:  # pyarrow's errors derive from these
-        raise BadInput(f"a column of type {column.type} cannot be read as {kind} ({error!s:.90}).") from error
+    except (
+        ValueError,
+        NotImplementedError,
+    ) as error:  # pyarrow's errors derive from these
+        raise BadInput(
+            f"a column of type {column.type} cannot be read as {kind} ({error!s:.90})."
+        ) from error
 
 
 class EncodingContext(NamedTuple):
-    """Number of the first row, counts of unusual cells, and whether odd cells are errors."""
+    """Number of the first row, counts of unusual cells, and whether odd cells are
+    errors.
+    """
 
     first: int
     notes: Counter[str]
     strict: bool = False
 
-    def read_numbers(self, column: Any, name: str, style: str | None = None) -> tuple[Floats, Flags]:
-        """Convert a column to float64, as `to_numbers` does; a text that is not a number is missing, or an error if strict."""
-        return to_numbers(column, name, self.first, style, None if self.strict else self.notes)
+    def read_numbers(
+        self, column: Any, name: str, style: str | None = None
+    ) -> tuple[Floats, Flags]:
+        """Convert a column to float64, as `to_numbers` does; a text that is not a
+        number is missing, or an error if strict.
+        """
+        return to_numbers(
+            column, name, self.first, style, None if self.strict else self.notes
+        )
 
     def note_missing(self, name: str, count: int, consequence: str) -> None:
         """Count missing cells in a column that had none in the training rows."""
@@ -139,8 +203,12 @@ class EncodingContext(NamedTuple):
             note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
             self.notes[note] += count
 
-    def mark_missing(self, column: Any, X: Floats, lacks: Flags, consequence: str) -> Floats:
-        """Return features with the column's indicator of missing cells; if it has none, count them."""
+    def mark_missing(
+        self, column: Any, X: Floats, lacks: Flags, consequence: str
+    ) -> Floats:
+        """Return features with the column's indicator of missing cells; if it has none,
+        count them.
+        """
         if column.missing:
             return np.column_stack([X, lacks])
         self.note_missing(column.name, int(lacks.sum()), consequence)
@@ -149,7 +217,9 @@ class EncodingContext(NamedTuple):
 
 def list_indicator(column: Any) -> list[str]:
     """Return the name of a column's indicator of missing cells, if it has one."""
-    return [f"{column.name} missing"] if column.missing else []
+    if column.missing:
+        return [f"{column.name} missing"]
+    return []
 
 
 def describe_missing(column: Any) -> str:

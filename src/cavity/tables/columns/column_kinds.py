@@ -9,7 +9,13 @@ import numpy as np
 from cavity.common.types import Floats
 from cavity.tables.arrow_tables import import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, from_texts, to_places
-from cavity.tables.columns.cells import STYLES, EncodingContext, describe_missing, list_indicator, to_text
+from cavity.tables.columns.cells import (
+    STYLES,
+    EncodingContext,
+    describe_missing,
+    list_indicator,
+    to_text,
+)
 from cavity.tables.columns.dates import Date as Date
 from cavity.tables.columns.text_kind import Text, shorten
 
@@ -17,13 +23,16 @@ MEAN_IS_USED = "the mean is used"
 
 
 class Number(NamedTuple):
-    """Numeric column, encoded as (value − mean)/scale, 0 for missing cells; with `missing`, a second column indicates them."""
+    """Numeric column, encoded as (value − mean)/scale, 0 for missing cells; with
+    `missing`, a second column indicates them.
+    """
 
     name: str
     mean: float
     scale: float
     missing: bool
-    low: float | None = None  # range of the training rows; files before 0.3 do not have it
+    # range of the training rows; files before 0.3 do not have it
+    low: float | None = None
     high: float | None = None
     style: str | None = None  # what separates the decimals of formatted numbers
 
@@ -32,7 +41,9 @@ class Number(NamedTuple):
         return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
-        style = "" if self.style is None else f", written as {STYLES[self.style]}"
+        style = ""
+        if self.style is not None:
+            style = f", written as {STYLES[self.style]}"
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
@@ -42,7 +53,9 @@ class Number(NamedTuple):
 
 
 class Category(NamedTuple):
-    """Categorical column, encoded one-hot by the levels of the training rows; with `missing`, one more indicates missing cells."""
+    """Categorical column, encoded one-hot by the levels of the training rows; with
+    `missing`, one more indicates missing cells.
+    """
 
     name: str
     levels: tuple[str, ...]
@@ -50,10 +63,15 @@ class Category(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [*(f"{self.name}={level}" for level in self.levels), *list_indicator(self)]
+        return [
+            *(f"{self.name}={level}" for level in self.levels),
+            *list_indicator(self),
+        ]
 
     def describe(self) -> str:
-        few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
+        few = ", ".join(map(shorten, self.levels[:4])) + (
+            ", ..." if len(self.levels) > 4 else ""
+        )
         return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
@@ -69,11 +87,17 @@ class Category(NamedTuple):
         return context.mark_missing(self, X, lacks, "no category is set")
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
-        """Return the number of each cell's level, [n]; −1 for missing cells and unknown levels."""
+        """Return the number of each cell's level, [n]; −1 for missing cells and unknown
+        levels.
+        """
         import pyarrow.compute as pc
 
-        boolean = import_pyarrow().types.is_boolean(kind)  # Arrow writes true, a text file may have had True
-        known = from_texts([level.lower() if boolean else level for level in self.levels])
+        boolean = import_pyarrow().types.is_boolean(
+            kind
+        )  # Arrow writes true, a text file may have had True
+        known = from_texts(
+            [level.lower() if boolean else level for level in self.levels]
+        )
         found = pc.index_in(text, value_set=known)
         return np.where(find_present(found), to_places(found), -1)
 
@@ -106,7 +130,10 @@ class Ignored(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Column of the labels: whole numbers or text, or any numbers for regression. `missing` rows without a label are not used."""
+    """Column of the labels: whole numbers or text, or any numbers for regression.
+
+    `missing` rows without a label are not used.
+    """
 
     name: str
     whole: bool

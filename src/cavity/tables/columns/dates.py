@@ -13,15 +13,36 @@ from cavity.common.types import Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, to_floats, to_places
-from cavity.tables.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
+from cavity.tables.columns.cells import (
+    EncodingContext,
+    describe_missing,
+    list_indicator,
+    to_text,
+)
 
 DAY = 86_400  # seconds
 MAX_DAYS = 4e6  # about eleven thousand years
 PARTS = ("days", "year", "season", "weekday", "clock")
 YEAR = 365.2425  # days
 STEPS = 2.0**32  # per unit, of rounded sines and cosines
-ORDERS = ("day", "month")  # which comes first in 03/04/2020; the day wins if cells can be read both ways
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+ORDERS = (
+    "day",
+    "month",
+)  # which comes first in 03/04/2020; the day wins if cells can be read both ways
+MONTHS = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
 EPOCH = datetime(1970, 1, 1)
 _CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(:(?P<second>\d{2}([.,]\d+)?))? ?(?P<half>[AaPp][Mm])?"
 _AFTER = rf"([T ,]+{_CLOCK})? ?(Z|UTC|(?P<zone>[+-]\d{{2}}:?\d{{2}}))?"
@@ -39,28 +60,41 @@ TIME = re.compile(_CLOCK)
 
 
 def to_days(column: Any, order: str, name: str, first: int) -> Floats:
-    """Convert dates, times (parts of a day) or their texts to days since 1970-01-01, NaN for missing cells; refuse others."""
+    """Convert dates, times (parts of a day) or their texts to days since 1970-01-01,
+    NaN for missing cells; refuse others.
+    """
     if import_pyarrow().types.is_temporal(column.type):
         return _typed_days(column)
     text = to_text(column)
-    coded, known = text.dictionary_encode(), [np.nan]
+    coded = text.dictionary_encode()
+    known = [np.nan]
     for cell in coded.dictionary.to_pylist():
         known.append(parse_date(cell, order))
         if np.isnan(known[-1]):
             row = first + text.index(cell).as_py() + 1
-            raise BadInput(f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct or empty it.")
-    return np.array(known)[np.where(find_present(text), to_places(coded.indices) + 1, 0)]
+            raise BadInput(
+                f"column {name!r} has dates, but row {row} has {cell!r:.60}: correct "
+                f"or empty it."
+            )
+    return np.array(known)[
+        np.where(find_present(text), to_places(coded.indices) + 1, 0)
+    ]
 
 
 def _typed_days(column: Any) -> Floats:
     arrow = import_pyarrow()
-    unit = arrow.time64("us") if arrow.types.is_time(column.type) else arrow.timestamp("us")
+    if arrow.types.is_time(column.type):
+        unit = arrow.time64("us")
+    else:
+        unit = arrow.timestamp("us")
     micros = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
     return np.asarray(to_floats(micros) / (1e6 * DAY))
 
 
 def parse_date(text: str, order: str) -> float:
-    """Return days since 1970-01-01, the part of the day for a time alone, NaN for anything else."""
+    """Return days since 1970-01-01, the part of the day for a time alone, NaN for
+    anything else.
+    """
     try:
         if time := TIME.fullmatch(text):
             return _seconds(time.groupdict()) / DAY
@@ -77,21 +111,34 @@ def _read(part: dict[str, str | None], order: str) -> float:
     if len(part["year"] or "") == 2:
         year += 1900 if year >= 69 else 2000
     if part.get("word"):
-        month, day = MONTHS.index(str(part["word"])[:3].lower()) + 1, int(part["day"] or 0)
+        month = MONTHS.index(str(part["word"])[:3].lower()) + 1
+        day = int(part["day"] or 0)
     elif part.get("one"):
-        one, two = int(part["one"] or 0), int(part["two"] or 0)
-        day, month = (one, two) if order == "day" else (two, one)
+        one = int(part["one"] or 0)
+        two = int(part["two"] or 0)
+        if order == "day":
+            day = one
+            month = two
+        else:
+            day = two
+            month = one
     else:
-        month, day = int(part["month"] or 0), int(part["day"] or 0)
-    moment = datetime(year, month, day) + timedelta(seconds=_seconds(part) if part.get("hour") else 0.0)
+        month = int(part["month"] or 0)
+        day = int(part["day"] or 0)
+    moment = datetime(year, month, day) + timedelta(
+        seconds=_seconds(part) if part.get("hour") else 0.0
+    )
     if zone := part.get("zone"):
-        sign = -1 if zone[0] == "-" else 1
+        sign = 1
+        if zone[0] == "-":
+            sign = -1
         moment -= sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
     return (moment - EPOCH).total_seconds() / DAY
 
 
 def _seconds(part: dict[str, str | None]) -> float:
-    hour, minute = int(part["hour"] or 0), int(part["minute"] or 0)
+    hour = int(part["hour"] or 0)
+    minute = int(part["minute"] or 0)
     second = float((part.get("second") or "0").replace(",", "."))
     if half := part.get("half"):
         if not 1 <= hour <= 12:
@@ -119,12 +166,16 @@ def find_weekdays(days: Floats) -> Floats:
 
 
 def to_circle(turns: Floats) -> Sequence[Floats]:
-    """Return a periodic quantity as sine and cosine, so that its end is near its beginning.
+    """Return a periodic quantity as sine and cosine, so that its end is near its
+    beginning.
 
-    They are rounded: libraries differ in the last bits, and trees may split between Tuesday and Sunday, whose cosines are equal.
+    They are rounded: libraries differ in the last bits, and trees may split between
+    Tuesday and Sunday, whose cosines are equal.
     """
     angle = 2 * np.pi * turns
-    return np.rint(np.sin(angle) * STEPS) / STEPS, np.rint(np.cos(angle) * STEPS) / STEPS
+    return np.rint(np.sin(angle) * STEPS) / STEPS, np.rint(
+        np.cos(angle) * STEPS
+    ) / STEPS
 
 
 def format_day(days: float) -> str:
@@ -134,8 +185,9 @@ def format_day(days: float) -> str:
 class Date(NamedTuple):
     """Column of dates or times, encoded by what matters in them; missing cells are 0.
 
-    `parts` are some of "days" (since the first date) and "year", in units of their spread; "season", "weekday" and "clock"
-    (time of day) are pairs of sine and cosine. With `missing`, one more column indicates which cells are missing.
+    `parts` are some of "days" (since the first date) and "year", in units of their
+    spread; "season", "weekday" and "clock" (time of day) are pairs of sine and cosine.
+    With `missing`, one more column indicates which cells are missing.
     """
 
     name: str
@@ -149,8 +201,14 @@ class Date(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
-        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *list_indicator(self)]
+        pairs = [
+            [p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"]
+            for p in self.parts
+        ]
+        return [
+            *(f"{self.name} {name}" for pair in pairs for name in pair),
+            *list_indicator(self),
+        ]
 
     def describe(self) -> str:
         parts = ", ".join(self.parts)

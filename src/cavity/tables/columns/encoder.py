@@ -1,4 +1,7 @@
-"""Encode tables as numbers with columns whose preparation is known; stored as JSON. Nothing here needs scikit-learn."""
+"""Encode tables as numbers with columns whose preparation is known; stored as JSON.
+
+Nothing here needs scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,31 @@ from cavity.common.types import Flags, Floats
 from cavity.errors import BadFile, BadInput, BadOption, name_in_errors
 from cavity.tables.arrow_tables import Chunk, get_column, to_chunk
 from cavity.tables.columns.cells import PATTERNS, STYLES, EncodingContext
-from cavity.tables.columns.column_kinds import Category, Column, Date, Ignored, Number, Target, Unchanged
+from cavity.tables.columns.column_kinds import (
+    Category,
+    Column,
+    Date,
+    Ignored,
+    Number,
+    Target,
+    Unchanged,
+)
 from cavity.tables.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.tables.columns.target_labels import find_labelled_rows, read_label_values
 from cavity.tables.columns.text_kind import Text
 
-KINDS: Any = {"number": Number, "category": Category, "text": Text, "date": Date, "plain": Unchanged}
+KINDS: Any = {
+    "number": Number,
+    "category": Category,
+    "text": Text,
+    "date": Date,
+    "plain": Unchanged,
+}
 
 
 class ColumnEncoder:
-    """What a fitted `Preparation` knows of its columns, without the scikit-learn transformer: enough to predict.
+    """What a fitted `Preparation` knows of its columns, without the scikit-learn
+    transformer: enough to predict.
 
     `target` and `strict` are those of `Preparation`.
     """
@@ -41,9 +59,15 @@ class ColumnEncoder:
         self.strict = strict
 
     def _store(
-        self, columns: list[Column], target: Target | None, ignored: Iterable[Ignored], names: Sequence[str]
+        self,
+        columns: list[Column],
+        target: Target | None,
+        ignored: Iterable[Ignored],
+        names: Sequence[str],
     ) -> Self:
-        self.columns_, self.target_, self.ignored_ = tuple(columns), target, tuple(ignored)
+        self.columns_ = tuple(columns)
+        self.target_ = target
+        self.ignored_ = tuple(ignored)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
         return self
@@ -59,7 +83,8 @@ class ColumnEncoder:
         return tuple(name for column in self.columns_ for name in column.features)
 
     def encode(self, data: Any, notes: Counter[str] | None = None) -> Floats:
-        """Encode rows as numbers: `transform`, but always an array, and without notes on new columns.
+        """Encode rows as numbers: `transform`, but always an array, and without notes
+        on new columns.
 
         Parameters
         ----------
@@ -75,9 +100,14 @@ class ColumnEncoder:
         """
         chunk = self._to_chunk(data)
         check_columns(self, chunk.table.column_names, chunk.where)
-        context = EncodingContext(chunk.first, Counter() if notes is None else notes, self.strict)
+        context = EncodingContext(
+            chunk.first, Counter() if notes is None else notes, self.strict
+        )
         with name_in_errors(chunk.where):
-            parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
+            parts = [
+                column.encode(get_column(chunk.table, column.name), context)
+                for column in self.columns_
+            ]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def _to_chunk(self, data: Any) -> Chunk:
@@ -94,10 +124,13 @@ class ColumnEncoder:
         Returns
         -------
         ndarray of shape (n,)
-            Labels as whole numbers or text; floats if the target is a number. A missing one raises `BadInput`: see `find_labelled`.
+            Labels as whole numbers or text; floats if the target is a number. A missing
+            one raises `BadInput`: see `find_labelled`.
         """
         if self.target_ is None:
-            raise BadOption("this preparation has no target: name it with Preparation(target=...).")
+            raise BadOption(
+                "this preparation has no target: name it with Preparation(target=...)."
+            )
         return read_label_values(self._to_chunk(data), self.target_)
 
     def find_labelled(self, data: Any) -> Flags:
@@ -152,17 +185,30 @@ class ColumnEncoder:
             if target is not None:
                 PATTERNS[target.style]  # a KeyError if the style is unknown
             ignored = read_field(value["left_out"], tuple[Ignored, ...])
-            known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
+            # older files do not store the order
+            known = [c.name for c in (*columns, *ignored)]
             names = read_field(value.get("features", known), tuple[str, ...])
-            made = cls(None if target is None else target.name, strict=bool(value.get("strict")))
+            made = cls(
+                None if target is None else target.name,
+                strict=bool(value.get("strict")),
+            )
             made._store(columns, target, ignored, names)
         except BadFile:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = f"{type(error).__name__} {error!s:.100}"
-            raise BadFile(f"the preparation of the columns is damaged ({why}).") from error
-        if len(set(made.inputs)) < len(made.inputs) or not made.inputs or not set(made.inputs) <= set(names):
-            raise BadFile("the preparation of the columns is damaged: it has a column twice, or no columns.")
+            raise BadFile(
+                f"the preparation of the columns is damaged ({why})."
+            ) from error
+        if (
+            len(set(made.inputs)) < len(made.inputs)
+            or not made.inputs
+            or not set(made.inputs) <= set(names)
+        ):
+            raise BadFile(
+                "the preparation of the columns is damaged: it has a column twice, or "
+                "no columns."
+            )
         return made
 
     def describe(self) -> list[tuple[str, str]]:
@@ -182,20 +228,31 @@ def leave_unchanged(names: Sequence[str]) -> ColumnEncoder:
 
 
 def encode_table(encoder: ColumnEncoder, chunk: Chunk, notes: Counter[str]) -> Floats:
-    """Encode a whole table, and count the cells of columns that the training rows did not have."""
+    """Encode a whole table, and count the cells of columns that the training rows did
+    not have.
+    """
     note_new_columns(encoder, chunk.table.column_names, chunk.table.num_rows, notes)
     return encoder.encode(chunk, notes)
 
 
-def check_columns(encoder: ColumnEncoder, names: Sequence[str], where: object = "") -> None:
-    """Raise BadInput if a table with columns of these names lacks one that the encoder reads. `where`: its file."""
+def check_columns(
+    encoder: ColumnEncoder, names: Sequence[str], where: object = ""
+) -> None:
+    """Raise BadInput if a table with columns of these names lacks one that the encoder
+    reads. `where`: its file.
+    """
     have = set(names)
     absent = [name for name in encoder.inputs if name not in have]
     if absent:
-        more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+        more = ""
+        if len(absent) > 1:
+            more = f" (and {len(absent) - 1} more)"
         hint = suggest_column(absent[0], list(names), 8)
         lacks = f"{where} has" if where else "the data have"
-        raise BadInput(f"{lacks} no column {absent[0]!r}{more}, which the model was trained with; {hint}")
+        raise BadInput(
+            f"{lacks} no column {absent[0]!r}{more}, which the model was trained with; "
+            f"{hint}"
+        )
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
@@ -207,28 +264,42 @@ def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
     return f"the columns are {list_names(list(map(repr, names)), most)}."
 
 
-def note_new_columns(encoder: ColumnEncoder, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:
+def note_new_columns(
+    encoder: ColumnEncoder, names: Sequence[str], n_rows: int, notes: Counter[str]
+) -> None:
     """Count the cells of columns that the training rows did not have."""
     known = {*encoder.feature_names_in_.tolist(), encoder.target}
     new = [name for name in names if name and name not in known]
     if new and n_rows:
         few = ", ".join(map(repr, new[:5])) + (", ..." if len(new) > 5 else "")
-        notes[f"columns that the training rows did not have are ignored: {few}"] += n_rows * len(new)
+        notes[f"columns that the training rows did not have are ignored: {few}"] += (
+            n_rows * len(new)
+        )
 
 
 def store_column(column: Column) -> dict[str, Any]:
     kind = next(name for name, kind in KINDS.items() if type(column) is kind)
     usual: dict[str, Any] = column._field_defaults
-    told = {name: v for name, v in column._asdict().items() if name not in usual or v != usual[name]}
+    told = {
+        name: v
+        for name, v in column._asdict().items()
+        if name not in usual or v != usual[name]
+    }
     return {"kind": kind, **told}
 
 
 def read_column(value: dict[str, Any]) -> Column:
-    """Return a column. Damage raises KeyError, TypeError or ValueError; what no version reads any more, BadFile."""
+    """Return a column.
+
+    Damage raises KeyError, TypeError or ValueError; what no version reads any more,
+    BadFile.
+    """
     if value["kind"] == "group" or value.get("values"):
         raise BadFile(
-            f"column {value['name']!r} names groups of rows, which cavity 0.3 encoded by their classes: load the model with "
-            "cavity 0.3 (pip install 'cavity<0.4'), or fit again, the column as a category."
+            f"column {value['name']!r} names groups of rows, which cavity 0.3 encoded "
+            f"by their classes: load the model with "
+            "cavity 0.3 (pip install 'cavity<0.4'), or fit again, the column as a "
+            "category."
         )
     column: Column = read_field(value, KINDS[value["kind"]])
     if not _is_whole(column):
@@ -237,14 +308,25 @@ def read_column(value: dict[str, Any]) -> Column:
 
 
 def read_field(value: Any, kind: Any) -> Any:
-    """Return a value of JSON as the type that a named tuple declares, or as one. Damage raises TypeError or ValueError."""
+    """Return a value of JSON as the type that a named tuple declares, or as one.
+
+    Damage raises TypeError or ValueError.
+    """
     if get_origin(kind) is UnionType:
-        return None if value is None else read_field(value, get_args(kind)[0])
+        if value is None:
+            return None
+        return read_field(value, get_args(kind)[0])
     if get_origin(kind) is tuple:
         return tuple(read_field(part, get_args(kind)[0]) for part in value)
     if hasattr(kind, "_fields"):
         types = get_type_hints(kind)
-        return kind(**{name: read_field(value[name], types[name]) for name in kind._fields if name in value})
+        return kind(
+            **{
+                name: read_field(value[name], types[name])
+                for name in kind._fields
+                if name in value
+            }
+        )
     if kind is str and not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is not text")
     if kind is float and not np.isfinite(float(value)):
@@ -258,11 +340,25 @@ def _is_whole(column: Column) -> bool:
     if isinstance(column, Category):
         return len(set(column.levels)) == len(column.levels)
     if isinstance(column, Text):
-        W = column.find_weights() if column.grams and column.examples else np.empty(0)
+        if column.grams and column.examples:
+            W = column.find_weights()
+        else:
+            W = np.empty(0)
         return bool(W.size and np.isfinite(W).all())
     if isinstance(column, Date):
         units = np.array([*column.days, *column.years, column.low, column.high])
-        known = set(column.parts) <= set(PARTS) and len(set(column.parts)) == len(column.parts) > 0
-        fit = len(column.days) == len(column.years) == 2 and min(column.days[1], column.years[1]) > 0
-        return known and fit and column.order in ORDERS and bool((np.abs(units) < MAX_DAYS).all())
+        known = (
+            set(column.parts) <= set(PARTS)
+            and len(set(column.parts)) == len(column.parts) > 0
+        )
+        fit = (
+            len(column.days) == len(column.years) == 2
+            and min(column.days[1], column.years[1]) > 0
+        )
+        return (
+            known
+            and fit
+            and column.order in ORDERS
+            and bool((np.abs(units) < MAX_DAYS).all())
+        )
     return True

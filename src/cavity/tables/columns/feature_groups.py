@@ -1,4 +1,6 @@
-"""Which features of a preparation belong together: they share a lengthscale, a unit, or a column of the table."""
+"""Which features of a preparation belong together: they share a lengthscale, a unit, or
+a column of the table.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ from cavity.tables.columns.text_kind import Text
 
 
 def group_features(columns: Sequence[Column]) -> tuple[Sharing, Ints]:
-    """Group the features of columns; also return the number of each feature's column, [D].
+    """Group the features of columns; also return the number of each feature's column,
+    [D].
 
-    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
+    All features of a column share one lengthscale, with the indicator of its missing
+    cells; each part of a date has its own.
     """
-    group, owner, blocks, indicators = list[int](), list[int](), list[slice](), list[int]()
+    group = list[int]()
+    owner = list[int]()
+    blocks = list[slice]()
+    indicators = list[int]()
     for number, column in enumerate(columns):
-        first = group[-1] + 1 if group else 0
+        first = 0
+        if group:
+            first = group[-1] + 1
         parts = _count_parts(column)
         if isinstance(column, Category | Text):
             blocks.append(slice(len(group), len(group) + len(parts)))
@@ -35,7 +44,9 @@ def find_categories(columns: Sequence[Column]) -> list[slice]:
     """Return where the features of each category are: one per level."""
     ends = np.cumsum([len(column.features) for column in columns])
     pairs = zip(columns, ends.tolist(), strict=True)
-    return [slice(end - len(c.features), end) for c, end in pairs if isinstance(c, Category)]
+    return [
+        slice(end - len(c.features), end) for c, end in pairs if isinstance(c, Category)
+    ]
 
 
 def _count_parts(column: Column) -> list[int]:
@@ -48,9 +59,12 @@ def _count_parts(column: Column) -> list[int]:
 
 
 def fold_relevance(weights: Floats, prepare: ColumnEncoder) -> Floats:
-    """Return the relevance of the table's columns, 0 for ignored ones, from that of the features, [C D]: squares add."""
+    """Return the relevance of the table's columns, 0 for ignored ones, from that of the
+    features, [C D]: squares add.
+    """
     sharing, owner = group_features(prepare.columns_)
-    place, inputs = {name: j for j, name in enumerate(prepare.feature_names_in_)}, prepare.inputs
+    place = {name: j for j, name in enumerate(prepare.feature_names_in_)}
+    inputs = prepare.inputs
     folded = np.zeros((len(weights), prepare.n_features_in_))
     for j in np.unique(sharing.group, return_index=True)[1]:
         folded[:, place[inputs[owner[j]]]] += weights[:, j] ** 2

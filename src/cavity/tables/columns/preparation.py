@@ -1,4 +1,6 @@
-"""Preparation of tables with mixed columns as a scikit-learn transformer: learned in one pass, applied to any table."""
+"""Preparation of tables with mixed columns as a scikit-learn transformer: learned in
+one pass, applied to any table.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from cavity.tables.columns.inspection import Inspection
 
 
 class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]
-    """Transformer of tables with mixed columns: standardised numbers, one-hot categories, parts of dates, missing cells.
+    """Transformer of tables with mixed columns: standardised numbers, one-hot
+    categories, parts of dates, missing cells.
 
-    `fit` stores what it learns of each column, so new rows are treated as the training rows were. `GPClassifier` and
-    `GPRegressor` prepare data frames with it; a fitted model has its preparation as `preparation_`.
+    `fit` stores what it learns of each column, so new rows are treated as the training
+    rows were. `GPClassifier` and `GPRegressor` prepare data frames with it; a fitted
+    model has its preparation as `preparation_`.
 
     Parameters
     ----------
@@ -29,11 +33,13 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
     ignore : sequence of str, optional
         Names of columns to ignore.
     kinds : dict, optional
-        Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected. The target has classes; "number"
-        makes it a quantity for regression, and "auto" decides by its values.
+        Kind of a column, "number", "category" or "ignore", by name. Other columns are
+        inspected. The target has classes; "number" makes it a quantity for regression,
+        and "auto" decides by its values.
     strict : bool, default=False
-        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels, and for texts in
-        numeric columns of new rows, instead of a guess at what they mean.
+        Raise an error for dates, formatted numbers, identifiers, free text, nested
+        cells and missing labels, and for texts in numeric columns of new rows, instead
+        of a guess at what they mean.
 
     Attributes
     ----------
@@ -77,10 +83,12 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
 
         Parameters
         ----------
-        X : data frame, pyarrow table, record batch, dict of columns, or array of shape (n, D)
+        X : data frame, pyarrow table, record batch, dict of columns, or array of shape
+        (n, D)
             The rows. The columns of an array have the names x0, x1, ...
         y : array-like of shape (n,), optional
-            Labels or targets, which choose whether columns of many different texts are used; nothing else depends on them.
+            Labels or targets, which choose whether columns of many different texts are
+            used; nothing else depends on them.
 
         Returns
         -------
@@ -95,7 +103,8 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         Parameters
         ----------
         batches : iterable of tables, or of pairs (X, y)
-            Consecutive rows, in any form that `fit` takes. All must have the same columns.
+            Consecutive rows, in any form that `fit` takes. All must have the same
+            columns.
 
         Returns
         -------
@@ -104,7 +113,11 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         """
         inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
         for batch in batches:
-            X, y = batch if isinstance(batch, tuple) and not isinstance(batch, Chunk) else (batch, None)
+            if isinstance(batch, tuple) and not isinstance(batch, Chunk):
+                X, y = batch
+            else:
+                X = batch
+                y = None
             inspection.add(to_chunk(X).table, y)
         columns, target, ignored = inspection.decide()
         names = [name for name in inspection.names or () if name != self.target]
@@ -132,10 +145,12 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         Parameters
         ----------
         X : data frame, pyarrow table, record batch, dict of columns, or array
-            The rows. Columns may come in any order, and columns that the training rows did not have are ignored. The columns
-            of an array are those of the training rows, in their order.
+            The rows. Columns may come in any order, and columns that the training rows
+            did not have are ignored. The columns of an array are those of the training
+            rows, in their order.
         notes : collections.Counter, optional
-            Counts cells that differ from the training rows (new categories, unexpected missing cells), by message.
+            Counts cells that differ from the training rows (new categories, unexpected
+            missing cells), by message.
 
         Returns
         -------
@@ -143,9 +158,13 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        return encode_table(self, self._to_chunk(X), Counter() if notes is None else notes)
+        return encode_table(
+            self, self._to_chunk(X), Counter() if notes is None else notes
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        tags.input_tags.allow_nan = tags.input_tags.categorical = (
+            tags.input_tags.string
+        ) = True
         return tags

@@ -1,4 +1,6 @@
-"""Running moments of a column: of numbers, of formatted numbers in either style, of dates in either order."""
+"""Running moments of a column: of numbers, of formatted numbers in either style, of
+dates in either order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from cavity.common.column_statistics import merge_spread
 from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.columns.arrow_buffers import to_flags
-from cavity.tables.columns.cells import STYLES, filter_cells, match_numbers, parse_numbers
+from cavity.tables.columns.cells import (
+    STYLES,
+    filter_cells,
+    match_numbers,
+    parse_numbers,
+)
 from cavity.tables.columns.column_kinds import Date
 from cavity.tables.columns.dates import find_weekdays, find_years, to_days
 from cavity.tables.columns.outliers import limit_column
@@ -36,17 +43,28 @@ class RunningMoments:
             with np.errstate(over="ignore", invalid="ignore"):
                 mean = float(value.mean())
                 square = float(((value - mean) ** 2).sum())
-            self.merge(RunningMoments(len(value), mean, square, float(value.min()), float(value.max())))
+            self.merge(
+                RunningMoments(
+                    len(value), mean, square, float(value.min()), float(value.max())
+                )
+            )
 
     def merge(self, other: RunningMoments) -> None:
         if other.n:
-            n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
-            self.n, self.mean, self.square = int(n), float(mean), float(square)
-            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+            n, mean, square = merge_spread(
+                *((m.n, m.mean, m.square) for m in (self, other))
+            )
+            self.n = int(n)
+            self.mean = float(mean)
+            self.square = float(square)
+            self.low = min(self.low, other.low)
+            self.high = max(self.high, other.high)
 
     @property
     def scale(self) -> float:
-        return float(np.sqrt(self.square / self.n)) if self.low < self.high else 1.0
+        if self.low < self.high:
+            return float(np.sqrt(self.square / self.n))
+        return 1.0
 
 
 class StyleMoments:
@@ -54,7 +72,9 @@ class StyleMoments:
 
     def __init__(self) -> None:
         self.formatted = 0  # cells that are numbers in some style, but not plain ones
-        self.bare = RunningMoments()  # plain numbers without a point, which a decimal comma does not change
+        self.bare = (
+            RunningMoments()
+        )  # plain numbers without a point, which a decimal comma does not change
         self.styled = {style: RunningMoments() for style in STYLES}
 
     def add(self, text: Any, plain: Flags, lacks: Flags) -> None:
@@ -63,18 +83,25 @@ class StyleMoments:
 
         pointed = plain & to_flags(pc.match_substring(text, "."))
         odd = filter_cells(text, ~plain & ~lacks)
-        self.formatted += int(np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum())
+        self.formatted += int(
+            np.logical_or.reduce([match_numbers(odd, style) for style in STYLES]).sum()
+        )
         if "," in self.styled:
             self.bare.add(parse_numbers(text, chosen=plain & ~pointed))
         for style in list(self.styled):
-            cells = odd if style == "." else filter_cells(text, (pointed | ~plain) & ~lacks)
+            if style == ".":
+                cells = odd
+            else:
+                cells = filter_cells(text, (pointed | ~plain) & ~lacks)
             if match_numbers(cells, style).all():
                 self.styled[style].add(parse_numbers(cells, style))
             else:
                 del self.styled[style]
 
     def decide(self, plain: RunningMoments) -> tuple[str, RunningMoments] | None:
-        """Return the style that fits every cell, and the moments in it, given those of plain numbers."""
+        """Return the style that fits every cell, and the moments in it, given those of
+        plain numbers.
+        """
         for style, moments in self.styled.items():
             moments.merge(plain if style == "." else self.bare)
             return style, moments
@@ -85,8 +112,10 @@ class DateMoments:
     """Moments of dates in one order of day and month."""
 
     def __init__(self, order: str) -> None:
-        self.order, self.clock = order, False
-        self.days, self.years = RunningMoments(), RunningMoments()
+        self.order = order
+        self.clock = False
+        self.days = RunningMoments()
+        self.years = RunningMoments()
         self.weekdays: set[float] = set()
 
     def add(self, column: Any) -> bool:
@@ -104,7 +133,8 @@ class DateMoments:
 
     def decide(self, name: str, missing: bool) -> Date:
         """Return the column, with the parts that vary."""
-        days, years = self.days, self.years
+        days = self.days
+        years = self.years
         has = {
             "days": not (self.clock and days.low >= 0 and days.high < 1),
             "year": years.low < years.high,

@@ -1,4 +1,6 @@
-"""Labels of a table: the cells of its target as classes or numbers, and which rows have one."""
+"""Labels of a table: the cells of its target as classes or numbers, and which rows have
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,22 @@ from cavity.common.types import Flags, Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.tables.columns.arrow_buffers import find_present, from_texts
-from cavity.tables.columns.cells import STYLES, match_cells, match_numbers, parse_numbers, to_numbers, to_text
+from cavity.tables.columns.cells import (
+    STYLES,
+    match_cells,
+    match_numbers,
+    parse_numbers,
+    to_numbers,
+    to_text,
+)
 from cavity.tables.columns.column_kinds import Target
 from cavity.tables.labels import MAX_CLASSES, refuse_many_classes
 
-MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
-MOSTLY = 0.9  # if such a share of the values are numbers of a quantity, the others are errors
+# a target of more whole numbers, each in fewer rows, is a quantity
+MANY_VALUES = 30
+FEW_EACH = 5
+# if such a share of the values are numbers of a quantity, the others are errors
+MOSTLY = 0.9
 
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 
@@ -31,15 +43,22 @@ def convert_labels(column: Any, name: str) -> Any:
         fractions = find_fractions(column)
         if len(fractions):
             raise_continuous(name, fractions[0])
-        column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
+        column = pc.if_else(
+            pc.is_finite(column), column, import_pyarrow().scalar(None, column.type)
+        )
         column = column.cast("int64", safe=False)
     if classify_type(column.type) not in ("number", "text", "nothing"):
-        raise BadInput(f"the target {name!r} has the type {column.type}: give text or whole numbers.")
+        raise BadInput(
+            f"the target {name!r} has the type {column.type}: give text or whole "
+            f"numbers."
+        )
     return to_text(column)
 
 
 def find_fractions(column: Any) -> Floats:
-    """Return the values of a column of floating-point numbers that are not whole numbers."""
+    """Return the values of a column of floating-point numbers that are not whole
+    numbers.
+    """
     if not import_pyarrow().types.is_floating(column.type):
         return np.empty(0)
     value = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
@@ -48,8 +67,10 @@ def find_fractions(column: Any) -> Floats:
 
 def raise_continuous(name: str, example: Any) -> None:
     raise BadInput(
-        f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
-        "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."
+        f"the target {name!r} has values such as {example}, but a classifier needs "
+        f"classes: is it the right column? "
+        "To predict the number itself, use --regression or GPRegressor; to classify "
+        "ranges, replace it by a column of classes."
     )
 
 
@@ -58,7 +79,10 @@ def advise_classes(name: str) -> str:
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
-    """Return labels as whole numbers or text, or as floats if the target is a number. Raises BadInput if one is missing."""
+    """Return labels as whole numbers or text, or as floats if the target is a number.
+
+    Raises BadInput if one is missing.
+    """
     text, lacks = _read_labels(chunk, target)
     _refuse_missing(lacks, target.name, chunk.first)
     if target.number:
@@ -68,19 +92,21 @@ def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
     try:
         value = parse_numbers(text)  # 2.0 is 2
         exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
-        return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
+        if exact:
+            return value.astype(np.int64)
+        return np.asarray(text.cast("int64"))
     except ValueError as error:  # pyarrow's errors derive from it
         raise BadInput(
-            f"column {target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
+            f"column {target.name!r} has labels that are not whole numbers, as those "
+            f"of the training rows were ({error})."
         ) from error
 
 
 def _refuse_missing(lacks: Flags, name: str, first: int) -> None:
     if lacks.any():
-        row, more = first + int(lacks.argmax()) + 1, int(lacks.sum()) - 1
-        said = (
-            f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}"
-        )
+        row = first + int(lacks.argmax()) + 1
+        more = int(lacks.sum()) - 1
+        said = f"the label (column {name!r}) is missing in row {row}{f' and {more} more rows' if more else ''}"
         raise BadInput(f"{said}: remove these rows, or give them a class of their own.")
 
 
@@ -102,11 +128,21 @@ def _read_labels(chunk: Chunk, target: Target) -> tuple[Any, Flags]:
 
 
 class TargetSummary:
-    """Running summary of the target. `kind`: "category" for classes, "number" for regression, "auto" to decide by the values."""
+    """Running summary of the target.
+
+    `kind`: "category" for classes, "number" for regression, "auto" to decide by the
+    values.
+    """
 
     def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
-        self.name, self.strict, self.kind = name, strict, kind
-        self.whole, self.styles = True, [None] if strict else [None, *STYLES]  # of all labels so far
+        self.name = name
+        self.strict = strict
+        self.kind = kind
+        # of all labels so far
+        self.whole = True
+        self.styles: list[Any] = [None]
+        if not strict:
+            self.styles += STYLES
         self.missing = self.rows = 0
         self.classes: set[str] = set()
 
@@ -116,9 +152,15 @@ class TargetSummary:
         if self.kind == "auto" and len(find_fractions(column)):
             self.kind = "number"
         if self.kind == "number":
-            if classify_type(column.type) == "text":  # a cell that fits no style is an error of the first one
-                self.styles = self._find_styles(to_text(column).drop_null()) or self.styles[:1]
-            self._count_missing(to_numbers(column, self.name, first, self.style)[1], first)
+            if (
+                classify_type(column.type) == "text"
+            ):  # a cell that fits no style is an error of the first one
+                self.styles = (
+                    self._find_styles(to_text(column).drop_null()) or self.styles[:1]
+                )
+            self._count_missing(
+                to_numbers(column, self.name, first, self.style)[1], first
+            )
             return
         labels = convert_labels(column, self.name)
         self._count_missing(~find_present(labels), first)
@@ -133,7 +175,9 @@ class TargetSummary:
 
     @property
     def style(self) -> str | None:
-        return self.styles[0] if self.styles else None
+        if self.styles:
+            return self.styles[0]
+        return None
 
     def _find_styles(self, values: Any) -> list[str | None]:
         return [style for style in self.styles if match_numbers(values, style).all()]
@@ -146,7 +190,9 @@ class TargetSummary:
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
         if self.missing == self.rows:
-            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
+            raise BadInput(
+                f"the target {self.name!r} has no labels: is it the right column?"
+            )
         if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
             return Target(self.name, False, self.missing, True, self.style)
         if None in self.styles and not self.whole:
@@ -155,24 +201,34 @@ class TargetSummary:
                 raise_continuous(self.name, odd)
         if len(self.classes) < 2:
             raise BadInput(
-                f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
+                f"the target {self.name!r} has only one class, "
+                f"{next(iter(self.classes))!r:.60}: a classifier needs at least two."
             )
-        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
+        return Target(
+            self.name,
+            self.whole and all(len(v) < 18 for v in self.classes),
+            self.missing,
+        )
 
     def _is_quantity(self) -> bool:
-        """Return whether the values are fractions, or many whole numbers in few rows each; BadInput if nearly all are."""
+        """Return whether the values are fractions, or many whole numbers in few rows
+        each; BadInput if nearly all are.
+        """
         texts = from_texts(sorted(self.classes))
         good = match_numbers(texts, self.style)
         values = parse_numbers(texts, self.style, good)
         values = values[np.isfinite(values)]
         few_each = self.rows - self.missing < FEW_EACH * len(values)
         fractions = bool((values % 1 != 0).any()) and (self.style is None or few_each)
-        if len(values) < 2 or not (fractions or (len(values) > MANY_VALUES and few_each)):
+        if len(values) < 2 or not (
+            fractions or (len(values) > MANY_VALUES and few_each)
+        ):
             return False
         if not self.styles and len(values) > MOSTLY * len(good):
             odd = texts[int(np.flatnonzero(~good)[0])].as_py()
             raise BadInput(
-                f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} in others: correct such cells or leave them "
+                f"the target {self.name!r} has numbers in most rows, but {odd!r:.60} "
+                f"in others: correct such cells or leave them "
                 f"empty; if they are classes, {advise_classes(self.name)}."
             )
         return bool(self.styles)

@@ -1,8 +1,11 @@
-"""Columns of many different texts: names, codes, free text. Held-out rows choose how they are used.
+"""Columns of many different texts: names, codes, free text.
 
-A text is encoded by the character n-grams that it contains: texts with common parts are near each other, also those that the
-training rows did not have. This does not look at labels. Whether it is used, or the column is one-hot or ignored, is chosen by
-the held-out log loss of a quick model of this column alone.
+Held-out rows choose how they are used.
+
+A text is encoded by the character n-grams that it contains: texts with common parts are
+near each other, also those that the training rows did not have. This does not look at
+labels. Whether it is used, or the column is one-hot or ignored, is chosen by the
+held-out log loss of a quick model of this column alone.
 """
 
 from __future__ import annotations
@@ -37,15 +40,19 @@ MOST_ROWS = 2500  # that choose; up to twice as many
 LEAST_ROWS = 100
 FOLDS = 3
 MOST_CLASSES = 20
-PRIOR_ROWS = (0.25, 1.0, 4.0)  # of class frequencies, for the rows of a level: the best of these
+# of class frequencies, for the rows of a level: the best of these
+PRIOR_ROWS = (0.25, 1.0, 4.0)
 SCALE = 4.0  # of features that have unit variance together, for logistic regression
-LEAST_GAIN = 0.01  # share of the loss by which another use must be better than the usual one
+# share of the loss by which another use must be better than the usual one
+LEAST_GAIN = 0.01
 LEAST_ERRORS = 3.0  # standard errors of that gain
 EXAMPLES = 8
 
 
 class Sample:
-    """Texts of some columns, and labels, of every `step`-th row of a table that comes in batches."""
+    """Texts of some columns, and labels, of every `step`-th row of a table that comes
+    in batches.
+    """
 
     def __init__(self) -> None:
         self.step = 1
@@ -54,50 +61,80 @@ class Sample:
 
     def add(self, columns: Mapping[str, Any], labels: Any, first: int) -> None:
         """Add rows, the first of which has the number `first`."""
-        place = import_pyarrow().array(np.arange(-first % self.step, len(labels), self.step))
+        place = import_pyarrow().array(
+            np.arange(-first % self.step, len(labels), self.step)
+        )
         self.labels += to_text(labels).take(place).to_pylist()
         for name, column in columns.items():
-            self.texts.setdefault(name, []).extend(to_text(column).take(place).to_pylist())
+            self.texts.setdefault(name, []).extend(
+                to_text(column).take(place).to_pylist()
+            )
         while len(self.labels) > 2 * MOST_ROWS:
-            self.step, self.labels = 2 * self.step, self.labels[::2]
+            self.step = 2 * self.step
+            self.labels = self.labels[::2]
             self.texts = {name: cells[::2] for name, cells in self.texts.items()}
 
-    def choose(self, name: str, usual: Category | Ignored, missing: bool) -> Column | Ignored:
+    def choose(
+        self, name: str, usual: Category | Ignored, missing: bool
+    ) -> Column | Ignored:
         """Return the best way to use a column of many texts: as usual, or as `Text`."""
         cells = self.texts.get(name, [])
         if len(cells) != len(self.labels):  # no labels, or the first batch had no texts
             return usual
-        pairs = [(t, c) for t, c in zip(cells, self.labels, strict=True) if t is not None and c is not None]
+        pairs = [
+            (t, c)
+            for t, c in zip(cells, self.labels, strict=True)
+            if t is not None and c is not None
+        ]
         y = _to_classes([label for _, label in pairs])
         rows = np.flatnonzero(y >= 0)
-        fold = choose_folds(rows[:, None].astype(np.float64), y[rows], FOLDS, 0, stratified=True)
-        rows, fold = rows[fold >= 0], fold[fold >= 0]  # a class of one row has no fold
-        found, y = [pairs[i][0] for i in rows], y[rows]
+        fold = choose_folds(
+            rows[:, None].astype(np.float64), y[rows], FOLDS, 0, stratified=True
+        )
+        # a class of one row has no fold
+        rows = rows[fold >= 0]
+        fold = fold[fold >= 0]
+        found = [pairs[i][0] for i in rows]
+        y = y[rows]
         if len(y) < LEAST_ROWS or not y.any():
             return usual
         count = Counter(found)
         texts = sorted(count, key=lambda text: (-count[text], text))
         rank = {text: i for i, text in enumerate(texts)}
         place = np.array([rank[text] for text in found])
-        before = _level_losses(place if isinstance(usual, Category) else np.zeros_like(place), y, fold)
+        before = _level_losses(
+            place if isinstance(usual, Category) else np.zeros_like(place), y, fold
+        )
         similar = learn_similar_texts(name, texts, missing)
         options = [(_text_losses(E[place], y, fold), text) for text, E in similar]
-        pays = [(losses, text) for losses, text in options if _is_better(losses, before)]
-        return min(pays, key=lambda option: option[0].mean())[1] if pays else usual
+        pays = [
+            (losses, text) for losses, text in options if _is_better(losses, before)
+        ]
+        if pays:
+            return min(pays, key=lambda option: option[0].mean())[1]
+        return usual
 
 
 def to_label_cells(y: Any, n: int) -> Any | None:
-    """Return labels as an Arrow array; None if there are none, or not one per row: the fit itself refuses these."""
+    """Return labels as an Arrow array; None if there are none, or not one per row: the
+    fit itself refuses these.
+    """
     try:
         labels = np.asarray(to_plain(y, "y")).reshape(-1)
     except ValueError:  # lists of different lengths
         return None
-    labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels
-    return from_array(labels) if y is not None and len(labels) == n else None
+    if labels.dtype.kind == "f":
+        labels = labels.astype(np.float64)
+    if y is not None and len(labels) == n:
+        return from_array(labels)
+    return None
 
 
-def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Floats]]:
-    r"""Learn from different texts how to encode their n-grams, once per width, without labels; also encode them.
+def learn_similar_texts(
+    name: str, texts: Sequence[str], missing: bool
+) -> list[tuple[Text, Floats]]:
+    r"""Learn from different texts how to encode their n-grams, once per width, without
+    labels; also encode them.
 
     A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
     """
@@ -112,30 +149,42 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
     scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
     weights = [
-        idf[:, None] * V[:, :width] / unit for width, unit in zip(WIDTHS, scale, strict=True) if unit > 0
+        idf[:, None] * V[:, :width] / unit
+        for width, unit in zip(WIDTHS, scale, strict=True)
+        if unit > 0
     ]
     stored = [b64encode(W.astype("<f2").tobytes()).decode() for W in weights]
-    found = [Text(name, tuple(grams), W, tuple(texts[:EXAMPLES]), missing) for W in stored]
+    found = [
+        Text(name, tuple(grams), W, tuple(texts[:EXAMPLES]), missing) for W in stored
+    ]
     return [(text, (B @ text.find_weights()) / find_lengths(B)) for text in found]
 
 
 def _count_grams(lines: Sequence[str]) -> Counter[str]:
-    """Count the texts that contain each n-gram, if it is in two or more, and those that are each whole text."""
+    """Count the texts that contain each n-gram, if it is in two or more, and those that
+    are each whole text.
+    """
     count = Counter(line for line in lines if len(line) not in GRAM_SIZES)
-    joined, (letters, owner) = "\n".join(lines), spread_letters(lines)
+    joined = "\n".join(lines)
+    (letters, owner) = spread_letters(lines)
     at = np.flatnonzero(letters != ord("\n"))
     number = letters[at]  # of the n-gram that begins there
     for n in GRAM_SIZES:
         inside = letters[at + n - 1] != ord("\n")
-        at, number = at[inside], number[inside]
+        at = at[inside]
+        number = number[inside]
         pair = number << 21 | letters[at + n - 1]  # letters of Unicode have 21 bits
         _, first, number = np.unique(pair, return_index=True, return_inverse=True)
         in_text = np.sort(number * len(lines) + owner[at])  # faster than np.unique
         n_texts = np.bincount(in_text[np.diff(in_text, prepend=-1) > 0] // len(lines))
         shared = n_texts > 1
-        starts, counts = at[first[shared]].tolist(), n_texts[shared].tolist()
-        count.update({joined[i : i + n]: k for i, k in zip(starts, counts, strict=True)})
-        at, number = at[shared[number]], number[shared[number]]
+        starts = at[first[shared]].tolist()
+        counts = n_texts[shared].tolist()
+        count.update(
+            {joined[i : i + n]: k for i, k in zip(starts, counts, strict=True)}
+        )
+        at = at[shared[number]]
+        number = number[shared[number]]
     return count
 
 
@@ -146,7 +195,9 @@ def _is_better(losses: Floats, before: Floats) -> bool:
 
 
 def _to_classes(labels: list[str]) -> Ints:
-    """Return classes 0, 1, ... by frequency, or quarters of many numbers; −1 for classes with too few rows for the folds."""
+    """Return classes 0, 1, ... by frequency, or quarters of many numbers; −1 for
+    classes with too few rows for the folds.
+    """
     names, code, count = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) > MOST_CLASSES:
         try:
@@ -155,18 +206,26 @@ def _to_classes(labels: list[str]) -> Ints:
         except ValueError:
             pass
     rank = np.empty(len(names), dtype=np.int64)
-    rank[np.argsort(-count, kind="stable")] = np.minimum(np.arange(len(names)), MOST_CLASSES - 1)
+    rank[np.argsort(-count, kind="stable")] = np.minimum(
+        np.arange(len(names)), MOST_CLASSES - 1
+    )
     rank[count < FOLDS] = -1
     return rank[code]
 
 
 def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
-    """Return the log loss of each row, predicted by the class frequencies of its level in the other folds."""
-    loss, n, C = np.empty((len(PRIOR_ROWS), len(y))), int(place.max()) + 1, int(y.max()) + 1
+    """Return the log loss of each row, predicted by the class frequencies of its level
+    in the other folds.
+    """
+    loss = np.empty((len(PRIOR_ROWS), len(y)))
+    n = int(place.max()) + 1
+    C = int(y.max()) + 1
     for i in range(FOLDS):
-        rest, mine = fold != i, fold == i
+        rest = fold != i
+        mine = fold == i
         count = np.bincount(place[rest] * C + y[rest], minlength=n * C).reshape(n, C)
-        prior, count = (count.sum(0) + 1) / (count.sum() + C), count[place[mine]]
+        prior = (count.sum(0) + 1) / (count.sum() + C)
+        count = count[place[mine]]
         for k, alpha in enumerate(PRIOR_ROWS):
             p = (count + alpha * prior) / (count.sum(1, keepdims=True) + alpha)
             loss[k, mine] = -np.log(p[np.arange(len(p)), y[mine]])
@@ -174,12 +233,17 @@ def _level_losses(place: Ints, y: Ints, fold: Ints) -> Floats:
 
 
 def _text_losses(E: Floats, y: Ints, fold: Ints) -> Floats:
-    """Return the log loss of each row, predicted by logistic regression of the other folds."""
+    """Return the log loss of each row, predicted by logistic regression of the other
+    folds.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    model, folds = LogisticRegression(max_iter=40, tol=1e-3), PredefinedSplit(fold)
+    model = LogisticRegression(max_iter=40, tol=1e-3)
+    folds = PredefinedSplit(fold)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few steps are enough to compare
-        log_p = cross_val_predict(model, SCALE * E, y, cv=folds, method="predict_log_proba")
+        log_p = cross_val_predict(
+            model, SCALE * E, y, cv=folds, method="predict_log_proba"
+        )
     return -log_p[np.arange(len(y)), np.unique(y, return_inverse=True)[1]]

@@ -11,14 +11,22 @@ import numpy as np
 
 from cavity.common.types import Floats, Ints
 from cavity.tables.columns.arrow_buffers import find_present, to_places
-from cavity.tables.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
+from cavity.tables.columns.cells import (
+    EncodingContext,
+    describe_missing,
+    list_indicator,
+    to_text,
+)
 
 GRAM_SIZES = (2, 3, 4)
-BLOCK, OWN = 2**16, 256  # letters that are encoded at once; letters that a text counts as besides its own
+# letters that are encoded at once; letters that a text counts as besides its own
+BLOCK = 2**16
+OWN = 256
 
 
 class Text(NamedTuple):
-    """Names, codes or free text, encoded by parts of the text, so that similar texts are near each other.
+    """Names, codes or free text, encoded by parts of the text, so that similar texts
+    are near each other.
 
         features = b/|b| W        b: which of `grams` (character n-grams, or whole texts) the cell has
 
@@ -34,7 +42,10 @@ class Text(NamedTuple):
     @property
     def features(self) -> list[str]:
         width = self.find_weights().shape[1]
-        return [*(f"{self.name} text {i + 1}" for i in range(width)), *list_indicator(self)]
+        return [
+            *(f"{self.name} text {i + 1}" for i in range(width)),
+            *list_indicator(self),
+        ]
 
     def describe(self) -> str:
         few = ", ".join(map(shorten, self.examples[:2]))
@@ -42,15 +53,20 @@ class Text(NamedTuple):
 
     def encode(self, column: Any, context: EncodingContext) -> Floats:
         text = to_text(column)
-        lacks, coded = ~find_present(text), text.dictionary_encode()
+        lacks = ~find_present(text)
+        coded = text.dictionary_encode()
         found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
         X = found[np.where(lacks, len(found) - 1, to_places(coded.indices))]
         return context.mark_missing(self, X, lacks, "no text is set")
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has the same bits in any block."""
+        """Encode texts as [n, k]; sums of float16 are exact in float64, so each row has
+        the same bits in any block.
+        """
         W = self.find_weights()
-        return np.concatenate([(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)])
+        return np.concatenate(
+            [(B @ W) / find_lengths(B) for B in find_grams(texts, self.grams)]
+        )
 
     def find_weights(self) -> Floats:
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
@@ -58,7 +74,9 @@ class Text(NamedTuple):
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= 24 else text[:23] + "…"
+    if len(text) <= 24:
+        return text
+    return text[:23] + "…"
 
 
 def normalize_text(text: str) -> str:
@@ -67,20 +85,28 @@ def normalize_text(text: str) -> str:
 
 
 def spread_letters(lines: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the letters of normalized texts, each with a line break at its end, and the number of each letter's text."""
-    letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(np.int64)
+    """Return the letters of normalized texts, each with a line break at its end, and
+    the number of each letter's text.
+    """
+    letters = np.frombuffer("\n".join([*lines, ""]).encode("utf-32-le"), "<u4").astype(
+        np.int64
+    )
     return letters, np.cumsum(letters == ord("\n"))
 
 
 def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
-    """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one block of texts after the other.
+    """Yield which n-grams (or whole texts) each text contains, 0 or 1, [n G], for one
+    block of texts after the other.
 
-    The beginnings of n-grams are numbered, letters first; `after` has the number of a beginning with one more letter, or 0.
+    The beginnings of n-grams are numbered, letters first; `after` has the number of a
+    beginning with one more letter, or 0.
     """
-    place, short = {gram: j for j, gram in enumerate(grams)}, [g for g in grams if len(g) <= GRAM_SIZES[-1]]
+    place = {gram: j for j, gram in enumerate(grams)}
+    short = [g for g in grams if len(g) <= GRAM_SIZES[-1]]
     alphabet = sorted(set("".join(short)))
     begun = [*alphabet, *{g[:n] for g in short for n in range(2, len(g) + 1)}]
-    number, letter = {part: i for i, part in enumerate(begun, 1)}, np.zeros(0x110000, np.int64)
+    number = {part: i for i, part in enumerate(begun, 1)}
+    letter = np.zeros(0x110000, np.int64)
     letter[[ord(c) for c in alphabet]] = np.arange(1, len(alphabet) + 1)
     letter[ord("\n")] = 0  # in no text
     after = np.zeros((len(begun) + 1, len(alphabet) + 1), np.int64)
@@ -100,7 +126,8 @@ def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Iterator[Floats]:
         found = known[at]
         for n in GRAM_SIZES:
             found = after[found, known[at + n - 1]]
-            at, found = at[found > 0], found[found > 0]
+            at = at[found > 0]
+            found = found[found > 0]
             is_gram = column[found] >= 0
             B[owner[at[is_gram]], column[found[is_gram]]] = 1.0
         yield B

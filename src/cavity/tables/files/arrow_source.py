@@ -1,4 +1,6 @@
-"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a dataset, table or stream of Arrow."""
+"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a dataset,
+table or stream of Arrow.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ from cavity.tables.arrow_tables import (
     read_stream,
 )
 from cavity.tables.columns.cells import to_numbers, to_text
-from cavity.tables.columns.encoder import ColumnEncoder, check_columns, leave_unchanged, note_new_columns
+from cavity.tables.columns.encoder import (
+    ColumnEncoder,
+    check_columns,
+    leave_unchanged,
+    note_new_columns,
+)
 from cavity.tables.columns.row_numbers import PANDAS_INDEX
 from cavity.tables.files.fragments import ERRORS, Fragments, has_missing
 from cavity.tables.files.stores import list_files
@@ -31,19 +38,29 @@ from cavity.tables.files.text_files import explain_errors
 from cavity.tables.pieces import PIECE_ROWS, Piece
 from cavity.tables.validation import Features, warn_unused
 
-LAKES = {  # formats whose folders also have files of deleted rows, by a part of a file's name, and what to give instead
+# formats whose folders also have files of deleted rows, by a part of a file's name, and
+# what to give instead
+LAKES = {
     "/_delta_log/": "deltalake.DeltaTable(folder).to_pyarrow_dataset()",
-    ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog of pyiceberg",
+    ".metadata.json": "load_table(name).scan().to_arrow_batch_reader(), from a catalog "
+    "of pyiceberg",
 }
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+}
 
 
 class Arrow:
     """Rows of a dataset, numbered in file order.
 
-    `target`, `weight` and `group` are the columns of labels, weights and groups. Columns are prepared with `learn` as one
-    pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
-    model, prepared as it does. With `labelled=False`, as for prediction, every label is 0.
+    `target`, `weight` and `group` are the columns of labels, weights and groups.
+    Columns are prepared with `learn` as one pass learns, if some are mixed or have
+    missing cells. Else they must be numeric; `model`: those of a fitted model, prepared
+    as it does. With `labelled=False`, as for prediction, every label is 0.
     """
 
     def __init__(
@@ -58,7 +75,8 @@ class Arrow:
         labelled: bool = True,
     ) -> None:
         files = open_dataset(data)
-        self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
+        # cells that differ from the training rows, by message
+        self.notes: Counter[str] = Counter()
         prepare = None if model is None else model.preparation
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
@@ -69,11 +87,13 @@ class Arrow:
             prepare = _learn_preparation(files, others, target)
         elif model is not None:
             inputs = _find_columns(files.schema, others, model)
-        self.prepare, self.weight = prepare, weight
+        self.prepare = prepare
+        self.weight = weight
         self.target: Any = target if labelled else None
         self.encoder = prepare or _read_numbers(files.schema, inputs)
         self.names = self.encoder.names
-        self.group, self._files = group, files
+        self.group = group
+        self._files = files
         more = [name for name in (self.target, weight) if name is not None]
         self.fragments = Fragments(files, [*self.encoder.inputs, *more])
         if prepare is not None and model is not None:
@@ -87,7 +107,9 @@ class Arrow:
         return self.section(range(self.n_rows), size)
 
     def read_groups(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        for chunk in Fragments(self._files, [self.target, self.group]).chunks(PIECE_ROWS):
+        for chunk in Fragments(self._files, [self.target, self.group]).chunks(
+            PIECE_ROWS
+        ):
             yield self._make_labels(chunk), read_group(chunk, self.group)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
@@ -97,7 +119,9 @@ class Arrow:
     def _make_piece(self, chunk: Chunk) -> Piece:
         index = np.arange(chunk.first, chunk.first + chunk.table.num_rows)
         with explain_errors(chunk.where, ERRORS):
-            weight = None if self.weight is None else read_weights(chunk, self.weight)
+            weight = None
+            if self.weight is not None:
+                weight = read_weights(chunk, self.weight)
             X = self.encoder.encode(chunk, self.notes)
             return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
@@ -116,7 +140,8 @@ def read_weights(chunk: Chunk, name: str) -> Floats:
         row = int(np.flatnonzero(wrong)[0])
         what = "missing" if lacks[row] else "negative or not finite"
         raise BadInput(
-            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
+            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: "
+            f"give one weight per row, at least 0."
         )
     return value
 
@@ -125,23 +150,32 @@ def read_group(chunk: Chunk, name: str) -> NDArray[Any]:
     """Return the labels of a column of groups, as text."""
     column = to_text(get_column(chunk.table, name))
     if column.null_count:
-        raise BadInput(f"the group (column {name!r}) is missing in {column.null_count} rows: give each one.")
+        raise BadInput(
+            f"the group (column {name!r}) is missing in {column.null_count} rows: give "
+            f"each one."
+        )
     return np.array(column.to_pylist(), dtype=object)
 
 
 def _check_named(schema: Any, target: Any, **others: Any) -> None:
     known = ", ".join(map(repr, schema.names))
     if target is None:
-        raise BadOption(f"target= is missing: name the column of the labels, one of {known}.")
+        raise BadOption(
+            f"target= is missing: name the column of the labels, one of {known}."
+        )
     for argument, name in {"target": target, **others}.items():
         if name is not None and (not isinstance(name, str) or name not in schema.names):
-            raise BadInput(f"{argument}={name!r:.60} is not a column; the columns are {known}.")
+            raise BadInput(
+                f"{argument}={name!r:.60} is not a column; the columns are {known}."
+            )
     if target == others["groups"]:
         raise BadInput(f"groups={target!r} is the target: name another column.")
 
 
 def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
-    names = tuple(n for n in schema.names if n not in others and not PANDAS_INDEX.fullmatch(n))
+    names = tuple(
+        n for n in schema.names if n not in others and not PANDAS_INDEX.fullmatch(n)
+    )
     if not names:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"the data have no features: the only columns are {known}.")
@@ -149,43 +183,66 @@ def list_features(schema: Any, *others: str | None) -> tuple[str, ...]:
 
 
 def _read_numbers(schema: Any, names: tuple[str, ...]) -> ColumnEncoder:
-    odd = next((f for f in map(schema.field, names) if classify_type(f.type) != "number"), None)
+    odd = next(
+        (f for f in map(schema.field, names) if classify_type(f.type) != "number"), None
+    )
     if odd is not None:
         raise BadInput(
-            f"column {odd.name!r} ({odd.type}) is not numeric: encode it (e.g. with a OneHotEncoder) or remove it in the files."
+            f"column {odd.name!r} ({odd.type}) is not numeric: encode it (e.g. with a "
+            f"OneHotEncoder) or remove it in the files."
         )
     return leave_unchanged(names)
 
 
-def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tuple[str, ...]:
-    """Return the columns with a model's features: by name if it knows names, else all that are neither target nor weight."""
+def _find_columns(
+    schema: Any, others: tuple[str, ...], model: Features
+) -> tuple[str, ...]:
+    """Return the columns with a model's features: by name if it knows names, else all
+    that are neither target nor weight.
+    """
     if model.preparation is not None:
         check_columns(model.preparation, schema.names)
         return others
-    names = others if model.names is None else model.names
+    if model.names is None:
+        names = others
+    else:
+        names = model.names
     absent = [name for name in names if name not in others]
     if absent:
         raise BadInput(
-            f"the source lacks {', '.join(map(repr, absent))}, which the model was fitted on; its columns are "
+            f"the source lacks {', '.join(map(repr, absent))}, which the model was "
+            f"fitted on; its columns are "
             f"{', '.join(map(repr, schema.names))}."
         )
     if len(names) != model.n:
         raise BadInput(
-            f"X has {len(names)} features ({', '.join(map(repr, names))}), but {model.owner} is expecting {model.n} features "
-            "as input. The model was fitted on columns without names: give files that have only these columns, in that order."
+            f"X has {len(names)} features ({', '.join(map(repr, names))}), but "
+            f"{model.owner} is expecting {model.n} features "
+            "as input. The model was fitted on columns without names: give files that "
+            "have only these columns, in that order."
         )
     return names
 
 
-def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> ColumnEncoder | None:
-    """Learn in one pass how to prepare columns that are mixed or have missing cells; None if there are none."""
-    mixed = any(classify_type(dataset.schema.field(name).type) != "number" for name in names)
+def _learn_preparation(
+    dataset: Any, names: tuple[str, ...], target: Any
+) -> ColumnEncoder | None:
+    """Learn in one pass how to prepare columns that are mixed or have missing cells;
+    None if there are none.
+    """
+    mixed = any(
+        classify_type(dataset.schema.field(name).type) != "number" for name in names
+    )
     if not (mixed or has_missing(dataset, names)):
         return None
     from cavity.tables.columns.preparation import Preparation
 
-    tables = (chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(PIECE_ROWS))
-    batches = ((table.select(names), to_labels(table.column(target))) for table in tables)
+    tables = (
+        chunk.table for chunk in Fragments(dataset, [*names, target]).chunks(PIECE_ROWS)
+    )
+    batches = (
+        (table.select(names), to_labels(table.column(target))) for table in tables
+    )
     prepare = Preparation().fit_batches(batches)
     warn_unused(prepare)
     return prepare
@@ -199,7 +256,9 @@ def to_labels(column: Any) -> NDArray[Any]:
 
 
 def open_dataset(data: Any) -> Any:
-    """Open a path, a table, a dataset or a stream as a pyarrow dataset; reads streams and filtered datasets into memory."""
+    """Open a path, a table, a dataset or a stream as a pyarrow dataset; reads streams
+    and filtered datasets into memory.
+    """
     ds = import_pyarrow(".dataset")
     if isinstance(data, ds.Dataset):
         try:
@@ -213,8 +272,16 @@ def open_dataset(data: Any) -> Any:
         except (TypeError, ValueError) as error:
             said = f"a {type(data).__name__} is not a table: {error}"
             raise BadInput(f"{said}. Give a pyarrow.Table or a dataset.") from error
-    path, ((filesystem, base), found) = os.fspath(data), list_files(data)
-    lake = next((advice for sign, advice in LAKES.items() if any(sign in name for name in found)), None)
+    path = os.fspath(data)
+    ((filesystem, base), found) = list_files(data)
+    lake = next(
+        (
+            advice
+            for sign, advice in LAKES.items()
+            if any(sign in name for name in found)
+        ),
+        None,
+    )
     if lake is not None:
         said = f"{path!r} is a table of Delta Lake or Iceberg, whose files also have deleted rows"
         raise BadInput(f"{said}: give {lake}.")
@@ -224,22 +291,31 @@ def open_dataset(data: Any) -> Any:
         none = "is not, and does not contain, a file that can be read in pieces"
         what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(
-            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. Of a CSV file, "
-            "give a frame: table = pandas.read_csv(path), then fit(table.drop(columns=target), table[target]); or use the command "
+            f"{path!r} {what}; file names must end in {', '.join(FORMATS)}. Of a CSV "
+            f"file, "
+            "give a frame: table = pandas.read_csv(path), then "
+            "fit(table.drop(columns=target), table[target]); or use the command "
             "line, cavity fit. Of a .npy file, give numpy.load(path, mmap_mode='r')."
         )
     files = [name for name in found if kind_of[name]]
     folders = {"partitioning": "hive", "partition_base_dir": base}
-    read = partial(ds.dataset, files, filesystem=filesystem, format=kinds.pop(), **folders)
+    read = partial(
+        ds.dataset, files, filesystem=filesystem, format=kinds.pop(), **folders
+    )
     with explain_errors(repr(path), ERRORS):
         dataset = read()
         schema = _unify(dataset)
-        return dataset if schema.equals(dataset.schema) else read(schema=schema)
+        if schema.equals(dataset.schema):
+            return dataset
+        return read(schema=schema)
 
 
 def _unify(dataset: Any) -> Any:
-    """Return the columns of all files, and of their paths, with the types that they have in common: text if there is none."""
-    arrow, parts = import_pyarrow(), dict[str, list[Any]]()
+    """Return the columns of all files, and of their paths, with the types that they
+    have in common: text if there is none.
+    """
+    arrow = import_pyarrow()
+    parts = dict[str, list[Any]]()
     for fragment in dataset.get_fragments():
         with explain_errors(fragment.path, ERRORS):
             for field in fragment.physical_schema:
@@ -248,7 +324,9 @@ def _unify(dataset: Any) -> Any:
     for name in dict.fromkeys([*dataset.schema.names, *parts]):
         known = parts.get(name) or [arrow.schema([dataset.schema.field(name)])]
         try:
-            fields.append(arrow.unify_schemas(known, promote_options="permissive").field(name))
+            fields.append(
+                arrow.unify_schemas(known, promote_options="permissive").field(name)
+            )
         except arrow.ArrowException:
             fields.append(arrow.field(name, arrow.string()))
     return arrow.schema(fields)

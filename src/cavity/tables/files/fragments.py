@@ -1,4 +1,6 @@
-"""Rows of an Arrow dataset by their numbers: its parts, row groups of Parquet or files, are opened when they are read."""
+"""Rows of an Arrow dataset by their numbers: its parts, row groups of Parquet or files,
+are opened when they are read.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,43 @@ class Part(NamedTuple):
 
 
 class Fragments:
-    """Some columns of a dataset, with the types of its schema. The files must not change while this object is in use."""
+    """Some columns of a dataset, with the types of its schema.
+
+    The files must not change while this object is in use.
+    """
 
     def __init__(self, dataset: Any, columns: Sequence[str]) -> None:
-        self.schema, self.columns = dataset.schema, list(columns)
+        self.schema = dataset.schema
+        self.columns = list(columns)
         self.parts: list[Part] = []
         self.n_rows = 0
         for i, fragment in enumerate(dataset.get_fragments()):
             name = getattr(fragment, "path", f"part {i}")
             with explain_errors(name, ERRORS):
-                for part in fragment.split_by_row_group() if is_parquet(fragment) else [fragment]:
-                    n = part.row_groups[0].num_rows if is_parquet(part) else part.count_rows()
-                    self.parts.append(Part(part, name, range(self.n_rows, self.n_rows + n)))
+                for part in (
+                    fragment.split_by_row_group()
+                    if is_parquet(fragment)
+                    else [fragment]
+                ):
+                    if is_parquet(part):
+                        n = part.row_groups[0].num_rows
+                    else:
+                        n = part.count_rows()
+                    self.parts.append(
+                        Part(part, name, range(self.n_rows, self.n_rows + n))
+                    )
                     self.n_rows += n
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
-        """Read these rows (default all) in order, at most `size` at a time; opens only parts with such rows."""
+        """Read these rows (default all) in order, at most `size` at a time; opens only
+        parts with such rows.
+        """
         try:
             for part in self.parts:
-                wanted = part.rows if rows is None else intersect(part.rows, rows)
+                if rows is None:
+                    wanted = part.rows
+                else:
+                    wanted = intersect(part.rows, rows)
                 if wanted:
                     yield from self._read(part, wanted, size)
         finally:
@@ -51,7 +71,9 @@ class Fragments:
         for batch in self._batches(part, size):
             here = intersect(range(first, first + batch.num_rows), wanted)
             if here:
-                table = import_pyarrow().Table.from_batches([batch.slice(here.start - first, len(here))])
+                table = import_pyarrow().Table.from_batches(
+                    [batch.slice(here.start - first, len(here))]
+                )
                 yield Chunk(table, here.start, part.name)
             first += batch.num_rows
             if first >= wanted.stop:
@@ -62,8 +84,11 @@ class Fragments:
     def _batches(self, part: Part, size: int) -> Iterator[Any]:
         how = {"batch_size": size, "batch_readahead": 1, "use_threads": False}
         with explain_errors(part.name, ERRORS, " Restore the file."):
-            for batch in part.fragment.to_batches(schema=self.schema, columns=self.columns, **how):
-                batch.validate(full=True)  # in a damaged file, offsets and text may be wrong
+            for batch in part.fragment.to_batches(
+                schema=self.schema, columns=self.columns, **how
+            ):
+                # in a damaged file, offsets and text may be wrong
+                batch.validate(full=True)
                 yield batch
 
 
@@ -72,18 +97,32 @@ def is_parquet(fragment: Any) -> bool:
 
 
 def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
-    """Return whether columns have missing cells, as far as the files' statistics say; NaN does not count."""
+    """Return whether columns have missing cells, as far as the files' statistics say;
+    NaN does not count.
+    """
     wanted = set(columns)
     for fragment in dataset.get_fragments():
         if is_parquet(fragment):
-            groups = map(fragment.metadata.row_group, range(fragment.metadata.num_row_groups))
-            cells = (group.column(j) for group in groups for j in range(group.num_columns))
-            known = (c.statistics for c in cells if c.path_in_schema in wanted and c.statistics is not None)
+            groups = map(
+                fragment.metadata.row_group, range(fragment.metadata.num_row_groups)
+            )
+            cells = (
+                group.column(j) for group in groups for j in range(group.num_columns)
+            )
+            known = (
+                c.statistics
+                for c in cells
+                if c.path_in_schema in wanted and c.statistics is not None
+            )
             counts = [statistics.null_count for statistics in known]
         elif getattr(fragment, "path", ""):
             continue
         else:  # in memory
-            counts = [b.column(name).null_count for b in fragment.to_batches() for name in columns]
+            counts = [
+                b.column(name).null_count
+                for b in fragment.to_batches()
+                for name in columns
+            ]
         if any(counts):
             return True
     return False

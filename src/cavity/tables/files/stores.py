@@ -1,4 +1,7 @@
-"""Where tables are: on disk, or in a store with a URI such as s3://bucket/rows. File systems are pyarrow's, else fsspec's."""
+"""Where tables are: on disk, or in a store with a URI such as s3://bucket/rows.
+
+File systems are pyarrow's, else fsspec's.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ class Place(NamedTuple):
 
 
 def locate(where: str | os.PathLike[str]) -> Place:
-    """Find the file system of a path or URI. Credentials, end points and retries are those of its library."""
-    fs, uri = import_pyarrow(".fs"), os.fspath(where)
+    """Find the file system of a path or URI.
+
+    Credentials, end points and retries are those of its library.
+    """
+    fs = import_pyarrow(".fs")
+    uri = os.fspath(where)
     if not is_uri(uri):
         return Place(fs.LocalFileSystem(), Path(uri).as_posix())
     try:
@@ -39,28 +46,43 @@ def _find_with_fsspec(uri: str) -> tuple[Any, str]:
 
         found, path = url_to_fs(uri)
     except (ImportError, ValueError) as error:
-        raise BadInput(f"{uri!r}: neither pyarrow nor fsspec can open it ({error}).") from error
+        raise BadInput(
+            f"{uri!r}: neither pyarrow nor fsspec can open it ({error})."
+        ) from error
     return PyFileSystem(FSSpecHandler(found)), path
 
 
 def list_files(where: str | os.PathLike[str]) -> tuple[Place, list[str]]:
-    """Return a folder and the files below it without hidden ones, sorted; for a file, its folder and itself."""
-    fs, place, uri = import_pyarrow(".fs"), locate(where), os.fspath(where)
+    """Return a folder and the files below it without hidden ones, sorted; for a file,
+    its folder and itself.
+    """
+    fs = import_pyarrow(".fs")
+    place = locate(where)
+    uri = os.fspath(where)
     try:
         kind = place.filesystem.get_file_info(place.path).type
         if kind == fs.FileType.File:
-            return Place(place.filesystem, os.path.dirname(place.path) or "."), [place.path]
+            return Place(place.filesystem, os.path.dirname(place.path) or "."), [
+                place.path
+            ]
         found = []
         if is_uri(uri) or kind != fs.FileType.NotFound:  # raises if a bucket is missing
-            found = place.filesystem.get_file_info(fs.FileSelector(place.path, recursive=True))
+            found = place.filesystem.get_file_info(
+                fs.FileSelector(place.path, recursive=True)
+            )
     except OSError as error:
         raise BadInput(f"{uri!r} cannot be read: {error}") from error
     names = (info.path for info in found if info.type == fs.FileType.File)
     shown = sorted(name for name in names if not _is_hidden(name[len(place.path) :]))
-    if kind == fs.FileType.NotFound or (is_uri(uri) and not shown):  # stores do not know empty folders
+    if kind == fs.FileType.NotFound or (
+        is_uri(uri) and not shown
+    ):  # stores do not know empty folders
         raise BadInput(f"file or folder {uri!r} does not exist.")
     return place, shown
 
 
 def _is_hidden(below: str) -> bool:
-    return any(part.startswith(("_", ".")) and part != "_delta_log" for part in below.split("/"))
+    return any(
+        part.startswith(("_", ".")) and part != "_delta_log"
+        for part in below.split("/")
+    )

@@ -1,4 +1,7 @@
-"""Tables in files: CSV, Parquet and Arrow, read in chunks. A damaged file raises `BadInput`."""
+"""Tables in files: CSV, Parquet and Arrow, read in chunks.
+
+A damaged file raises `BadInput`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,12 @@ from cavity.common.types import Floats
 from cavity.errors import BadInput
 from cavity.tables.arrow_tables import Chunk, import_pyarrow
 from cavity.tables.columns.encoder import ColumnEncoder
-from cavity.tables.files.arrow_source import FORMATS, open_dataset, read_group, read_weights
+from cavity.tables.files.arrow_source import (
+    FORMATS,
+    open_dataset,
+    read_group,
+    read_weights,
+)
 from cavity.tables.files.fragments import Fragments
 from cavity.tables.files.stores import locate
 from cavity.tables.files.text_files import Csv, check_names, explain_errors
@@ -25,28 +33,45 @@ SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
-    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns.
+
+    `strict`: refuse text that is not UTF-8.
+    """
     path, place = str(path), locate(path)
     suffixes = [s.lower() for s in PurePath(place.path).suffixes]
-    kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
+    if len(suffixes) > 1 and suffixes[-1] in PACKED:
+        kind = suffixes[-2]
+    elif suffixes:
+        kind = suffixes[-1]
+    else:
+        kind = ""
     with explain_errors(path):
         about = place.filesystem.get_file_info(place.path)
         if about.type.name == "NotFound":
             raise BadInput(f"file or folder {path!r} does not exist.")
         if about.type.name == "Unknown":
-            raise BadInput(f"{path!r} is a pipe or a device: tables are read several times, so write a file.")
+            raise BadInput(
+                f"{path!r} is a pipe or a device: tables are read several times, so "
+                f"write a file."
+            )
         folder = about.type.name == "Directory"
         if folder and kind in FILE_KINDS and kind not in FORMATS:
-            raise BadInput(f"{path!r} is a folder, not a {kind} file: name the file in it.")
+            raise BadInput(
+                f"{path!r} is a folder, not a {kind} file: name the file in it."
+            )
         if kind in SHEETS:
             raise BadInput(f"{path!r} is a spreadsheet: save its sheet as CSV.")
         if not folder and kind not in FILE_KINDS:
             raise BadInput(
-                f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or a folder of Parquet or Arrow files."
+                f"{path!r} has an unknown file type: give {', '.join(FILE_KINDS)}, or "
+                f"a folder of Parquet or Arrow files."
             )
         if not folder and about.size == 0:
             raise BadInput(f"{path} is empty.")
-        table = Columnar(path) if folder else FILE_KINDS[kind](path)
+        if folder:
+            table: TableFile = Columnar(path)
+        else:
+            table = FILE_KINDS[kind](path)
         if strict and table.notes:
             raise BadInput(f"{table.notes[0]}; save it as UTF-8.")
         check_names(table.names, path)
@@ -62,8 +87,12 @@ class Columnar(TableFile):
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with explain_errors(self.path):
-            wanted = [name for name in (self.names if columns is None else columns) if name]
-            yield from Fragments(open_dataset(self.path), wanted).chunks(rows_per_piece(len(wanted)))
+            wanted = [
+                name for name in (self.names if columns is None else columns) if name
+            ]
+            yield from Fragments(open_dataset(self.path), wanted).chunks(
+                rows_per_piece(len(wanted))
+            )
 
 
 # By suffix: what opens a file. A new kind of file is a class and an entry here.
@@ -81,24 +110,40 @@ class LabelledRows(NamedTuple):
 
 
 class TableRows:
-    """Rows of a file as a source, those without a label left out: features by a preparation, labels, weights."""
+    """Rows of a file as a source, those without a label left out: features by a
+    preparation, labels, weights.
+    """
 
-    def __init__(self, table: TableFile, prepare: ColumnEncoder, weight: Any, group: Any = None) -> None:
+    def __init__(
+        self, table: TableFile, prepare: ColumnEncoder, weight: Any, group: Any = None
+    ) -> None:
         assert prepare.target_ is not None
-        self.table, self.prepare, self.names = table, prepare, prepare.names
-        self.target, self.weight, self.group = prepare.target_.name, weight, group
+        self.table = table
+        self.prepare = prepare
+        self.names = prepare.names
+        self.target = prepare.target_.name
+        self.weight = weight
+        self.group = group
         self.columns = [*prepare.inputs, self.target, *filter(None, (weight, group))]
 
     def read(self, chunk: Chunk) -> LabelledRows:
         keep, kept = self._filter(chunk)
-        weight = None if self.weight is None else read_weights(chunk, self.weight)[keep]
-        group = None if self.group is None else read_group(kept, self.group)
-        return LabelledRows(self.prepare.encode(chunk)[keep], self.prepare.labels(kept), weight, group)
+        weight = None
+        if self.weight is not None:
+            weight = read_weights(chunk, self.weight)[keep]
+        group = None
+        if self.group is not None:
+            group = read_group(kept, self.group)
+        return LabelledRows(
+            self.prepare.encode(chunk)[keep], self.prepare.labels(kept), weight, group
+        )
 
     def _filter(self, chunk: Chunk) -> tuple[Any, Chunk]:
         """Return which rows have a label, and these rows."""
         keep = self.prepare.find_labelled(chunk)
-        return keep, chunk._replace(table=chunk.table.filter(import_pyarrow().array(keep)))
+        return keep, chunk._replace(
+            table=chunk.table.filter(import_pyarrow().array(keep))
+        )
 
     def read_groups(self) -> Iterator[tuple[Any, Any]]:
         for chunk in self.table.chunks([self.target, self.group]):
@@ -109,7 +154,11 @@ class TableRows:
         first = 0
         for whole in self.table.chunks(self.columns):
             for start in range(0, whole.table.num_rows, size):
-                rows = self.read(Chunk(whole.table.slice(start, size), whole.first + start, whole.where))
+                rows = self.read(
+                    Chunk(
+                        whole.table.slice(start, size), whole.first + start, whole.where
+                    )
+                )
                 index = np.arange(first, first + len(rows.y))
                 yield Piece(index, rows.X, rows.y, rows.weight, whole.where)
                 first += len(index)

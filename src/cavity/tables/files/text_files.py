@@ -1,4 +1,6 @@
-"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
+"""Text files with a header row, in any of the usual encodings, and errors that name the
+file.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,13 @@ from cavity.tables.arrow_tables import Chunk, find_twice, import_pyarrow, releas
 from cavity.tables.files.stores import locate
 
 ADVICE = {  # by a part of pyarrow's message
-    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted; "
+    "columns, got": "every row must have as many cells as the header, and a cell with "
+    "a delimiter or a quote in it must be quoted; "
     "the header must be the first line",
-    **dict.fromkeys(("include_columns", "infer number", "field larger"), "close a quote of the header"),
+    **dict.fromkeys(
+        ("include_columns", "infer number", "field larger"),
+        "close a quote of the header",
+    ),
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER = 64 << 20  # characters
@@ -32,30 +38,49 @@ SCAN_LETTERS = 1 << 20
 
 
 @contextmanager
-def explain_errors(path: object, errors: Any = Exception, remedy: str = "") -> Iterator[None]:
-    """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
+def explain_errors(
+    path: object, errors: Any = Exception, remedy: str = ""
+) -> Iterator[None]:
+    """Turn errors of the libraries that read a file, a table or a folder into a
+    BadInput that names it.
+    """
     try:
         yield
     except CavityError:
         raise
     except errors as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        reason = (
+            getattr(error, "strerror", None)
+            or " ".join(str(error).split())
+            or type(error).__name__
+        )
         if BINARY.search(reason) and "parquet" not in str(path):  # it quotes cells
-            raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.") from error
+            raise BadInput(
+                f"{path} is not a text file: save the rows as CSV in UTF-8."
+            ) from error
         if "straddling" in reason:  # a row that is longer than a block
-            raise BadInput(f"{path} has a row above 4 MB: close its quote, or shorten the cell.") from error
-        advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
-        raise BadInput(f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}") from error
+            raise BadInput(
+                f"{path} has a row above 4 MB: close its quote, or shorten the cell."
+            ) from error
+        advice = next(
+            (f": {words}" for sign, words in ADVICE.items() if sign in reason), ""
+        )
+        raise BadInput(
+            f"{path} cannot be read: {reason.rstrip('.'):.300}{advice}.{remedy}"
+        ) from error
 
 
 def check_names(names: list[str], path: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
-            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: wrong file, or rows and columns swapped?"
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: "
+            f"wrong file, or rows and columns swapped?"
         )
     twice = find_twice(names)
     if twice is not None:
-        raise BadInput(f"{path} has two columns with the name {twice!r}: rename one of them.")
+        raise BadInput(
+            f"{path} has two columns with the name {twice!r}: rename one of them."
+        )
 
 
 class TableFile:
@@ -71,9 +96,11 @@ class TableFile:
 
 
 class Csv(TableFile):
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are
+    read as text.
 
-    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
+    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or
+    Latin-1.
     """
 
     encoding = "UTF-8"
@@ -88,12 +115,19 @@ class Csv(TableFile):
             read = iter(partial(lines.readline, MAX_HEADER), "")
             line = next((line for line in read if line.strip("\r\n")), "")
             if CONTROL.search(line):
-                raise BadInput(f"{path} is not a text file: save the rows as CSV in UTF-8.")
+                raise BadInput(
+                    f"{path} is not a text file: save the rows as CSV in UTF-8."
+                )
             if not line.strip():
-                raise BadInput(f"{path} is empty: the first line must contain the names of the columns.")
+                raise BadInput(
+                    f"{path} is empty: the first line must contain the names of the "
+                    f"columns."
+                )
             # the first one wins a tie
             self.delimiter = delimiter or max(",;\t|", key=QUOTED.sub("", line).count)
-            self.names = next(csv.reader(chain([line], lines), delimiter=self.delimiter))
+            self.names = next(
+                csv.reader(chain([line], lines), delimiter=self.delimiter)
+            )
         self.block = max(BLOCK_BYTES, 4 * len(line))
 
     def _find_encoding(self) -> str:
@@ -111,7 +145,9 @@ class Csv(TableFile):
         return "Latin-1"
 
     def _open(self) -> Any:
-        """Open the file as a stream of pyarrow in UTF-8, unpacked if its name ends in .gz, .bz2 or .zst."""
+        """Open the file as a stream of pyarrow in UTF-8, unpacked if its name ends in
+        .gz, .bz2 or .zst.
+        """
         filesystem, path = locate(self.path)
         stream = filesystem.open_input_stream(path)
         if self.encoding == "UTF-8":
@@ -127,21 +163,27 @@ class Csv(TableFile):
             last = self.names[-1]
             read = text.ReadOptions(block_size=self.block, use_threads=False)
             parse = text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-            types, names = dict.fromkeys(self.names, arrow.string()), list(dict.fromkeys([*wanted, last]))
-            cells = text.ConvertOptions(column_types=types, include_columns=names, strings_can_be_null=False)
+            types = dict.fromkeys(self.names, arrow.string())
+            names = list(dict.fromkeys([*wanted, last]))
+            cells = text.ConvertOptions(
+                column_types=types, include_columns=names, strings_can_be_null=False
+            )
             reader = text.open_csv(self._open(), read, parse, cells)
-            first, final = 0, ""
+            first = 0
+            final = ""
             try:
                 for batch in reader:
                     found = arrow.Table.from_batches([batch])
-                    final = found.column(last)[-1].as_py() if batch.num_rows else final
+                    if batch.num_rows:
+                        final = found.column(last)[-1].as_py()
                     yield Chunk(found.select(wanted), first, self.path)
                     first += batch.num_rows
             finally:
                 release_memory()
             if LINE_END.search(final or "") and not self._read_tail().endswith(b'"'):
                 raise BadInput(
-                    f"a quote in row {first} of {self.path} is never closed, so the rest is one cell: close or remove it."
+                    f"a quote in row {first} of {self.path} is never closed, so the "
+                    f"rest is one cell: close or remove it."
                 )
 
     def _read_tail(self) -> bytes:

@@ -1,4 +1,6 @@
-"""The softmax of correlated normals, averaged over fixed Sobol points. [docs/decisions/0016]"""
+"""The softmax of correlated normals, averaged over fixed Sobol points.
+[docs/decisions/0016]
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,20 @@ from torch import Tensor
 from cavity.engine.likelihoods.quadrature.information import EntropyParts
 
 LOG2_POINTS = 11
-LOG2_MORE = 15  # for wide rows, where the softmax is nearly a step and Sobol points converge slowly
-WIDE = 4.0  # largest variance of f, without what all classes share, above which a row is wide
-SURE = 1e-3  # a wide row whose classes but one have less than this together needs no more points
+# for wide rows, where the softmax is nearly a step and Sobol points converge slowly
+LOG2_MORE = 15
+# largest variance of f, without what all classes share, above which a row is wide
+WIDE = 4.0
+# a wide row whose classes but one have less than this together needs no more points
+SURE = 1e-3
 BYTES = 2 << 20
 
 
 @cache
 def _points(C: int, log2: int) -> Tensor:
-    """Return scrambled Sobol points as standard normals, each with its mirror image, [2P C]."""
+    """Return scrambled Sobol points as standard normals, each with its mirror image,
+    [2P C].
+    """
     from scipy.special import ndtri
     from scipy.stats import qmc
 
@@ -31,36 +38,56 @@ def _points(C: int, log2: int) -> Tensor:
 
 
 def log_softmax_probability(mean: Tensor, cov: Tensor) -> Tensor:
-    """Return log E softmax(f), normalised, for f ~ N(mean, cov), [n C] and [n C C], to about 1e-3 and the same in any batch."""
-    return _evaluate(mean, cov, lambda f: (f.log_softmax(1).logsumexp(-1).log_softmax(-1),))[0]
+    """Return log E softmax(f), normalised, for f ~ N(mean, cov), [n C] and [n C C], to
+    about 1e-3 and the same in any batch.
+    """
+    return _evaluate(
+        mean, cov, lambda f: (f.log_softmax(1).logsumexp(-1).log_softmax(-1),)
+    )[0]
 
 
 def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
-    """Return the entropy of the label, its mean under f, and their difference as a mean divergence, over the same points."""
+    """Return the entropy of the label, its mean under f, and their difference as a mean
+    divergence, over the same points.
+    """
     return EntropyParts(*_evaluate(mean, cov, _find_entropies)[1:])
 
 
-def _evaluate(mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-    """Return a function of f [n C P] whose first value is log p(y); rows that are wide and not sure get more points."""
+def _evaluate(
+    mean: Tensor, cov: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
+) -> list[Tensor]:
+    """Return a function of f [n C P] whose first value is log p(y); rows that are wide
+    and not sure get more points.
+    """
 
     def join(m: Tensor, S: Tensor, log2: int) -> list[Tensor]:
         parts = (function(f) for f in _samples(m, S, log2))
         return [torch.cat(column) for column in zip(*parts, strict=True)]
 
     found = join(mean, cov, LOG2_POINTS)
-    apart = cov - cov.mean(-1, keepdim=True) - cov.mean(-2, keepdim=True) + cov.mean((-2, -1), keepdim=True)
+    apart = (
+        cov
+        - cov.mean(-1, keepdim=True)
+        - cov.mean(-2, keepdim=True)
+        + cov.mean((-2, -1), keepdim=True)
+    )
     unsure = found[0].max(-1).values.exp() < 1 - SURE
     place = ((torch.linalg.eigvalsh(apart)[:, -1] > WIDE) & unsure).nonzero()[:, 0]
     if len(place):
-        for whole, part in zip(found, join(mean[place], cov[place], LOG2_MORE), strict=True):
+        for whole, part in zip(
+            found, join(mean[place], cov[place], LOG2_MORE), strict=True
+        ):
             whole[place] = part
     return found
 
 
 def _find_entropies(f: Tensor) -> tuple[Tensor, ...]:
-    """Return log p(y) and the entropies; the divergence of each point from the mean is never negative."""
+    """Return log p(y) and the entropies; the divergence of each point from the mean is
+    never negative.
+    """
     log_p = f.log_softmax(1)
-    p, log_mean = log_p.exp(), log_p.logsumexp(-1) - math.log(log_p.shape[-1])
+    p = log_p.exp()
+    log_mean = log_p.logsumexp(-1) - math.log(log_p.shape[-1])
     total = -(log_mean.exp() * log_mean).sum(-1)
     aleatoric = -(p * log_p).sum(1).mean(-1)
     epistemic = (p * (log_p - log_mean[..., None])).sum(1).mean(-1)
@@ -72,7 +99,8 @@ def _samples(mean: Tensor, cov: Tensor, log2: int) -> Iterator[Tensor]:
     z = _points(mean.shape[1], log2).to(mean)
     size = max(1, BYTES // (8 * mean.shape[1] * len(z)))
     for m, S in zip(torch.split(mean, size), torch.split(cov, size), strict=True):
-        # along the axes of each row's covariance, widest first; the signs make relabelled classes a permutation
+        # along the axes of each row's covariance, widest first; the signs make
+        # relabelled classes a permutation
         values, vectors = torch.linalg.eigh(S)
         sense = torch.where(vectors.pow(3).sum(-2) < 0, -1.0, 1.0)
         root = (vectors * (sense * values.clamp_min(0).sqrt())[:, None]).flip(-1)

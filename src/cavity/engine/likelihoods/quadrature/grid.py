@@ -1,4 +1,6 @@
-"""Gauss–Legendre quadrature between well-placed breakpoints, for torch, NumPy and ONNX graphs. [METHOD 8]"""
+"""Gauss–Legendre quadrature between well-placed breakpoints, for torch, NumPy and ONNX
+graphs. [METHOD 8]
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,13 @@ import numpy as np
 
 from cavity.common.namespaces import Array, namespace
 
-# Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
+# Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep
+# logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
-_NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER))
+_NODES, _WEIGHTS = (
+    tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER)
+)
 
 
 class Grid(NamedTuple):
@@ -22,11 +27,17 @@ class Grid(NamedTuple):
 
 
 def piecewise_legendre(edges: Array) -> Grid:
-    """Return eight Gauss–Legendre nodes between each pair of neighbouring edges ([... E], sorted)."""
+    """Return eight Gauss–Legendre nodes between each pair of neighbouring edges ([...
+
+    E], sorted).
+    """
     xp = namespace(edges)
-    nodes, weights = xp.constant(_NODES, edges), xp.constant(_WEIGHTS, edges)
-    low, high = edges[..., :-1], edges[..., 1:]
-    half, mid = (0.5 * (high - low))[..., None], (0.5 * (high + low))[..., None]
+    nodes = xp.constant(_NODES, edges)
+    weights = xp.constant(_WEIGHTS, edges)
+    low = edges[..., :-1]
+    high = edges[..., 1:]
+    half = (0.5 * (high - low))[..., None]
+    mid = (0.5 * (high + low))[..., None]
     with np.errstate(divide="ignore"):  # two equal edges
         return Grid(xp.flatten(mid + half * nodes), xp.flatten(xp.log(half * weights)))
 
@@ -34,4 +45,6 @@ def piecewise_legendre(edges: Array) -> Grid:
 def bumps(mean: Array, sd: Array) -> Array:
     """Return sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
     xp = namespace(mean)
-    return xp.sort(xp.flatten(mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean)))
+    return xp.sort(
+        xp.flatten(mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean))
+    )

@@ -1,4 +1,5 @@
-"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f (epistemic).
+"""Split a prediction's entropy into noise (aleatoric) and uncertainty about f
+(epistemic).
 
 This module does not load torch. [docs/decisions/0014]
 """
@@ -13,12 +14,20 @@ import numpy as np
 
 from cavity.common.namespaces import TINY, Array
 from cavity.common.types import Floats
-from cavity.engine.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
+from cavity.engine.likelihoods.quadrature.grid import (
+    ORDER,
+    SPREAD,
+    bumps,
+    piecewise_legendre,
+)
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import with_random_labels
 
-POINTS, GENERATOR = 1021, 455  # of the lattice for three and more contenders
-MANY = 16  # contenders above which four times as many points, in random order, are better
+# of the lattice for three and more contenders
+POINTS = 1021
+GENERATOR = 455
+# contenders above which four times as many points, in random order, are better
+MANY = 16
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
 BYTES = 4 << 20  # of one array over a piece's nodes
 Choice = Largest | Softened  # how the label follows from f without noise
@@ -33,7 +42,9 @@ class EntropyParts(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """Noise-free latent values, [n C] (or [n 1], the difference of two), and what they predict, [n C] (or [n 2])."""
+    """Noise-free latent values, [n C] (or [n 1], the difference of two), and what they
+    predict, [n C] (or [n 2]).
+    """
 
     mean: Array
     var: Array
@@ -41,7 +52,9 @@ class Latent(NamedTuple):
     epsilon: float  # share of labels drawn at random
 
     def rows(self, index: Array | slice) -> Latent:
-        return Latent(self.mean[index], self.var[index], self.log_p[index], self.epsilon)
+        return Latent(
+            self.mean[index], self.var[index], self.log_p[index], self.epsilon
+        )
 
     def log_mean(self) -> Array:
         """Return log p(y), with random labels."""
@@ -49,25 +62,32 @@ class Latent(NamedTuple):
 
 
 def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
-    r"""Return the label's entropy, the part that would remain if f were known, and the part that knowing f would remove.
+    r"""Return the label's entropy, the part that would remain if f were known, and the
+    part that knowing f would remove.
 
         total H(p(y)) = aleatoric + epistemic        p(y) = E_f p(y|f)
 
-    holds exactly for the integrals. Both parts are averages over the same f, so that neither is a small difference of large
-    numbers. One latent function or two contenders: a one-dimensional grid, near machine precision. More: a lattice, each average
-    accurate to a few 1e-3. Without noise p(y|f) is one class, and all of the entropy but that of random labels is epistemic.
+    holds exactly for the integrals. Both parts are averages over the same f, so that
+    neither is a small difference of large numbers. One latent function or two
+    contenders: a one-dimensional grid, near machine precision. More: a lattice, each
+    average accurate to a few 1e-3. Without noise p(y|f) is one class, and all of the
+    entropy but that of random labels is epistemic.
     """
-    log_mean, first = f.log_mean(), f.mean[:, 0]
+    log_mean = f.log_mean()
+    first = f.mean[:, 0]
     total = -(np.exp(log_mean) * log_mean).sum(1)
     if choice.is_sure:
         aleatoric = _find_nats(0 * first[:, None, None] + 1, f)[0][:, 0]
         return EntropyParts(total, aleatoric, np.maximum(total - aleatoric, 0))
     if f.mean.shape[1] == 1:  # a positive value favours the second class
         turned = f._replace(log_p=f.log_p[:, [1, 0]])
-        return EntropyParts(total, *_duel(turned, first, f.var[:, 0], choice.noise + 0 * first, choice))
+        return EntropyParts(
+            total, *_duel(turned, first, f.var[:, 0], choice.noise + 0 * first, choice)
+        )
     order = np.argsort(-f.log_p, 1, kind="stable")
     kept = np.exp(np.take_along_axis(f.log_p, order, 1)).cumsum(1)
-    count = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])  # contenders of each row
+    # contenders of each row
+    count = np.clip((kept < 1 - DROPPED).sum(1) + 1, 2, order.shape[1])
     parts = np.empty((2, len(total)))
     for K in sorted(set(count.tolist())):
         rows = np.flatnonzero(count == K)
@@ -76,11 +96,14 @@ def uncertainty(f: Latent, choice: Choice) -> EntropyParts:
 
 
 def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Array:
-    """Return both parts of rows with K contenders each, [2 n]; latent values are ordered by probability."""
+    """Return both parts of rows with K contenders each, [2 n]; latent values are
+    ordered by probability.
+    """
     mean, var, log_p = (np.take_along_axis(x, order, 1) for x in f[:3])
     f = Latent(mean, var, log_p, f.epsilon)
     if K == 2:
-        mean, var = f.mean[:, 0] - f.mean[:, 1], f.var[:, 0] + f.var[:, 1]
+        mean = f.mean[:, 0] - f.mean[:, 1]
+        var = f.var[:, 0] + f.var[:, 1]
         return _duel(f, mean, var, choice.noise[order[:, :2]].sum(1), choice)
     z = _make_points(K)
     points = max(1, min(z.shape[1], BYTES // (4 * K * choice.terms)))
@@ -88,8 +111,10 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Ar
     parts = []
     for start in range(0, len(order), size):
         i = slice(start, start + size)
-        some, chosen = f.rows(i), order[i, :K]
-        mean, sd = some.mean[:, :K, None], np.sqrt(some.var[:, :K, None])
+        some = f.rows(i)
+        chosen = order[i, :K]
+        mean = some.mean[:, :K, None]
+        sd = np.sqrt(some.var[:, :K, None])
         sums = 0.0
         for first in range(0, z.shape[1], points):
             p = choice.among(mean + sd * z[:, first : first + points], chosen)
@@ -99,8 +124,13 @@ def _integrate_contenders(f: Latent, order: Array, K: int, choice: Choice) -> Ar
 
 
 def _make_points(K: int) -> Floats:
-    """Return the same normal points at every call, [K points]: a lattice, with the same quantiles in each coordinate."""
-    n = POINTS if K <= MANY else 4 * POINTS
+    """Return the same normal points at every call, [K points]: a lattice, with the same
+    quantiles in each coordinate.
+    """
+    if K <= MANY:
+        n = POINTS
+    else:
+        n = 4 * POINTS
     quantile = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
     if K > MANY:
         return np.random.default_rng(0).permuted(np.tile(quantile, (K, 1)), axis=1)
@@ -114,21 +144,31 @@ def _duel(f: Latent, mean: Array, var: Array, noise: Array, choice: Choice) -> A
     size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
     for start in range(0, len(mean), size):
         i = slice(start, start + size)
-        m, s = mean[i], noise[i]
+        m = mean[i]
+        s = noise[i]
         width = choice.width(s)
         sd = np.maximum(np.sqrt(var[i]), 1e-8 * width)
-        d, log_weight = piecewise_legendre(bumps(np.stack([m, 0 * m], -1), np.stack([sd, width], -1)))
+        d, log_weight = piecewise_legendre(
+            bumps(np.stack([m, 0 * m], -1), np.stack([sd, width], -1))
+        )
         z = (d - m[:, None]) / sd[:, None]
-        weight = np.exp(log_weight - 0.5 * z * z) / (math.sqrt(2 * math.pi) * sd[:, None])
+        weight = np.exp(log_weight - 0.5 * z * z) / (
+            math.sqrt(2 * math.pi) * sd[:, None]
+        )
         p = np.stack([choice.duel(d, s), choice.duel(-d, s)], 1)
         parts.append((weight * _find_nats(p, f.rows(i))).sum(-1))
     return np.concatenate(parts, 1)
 
 
 def _find_nats(p: Array, f: Latent) -> Array:
-    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [2 n S]; random labels: (1−ε) p + ε/C, others ε/C."""
-    C, K, eps = f.log_p.shape[1], p.shape[1], f.epsilon
-    log_mean, floor = f.log_mean(), eps / C
+    """Return the entropy of p(y|f) and its divergence from p(y), [n K S] → [2 n S];
+    random labels: (1−ε) p + ε/C, others ε/C.
+    """
+    C = f.log_p.shape[1]
+    K = p.shape[1]
+    eps = f.epsilon
+    log_mean = f.log_mean()
+    floor = eps / C
     p = (1 - eps) * p + floor
     negative = (p * np.log(np.maximum(p, TINY))).sum(1)
     cross = (p * log_mean[:, :K, None]).sum(1)

@@ -1,11 +1,14 @@
-"""How likely one of independent normals is the largest, with derivatives: the integral of predictions and of robust EP.
+"""How likely one of independent normals is the largest, with derivatives: the integral
+of predictions and of robust EP.
 
     p_k = ∫ g_k(f) df        g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c)        [METHOD 4, REP; METHOD 8]
 
-g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially with its nodes.
-`log_probabilities` integrates all classes of a row on the same nodes, `win` one class per row, with derivatives. Both accept a sum
-if leaving out every other node hardly changes it. What they do not accept, g_k of very uneven widths or far in a tail, is
-integrated around its own mode, on nodes that resolve any widths. Arrays are torch's or NumPy's; this module does not load torch.
+g_k is analytic and log-concave: the error of the trapezoidal rule falls exponentially
+with its nodes. `log_probabilities` integrates all classes of a row on the same nodes,
+`win` one class per row, with derivatives. Both accept a sum if leaving out every other
+node hardly changes it. What they do not accept, g_k of very uneven widths or far in a
+tail, is integrated around its own mode, on nodes that resolve any widths. Arrays are
+torch's or NumPy's; this module does not load torch.
 """
 
 from __future__ import annotations
@@ -32,22 +35,37 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DROP = 26.0  # g_k ends where its logarithm has fallen by this
-# steps between nodes grow by this share of the distance: see `find_length`; those of a row more slowly, because of classes in tails
-GROWTH, OWN_GROWTH = 0.05, 0.125
+# steps between nodes grow by this share of the distance: see `find_length`; those of a
+# row more slowly, because of classes in tails
+GROWTH = 0.05
+OWN_GROWTH = 0.125
 STEP = 0.7  # of the nodes of a row, in units of the scale
 SCANNED = 12  # nodes that find where the classes of a row have their mass
 FEW = 4  # classes up to which bounds are enough for that
 MOST = 384  # nodes of a row
-GRAPH_NODES, GRAPH_REACH = 320, (12.0, 8.5)  # standard deviations below and above the means
+# standard deviations below and above the means
+GRAPH_NODES = 320
+GRAPH_REACH = (12.0, 8.5)
 OWN_NODES = (40, 96)  # of one class, in turn
 CAREFUL_NODES = 256
-MOST_CHANGE = 1e-4  # of a probability if every other node is left out: its error is far smaller
-MOST_OWN_CHANGE = 1e-5  # the same of the integrals of one class, relative to their sizes
-LONGEST_STEP = 1.0  # in units of the integrand's scale: longer ones may miss a rival's step
-LEAST = 1e-280  # a smaller probability is not accurate on the nodes of a row: sums are in linear scale
-FAR, FAR_AMONG_MANY = -691.0, -32.0  # logarithms below which a bound must do
+# of a probability if every other node is left out: its error is far smaller
+MOST_CHANGE = 1e-4
+# the same of the integrals of one class, relative to their sizes
+MOST_OWN_CHANGE = 1e-5
+# in units of the integrand's scale: longer ones may miss a rival's step
+LONGEST_STEP = 1.0
+LEAST = (
+    # a smaller probability is not accurate on the nodes of a row: sums are in linear
+    # scale
+    1e-280
+)
+# logarithms below which a bound must do
+FAR = -691.0
+FAR_AMONG_MANY = -32.0
 MANY = 200  # classes above which single ones take long
-NEWTON, END_STEPS = 20, 5  # steps to the mode, and to the lower end
+# steps to the mode, and to the lower end
+NEWTON = 20
+END_STEPS = 5
 SQRT_2PI = math.sqrt(2 * math.pi)
 LOG_SQRT_2PI = math.log(SQRT_2PI)
 
@@ -65,8 +83,10 @@ class Win(NamedTuple):
 
 def log_probabilities(mean: Array, sd: Array) -> Array:
     """Return log p, [n C] → [n C], not normalised: |Σ_k p_k − 1| is the error."""
-    xp, C = namespace(mean), mean.shape[1]
-    log_p, left = 0 * mean, mean == mean
+    xp = namespace(mean)
+    C = mean.shape[1]
+    log_p = 0 * mean
+    left = mean == mean
     left[:] = True
     evaluate = choose_evaluator(xp)
     with np.errstate(all="ignore"):
@@ -92,7 +112,8 @@ def _integrate_all(
     mean: Array, sd: Array, span: Span, length: Array, nodes: int, evaluate: Evaluate
 ) -> tuple[Array, Array]:
     """Return log p and which of them are not resolved, each [n C]."""
-    xp, rate = namespace(mean), 1 / sd
+    xp = namespace(mean)
+    rate = 1 / sd
     d, weight = place_nodes(span, length, nodes, GROWTH)
     ratio, total = evaluate((span.low - mean) * rate, rate, d)
     ratio *= (weight * xp.exp(-total))[:, None]
@@ -105,26 +126,33 @@ def _integrate_all(
 
 
 def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
-    r"""Bound where each g_k exceeds exp(−DROP) of its largest value, then look at a few nodes in between.
+    r"""Bound where each g_k exceeds exp(−DROP) of its largest value, then look at a few
+    nodes in between.
 
-    Let b be the largest mean, of class l, and γ_k = b − m_k. Since g_k has at least the value g_k(b), with Φ ≤ 1 on the right and
-    log Φ(z) ≤ −z²/2 on the left,
+    Let b be the largest mean, of class l, and γ_k = b − m_k. Since g_k has at least the
+    value g_k(b), with Φ ≤ 1 on the right and log Φ(z) ≤ −z²/2 on the left,
 
         f ≤ m_k + √(γ_k² + v_k D)      f ≥ b − d_k − √(d_k² + D v_k v_l/(v_k + v_l)),    d_k = γ_k v_l/(v_k + v_l)
         D = 2 (DROP − Σ_c log Φ(γ_c/√v_c))
     """
-    xp, var, rate = namespace(mean), sd * sd, 1 / sd
+    xp = namespace(mean)
+    var = sd * sd
+    rate = 1 / sd
     best = xp.max(mean)
     gap = best - mean
     leads = 1.0 * (gap == 0)
     best_var = xp.max(var * leads)
     z = gap * rate
-    drop = 2 * (DROP - xp.sum(xp.log1p(-0.5 * xp.exp(-0.5 * z * z))))  # Φ(z) ≥ 1 − ½ exp(−z²/2)
+    # Φ(z) ≥ 1 − ½ exp(−z²/2)
+    drop = 2 * (DROP - xp.sum(xp.log1p(-0.5 * xp.exp(-0.5 * z * z))))
     high = xp.max(mean + (gap * gap + var * drop) ** 0.5)
     share = best_var / (var + best_var)
     back = gap * share
-    low = xp.min(best - back - (back * back + var * (share + 0.5 * leads) * drop) ** 0.5)
-    low = xp.maximum(low, xp.max(mean + LOW * sd))  # there one Φ, and so every g_k, is below LEAST
+    low = xp.min(
+        best - back - (back * back + var * (share + 0.5 * leads) * drop) ** 0.5
+    )
+    # there one Φ, and so every g_k, is below LEAST
+    low = xp.maximum(low, xp.max(mean + LOW * sd))
     if mean.shape[1] > FEW:
         low, high = _scan(mean, rate, low, high, evaluate)
     precision = rate * rate
@@ -132,22 +160,33 @@ def _find_span(mean: Array, sd: Array, evaluate: Evaluate) -> Span:
     return Span(low, high, (xp.sum(bend) + xp.max(precision - bend)) ** -0.5)
 
 
-def _scan(mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate) -> tuple[Array, Array]:
+def _scan(
+    mean: Array, rate: Array, low: Array, high: Array, evaluate: Evaluate
+) -> tuple[Array, Array]:
     """Return the ends of what lies between nodes where every class has fallen by DROP."""
-    xp, h, steps = namespace(mean), (high - low) / (SCANNED - 1), namespace(mean).arange(SCANNED, mean)
-    first, last = 0 * low, 0 * low
+    xp = namespace(mean)
+    h = (high - low) / (SCANNED - 1)
+    steps = namespace(mean).arange(SCANNED, mean)
+    first = 0 * low
+    last = 0 * low
     for some in cut_rows(len(mean), mean.shape[1] * SCANNED, mean):
-        ratio, total = evaluate((low[some] - mean[some]) * rate[some], rate[some], h[some] * steps)
+        ratio, total = evaluate(
+            (low[some] - mean[some]) * rate[some], rate[some], h[some] * steps
+        )
         ratio *= xp.exp(-total)[:, None]
         top = xp.max(ratio)
         alive = (ratio > xp.where(top > LEAST, math.exp(-DROP) * top, 1.0)).any(1)
         first[some] = xp.min(xp.where(alive, steps, 1.0 * SCANNED))
         last[some] = xp.max(xp.where(alive, steps, 0.0))
-    return low + h * xp.clip(first - 1, 0, SCANNED - 1), low + h * xp.clip(last + 1, 0, SCANNED - 1)
+    return low + h * xp.clip(first - 1, 0, SCANNED - 1), low + h * xp.clip(
+        last + 1, 0, SCANNED - 1
+    )
 
 
 def _bound_bend(z: Array) -> Array:
-    """Return a bound of −(log Φ)'', which is at most 1 on the left and falls about as a normal on the right."""
+    """Return a bound of −(log Φ)'', which is at most 1 on the left and falls about as a
+    normal on the right.
+    """
     z = namespace(z).maximum(z, 0.0)
     return namespace(z).exp(-0.5 * z * z)
 
@@ -155,34 +194,50 @@ def _bound_bend(z: Array) -> Array:
 def _mend(log_p: Array, mean: Array, sd: Array, entries: Array) -> None:
     """Write log p of single classes, row · C + class, each around its own mode.
 
-    p_k is at most the probability that k beats the class that is surely highest. Where that is very small it must do.
+    p_k is at most the probability that k beats the class that is surely highest. Where
+    that is very small it must do.
     """
-    xp, C = namespace(mean), mean.shape[1]
-    row, own = entries // C, entries % C
+    xp = namespace(mean)
+    C = mean.shape[1]
+    row = entries // C
+    own = entries % C
     leader = (mean - 8 * sd).argmax(1)[row]
-    m, s = mean[row, own], sd[row, own]
+    m = mean[row, own]
+    s = sd[row, own]
     duel = xp.log_ndtr((m - mean[row, leader]) / (s * s + sd[row, leader] ** 2) ** 0.5)
     log_p[row, own] = duel
     near = xp.find(~(duel < (FAR if C <= MANY else FAR_AMONG_MANY)))
     for some in (near[i] for i in cut_rows(len(near), C * CAREFUL_NODES, mean)):
-        at, k = row[some], own[some]
+        at = row[some]
+        k = own[some]
         unit = s[some][:, None]
-        away, rate = (mean[at] - m[some][:, None]) / unit, unit / sd[at]
-        away = xp.where(xp.arange(C, mean) == k[:, None], -1e6, away)  # no rival of its own
-        log_p[at, k] = Rivals(away, rate).integrate(CAREFUL_NODES, by_erfcx, careful=True).value
+        away = (mean[at] - m[some][:, None]) / unit
+        rate = unit / sd[at]
+        # no rival of its own
+        away = xp.where(xp.arange(C, mean) == k[:, None], -1e6, away)
+        log_p[at, k] = (
+            Rivals(away, rate).integrate(CAREFUL_NODES, by_erfcx, careful=True).value
+        )
 
 
 def integrate_in_graph(mean: Array, var: Array) -> Array:
-    """Return log p in any namespace, without a branch on values, to 1e-9 where p > 1e-30; widths may differ a thousandfold."""
-    xp, sd = namespace(mean), namespace(mean).sqrt(var)
-    low, high = xp.max(mean - GRAPH_REACH[0] * sd, 1), xp.max(mean + GRAPH_REACH[1] * sd, 1)
+    """Return log p in any namespace, without a branch on values, to 1e-9 where p >
+    1e-30; widths may differ a thousandfold.
+    """
+    xp = namespace(mean)
+    sd = namespace(mean).sqrt(var)
+    low = xp.max(mean - GRAPH_REACH[0] * sd, 1)
+    high = xp.max(mean + GRAPH_REACH[1] * sd, 1)
     inside = xp.where(mean + GRAPH_REACH[1] * sd < low, 0.0, 1.0 / var)
     span = Span(low, high, 1.0 / xp.sqrt(inside.sum(1)[:, None]))
     d, weight = place_nodes(span, find_length(span, GROWTH), GRAPH_NODES, GROWTH)
     z = (d[..., None] + (low - mean)[:, None]) / sd[:, None]  # [n Q C]
     log_cdf = xp.log_ndtr(z)
     log_density = z * z * -0.5 - (xp.log(sd) + LOG_SQRT_2PI)[:, None]
-    return xp.logsumexp(log_density + (log_cdf.sum(2)[..., None] - log_cdf) + xp.log(weight)[..., None], 1)
+    return xp.logsumexp(
+        log_density + (log_cdf.sum(2)[..., None] - log_cdf) + xp.log(weight)[..., None],
+        1,
+    )
 
 
 # --- one class per row ------------------------------------------------------------------------------------------------------------
@@ -206,30 +261,38 @@ class Point(NamedTuple):
 
 
 class Rivals(NamedTuple):
-    """log g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the own normal, its mean at 0; −(log g)'' ≥ 1 falls with x."""
+    """log g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c), x in units of the own normal, its
+    mean at 0; −(log g)'' ≥ 1 falls with x.
+    """
 
     mean: Array  # [B R]
     rate: Array  # [B R], 1/s
 
     def at(self, x: Array) -> Point:
         """Evaluate at x, [B 1]."""
-        xp, z = namespace(x), (x - self.mean) * self.rate
+        xp = namespace(x)
+        z = (x - self.mean) * self.rate
         ratio, total = by_erfcx(z, 0 * z, x)
         beta = ratio[..., 0] / SQRT_2PI
         # β(β + z) cancels on the far left
         bend = xp.where(z < -1e4, 1.0, beta * (beta + z)) * self.rate * self.rate
-        return Point(-total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1)
+        return Point(
+            -total - 0.5 * x * x, xp.sum(beta * self.rate) - x, xp.sum(bend) + 1
+        )
 
     def find_span(self, careful: bool) -> tuple[Span, Array]:
-        r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the mode: there −z balances x for one rival.
+        r"""Return where g > exp(−DROP) g(x₀), and log g(x₀), for a point x₀ left of the
+        mode: there −z balances x for one rival.
 
         With γ and κ the slope and the bend at x₀, −z²/2 ≥ log Φ and −x²/2 ≥ log g,
 
             x ≥ x₀ − (√(γ² + 2κ DROP) − γ)/κ        x ≥ μ_c − s_c √D        x ≤ √D,    D = 2 (DROP − log g(x₀))
 
-        `careful` finds mode and lower end by Newton's steps, which never overshoot: the slope is convex and falls.
+        `careful` finds mode and lower end by Newton's steps, which never overshoot: the
+        slope is convex and falls.
         """
-        xp, curve = namespace(self.mean), self.rate * self.rate
+        xp = namespace(self.mean)
+        curve = self.rate * self.rate
         x = xp.maximum(xp.max(self.mean * curve / (1 + curve)), 0.0)
         point = self.at(x)
         for _ in range(NEWTON if careful else 0):
@@ -248,10 +311,12 @@ class Rivals(NamedTuple):
 
     def integrate(self, nodes: int, evaluate: Evaluate, careful: bool) -> Integrals:
         """Return the integrals of each row."""
-        xp, (span, top) = namespace(self.mean), self.find_span(careful)
+        xp = namespace(self.mean)
+        (span, top) = self.find_span(careful)
         length = find_length(span, OWN_GROWTH)
         d, weight = place_nodes(span, length, nodes, OWN_GROWTH)
-        x, away = span.low + d, self.mean - span.low
+        x = span.low + d
+        away = self.mean - span.low
         shift = -away * self.rate
         ratio, total = evaluate(shift, self.rate, d)
         weight *= xp.exp(-top - 0.5 * x * x - total)
@@ -260,31 +325,38 @@ class Rivals(NamedTuple):
         rates = sum_halves(ratio)
         ratio *= d[:, None]
         pulls = (sum_halves(ratio) - away[..., None] * rates) * self.rate[..., None]
-        even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))  # [B 2R]
-        whole, change = even + odd, even - odd
+        # [B 2R]
+        even, odd = (xp.concat([rates[..., i], pulls[..., i]]) for i in (0, 1))
+        whole = even + odd
+        change = even - odd
         # the second derivative in the mean of a needle is rate² times a small pull
         change *= xp.concat([0 * self.rate + 1, xp.maximum(self.rate, 1.0)])
         settled = (abs(change) < MOST_OWN_CHANGE * (norm + abs(whole))).all(1)
         settled &= ((length < LONGEST_STEP * nodes) & (shift > LOW)).all(1)
-        found, R = whole / norm, self.mean.shape[1]
+        found = whole / norm
+        R = self.mean.shape[1]
         value = xp.log(norm)[:, 0] + (top[:, 0] - 2 * LOG_SQRT_2PI)
         return Integrals(value, found[:, :R], found[:, R:], settled)
 
 
 def win(mean: Tensor, var: Tensor) -> Win:
-    r"""Return S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B 1+R]. With ⟨·⟩ under the normalised integrand,
+    r"""Return S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B
+    1+R]. With ⟨·⟩ under the normalised integrand,
 
     rival:  S'/S = −⟨β(z)⟩/√V_c        S''/S = −⟨z β(z)⟩/V_c        z = (f − m_c)/√V_c,  β = φ/Φ
     own:    S'/S = ⟨ρ⟩                 S''/S = ⟨(f − m₀) ρ⟩/V₀      ρ = Σ_c β(z)/√V_c
 
-    The forms for own come from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ by integration by parts; those would cancel if S is near 1.
-    They are sums of the rivals': with x = (f − m₀)/√V₀ = μ_c + s_c z, √V₀⟨ρ⟩ = Σ_c ⟨β⟩/s_c and √V₀⟨xρ⟩ = Σ_c μ_c⟨β⟩/s_c + ⟨zβ⟩.
+    The forms for own come from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ by integration by
+    parts; those would cancel if S is near 1. They are sums of the rivals': with x = (f
+    − m₀)/√V₀ = μ_c + s_c z, √V₀⟨ρ⟩ = Σ_c ⟨β⟩/s_c and √V₀⟨xρ⟩ = Σ_c μ_c⟨β⟩/s_c + ⟨zβ⟩.
     """
     import torch
 
     sd = var.sqrt()
     unit = sd[:, :1]
-    rivals = Rivals(((mean[:, 1:] - mean[:, :1]) / unit).double(), (unit / sd[:, 1:]).double())
+    rivals = Rivals(
+        ((mean[:, 1:] - mean[:, :1]) / unit).double(), (unit / sd[:, 1:]).double()
+    )
     if mean.is_cuda:  # a recorded step cannot sort rows
         found = _refine(rivals, ())
     else:
@@ -298,13 +370,27 @@ def win(mean: Tensor, var: Tensor) -> Win:
 
 
 def _refine(rivals: Rivals, nodes: tuple[int, ...]) -> Integrals:
-    """Integrate with these numbers of nodes in turn, each time the rows that are left; the last ones carefully."""
-    (n, R), xp = rivals.mean.shape, namespace(rivals.mean)
-    most, evaluate = (nodes[0], choose_evaluator(xp)) if nodes else (CAREFUL_NODES, by_erfcx)
-    pieces = (Rivals(rivals.mean[i], rivals.rate[i]) for i in cut_rows(n, R * most, rivals.mean))
+    """Integrate with these numbers of nodes in turn, each time the rows that are left;
+    the last ones carefully.
+    """
+    (n, R) = rivals.mean.shape
+    xp = namespace(rivals.mean)
+    if nodes:
+        most = nodes[0]
+        evaluate = choose_evaluator(xp)
+    else:
+        most = CAREFUL_NODES
+        evaluate = by_erfcx
+    pieces = (
+        Rivals(rivals.mean[i], rivals.rate[i])
+        for i in cut_rows(n, R * most, rivals.mean)
+    )
     parts = [piece.integrate(most, evaluate, careful=not nodes) for piece in pieces]
     found = Integrals(*map(xp.join, zip(*parts, strict=True)))
-    left = xp.find(~found.settled) if nodes else []
+    if nodes:
+        left = xp.find(~found.settled)
+    else:
+        left = []
     if len(left):
         rest = _refine(Rivals(rivals.mean[left], rivals.rate[left]), nodes[1:])
         for column, part in zip(found, rest, strict=True):

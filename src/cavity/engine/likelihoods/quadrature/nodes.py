@@ -1,4 +1,7 @@
-"""Nodes for log-concave integrands on the line, and √(2π) φ/Φ and log Φ at them. Does not load torch. [METHOD 8]"""
+"""Nodes for log-concave integrands on the line, and √(2π) φ/Φ and log Φ at them.
+
+Does not load torch. [METHOD 8]
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,22 @@ from cavity.common.types import Floats
 
 CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
 # of one array over a piece's nodes: on the CPU it stays in the cache
-CACHE_BYTES, GPU_BYTES = 256 << 10, 256 << 20
-LOW, HIGH = -37.0, 9.0  # of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
+CACHE_BYTES = 256 << 10
+GPU_BYTES = 256 << 20
+# of a table of log Φ: Φ < 1e-299 on the left, and 1 in float64 on the right
+LOW = -37.0
+HIGH = 9.0
 CELLS = 256  # of the table per unit of z: its cubics err by less than 1e-13
 
-# √(2π) φ/Φ [n C Q] and −Σ_c log Φ [n Q] at z = shift + rate · d, from [n C], [n C] and [n Q]
+# √(2π) φ/Φ [n C Q] and −Σ_c log Φ [n Q] at z = shift + rate · d, from [n C], [n C] and
+# [n Q]
 Evaluate = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 class Span(NamedTuple):
-    """Where integrands have their mass, and the scale on which they bend at its lower end, each [n 1]."""
+    """Where integrands have their mass, and the scale on which they bend at its lower
+    end, each [n 1].
+    """
 
     low: Array
     high: Array
@@ -34,20 +43,29 @@ class Span(NamedTuple):
 
 
 def find_length(span: Span, growth: float) -> Array:
-    r"""Return t at `high`, [n 1], for nodes at equal steps of t: the distance from `low` is
+    r"""Return t at `high`, [n 1], for nodes at equal steps of t: the distance from
+    `low` is
 
         d(t) = s sinh(ρt)/ρ        ρ = growth,  s = 1/√κ at `low`,  κ = −(log g)''
 
-    κ falls with f. Left of the mode, the rise of log g from `low` is at least ½ κ d² and at most DROP, so that g bends on a scale
-    1/√κ of at least d/√(2 DROP): steps may grow in proportion to d.
+    κ falls with f. Left of the mode, the rise of log g from `low` is at least ½ κ d²
+    and at most DROP, so that g bends on a scale 1/√κ of at least d/√(2 DROP): steps may
+    grow in proportion to d.
     """
-    xp, share = namespace(span.low), growth * (span.high - span.low) / span.scale
+    xp = namespace(span.low)
+    share = growth * (span.high - span.low) / span.scale
     return xp.log(share + xp.sqrt(share * share + 1)) * (1 / growth)
 
 
-def place_nodes(span: Span, length: Array, nodes: int, growth: float) -> tuple[Array, Array]:
-    """Return distances d of nodes from `low`, and their weights, [n Q]: every other node first, then the others."""
-    xp, unit, step = namespace(length), span.scale * (0.5 / growth), length * (growth / nodes)
+def place_nodes(
+    span: Span, length: Array, nodes: int, growth: float
+) -> tuple[Array, Array]:
+    """Return distances d of nodes from `low`, and their weights, [n Q]: every other
+    node first, then the others.
+    """
+    xp = namespace(length)
+    unit = span.scale * (0.5 / growth)
+    step = length * (growth / nodes)
     grown = xp.exp(step * xp.constant(_order(nodes), length))
     shrunk = 1.0 / grown
     return unit * (grown - shrunk), (unit * step) * (grown + shrunk)
@@ -59,7 +77,11 @@ def _order(nodes: int) -> tuple[float, ...]:
 
 
 def by_erfcx(shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
-    r"""Evaluate anywhere. With u = −z/√2,        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) = 2/erfcx(u)"""
+    r"""Evaluate anywhere.
+
+    With u = −z/√2,        log Φ(z) = log(½ erfcx(u)) − u²        √(2π) φ(z)/Φ(z) =
+    2/erfcx(u)
+    """
     xp = namespace(d)
     u = (-SQRT_HALF * rate)[..., None] * d[:, None]
     u += (-SQRT_HALF * shift)[..., None]
@@ -76,23 +98,28 @@ def sum_halves(terms: Array) -> Array:
 
 
 class NodeTable:
-    """`by_erfcx` in NumPy, which has no erfcx, by a table of cubics. For z < LOW, log Φ is that of LOW.
+    """`by_erfcx` in NumPy, which has no erfcx, by a table of cubics.
 
-    Arrays are used again: memory that is new to a process costs as much as the arithmetic. The next call overwrites
-    the first result.
+    For z < LOW, log Φ is that of LOW.
+
+    Arrays are used again: memory that is new to a process costs as much as the
+    arithmetic. The next call overwrites the first result.
     """
 
     def __init__(self) -> None:
-        self._numbers, self._cells = np.empty((4, 0)), np.empty(0, np.intp)
+        self._numbers = np.empty((4, 0))
+        self._cells = np.empty(0, np.intp)
 
     def __call__(self, shift: Array, rate: Array, d: Array) -> tuple[Array, Array]:
         shape = (*rate.shape, d.shape[1])
         size = math.prod(shape)
         if size > len(self._cells):
-            self._numbers, self._cells = np.empty((4, size)), np.empty(size, np.intp)
+            self._numbers = np.empty((4, size))
+            self._cells = np.empty(size, np.intp)
         t, local, found, coefficient = self._numbers[:, :size].reshape(4, *shape)
         cell = self._cells[:size].reshape(shape)
-        np.multiply((CELLS * rate)[..., None], d[:, None], out=t)  # z in cells of the table
+        # z in cells of the table
+        np.multiply((CELLS * rate)[..., None], d[:, None], out=t)
         t += (CELLS * shift)[..., None]
         np.minimum(np.maximum(t, CELLS * LOW, out=local), CELLS * HIGH, out=local)
         local -= CELLS * LOW
@@ -113,7 +140,9 @@ class NodeTable:
 
 @cache
 def _coefficients() -> Floats:
-    """Return the coefficients of −log Φ in each cell, highest power first: cubics through the Chebyshev points; 0 beyond HIGH."""
+    """Return the coefficients of −log Φ in each cell, highest power first: cubics
+    through the Chebyshev points; 0 beyond HIGH.
+    """
     angles = np.pi * (np.arange(4) + 0.5) / 4
     x = 0.5 + 0.5 * np.cos(angles)  # in [0, 1]
     z = LOW + (np.arange((HIGH - LOW) * CELLS)[:, None] + x) / CELLS
@@ -126,7 +155,12 @@ def choose_evaluator(xp: Any) -> Evaluate:
 
 
 def cut_rows(n: int, width: int, like: Array) -> Iterator[slice]:
-    """Yield slices of n rows, a few at a time, each of `width` numbers; an empty one if there are none."""
-    held = GPU_BYTES if namespace(like) is not NUMPY and like.is_cuda else CACHE_BYTES
+    """Yield slices of n rows, a few at a time, each of `width` numbers; an empty one if
+    there are none.
+    """
+    if namespace(like) is not NUMPY and like.is_cuda:
+        held = GPU_BYTES
+    else:
+        held = CACHE_BYTES
     size = max(1, held // (8 * width))
     return (slice(start, start + size) for start in range(0, max(1, n), size))

@@ -1,7 +1,8 @@
-"""p(y|f) for given latent values: by a softmax, or with noise on f, by a short sum over the position of the largest.
+"""p(y|f) for given latent values: by a softmax, or with noise on f, by a short sum over
+the position of the largest.
 
-The sums are in single precision, accurate to about 1e-6. They are averaged over lattice points, whose error is far larger.
-This module does not load torch.
+The sums are in single precision, accurate to about 1e-6. They are averaged over lattice
+points, whose error is far larger. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import numpy as np
 from cavity.common.namespaces import NUMPY, SQRT_HALF, Array
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
-STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
-MOST_RATIO = 16.0  # of standard deviations of noise: a smaller one, which moves p(y|f) only where two are near, counts as this
+STEP = (
+    # of the sum, in the smallest standard deviation: probabilities are accurate to
+    # about 1e-6
+    0.8
+)
+# of standard deviations of noise: a smaller one, which moves p(y|f) only where two are
+# near, counts as this
+MOST_RATIO = 16.0
 LEAST = 1e-30  # of a distribution function, which is divided by
 
 
@@ -30,7 +37,9 @@ class Largest(NamedTuple):
         return not self.noise.any()
 
     def duel(self, d: Array, noise: Array) -> Array:
-        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
+        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of
+        the difference's noise, [n].
+        """
         return 0.5 * NUMPY.erfc(-SQRT_HALF * d / np.sqrt(noise)[:, None])
 
     def width(self, noise: Array) -> Array:
@@ -40,22 +49,30 @@ class Largest(NamedTuple):
     @property
     def terms(self) -> int:
         """Number of terms that `among` computes per value of f."""
-        ratio = math.sqrt(self.noise.max() / max(self.noise.min(), self.noise.max() / MOST_RATIO**2))
+        ratio = math.sqrt(
+            self.noise.max() / max(self.noise.min(), self.noise.max() / MOST_RATIO**2)
+        )
         return 1 + math.ceil(2 * REACH * ratio / STEP)
 
     def among(self, f: Array, chosen: Array) -> Array:
-        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row.
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of
+        each row.
 
         p_k ∝ Σ_j density_k Π_{c≠k} below_c over places j of the largest value.
         """
         noise = np.maximum(self.noise, self.noise.max() / MOST_RATIO**2)[chosen]
-        # latent values are measured from the largest: only differences matter, and noise must not be lost beside large values
-        f, s = f - f.max(1, keepdims=True), np.sqrt(noise)[..., None]
-        low, high = ((f + side * REACH * s).max(1, keepdims=True)[..., None] for side in (-1, 1))
+        # latent values are measured from the largest: only differences matter, and
+        # noise must not be lost beside large values
+        f = f - f.max(1, keepdims=True)
+        s = np.sqrt(noise)[..., None]
+        low, high = (
+            (f + side * REACH * s).max(1, keepdims=True)[..., None] for side in (-1, 1)
+        )
         place = low + (high - low) * (np.arange(self.terms) / (self.terms - 1))
         rate = (SQRT_HALF / s).astype(np.float32)[..., None]
         t = (place - f[..., None]).astype(np.float32) * rate
-        # a distribution function is at most 1, so that a product of hundreds cannot overflow
+        # a distribution function is at most 1, so that a product of hundreds cannot
+        # overflow
         below = np.maximum(0.5 * (NUMPY.erf(t) + 1), np.float32(LEAST))
         density = np.exp(-t * t) * (rate / rate.max(1, keepdims=True)) / below
         density *= below.prod(1)[:, None]

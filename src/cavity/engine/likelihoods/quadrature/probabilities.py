@@ -1,6 +1,8 @@
-"""Class probabilities from marginals of f, each formula once, for torch, NumPy and ONNX graphs. [METHOD 8]
+"""Class probabilities from marginals of f, each formula once, for torch, NumPy and ONNX
+graphs. [METHOD 8]
 
-Marginals are [n C], or [n 1] for two classes; results are normalised logarithms, [n C]. This module does not load torch.
+Marginals are [n C], or [n 1] for two classes; results are normalised logarithms, [n C].
+This module does not load torch.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ import numpy as np
 
 from cavity.common.namespaces import GRAPH, NUMPY, Array, namespace
 from cavity.common.onnx_graph import Value
-from cavity.engine.likelihoods.quadrature.largest import integrate_in_graph, log_probabilities
+from cavity.engine.likelihoods.quadrature.largest import (
+    integrate_in_graph,
+    log_probabilities,
+)
 
 
 def log_probit(mean: Array, var: Array) -> Array:
@@ -25,12 +30,18 @@ def log_largest(mean: Array, var: Array) -> Array:
         return GRAPH.log_softmax(integrate_in_graph(mean, var))
     if isinstance(mean, np.ndarray):
         return NUMPY.log_softmax(log_probabilities(mean, np.sqrt(var)))
-    return log_probabilities(mean.double(), var.double().sqrt()).log_softmax(-1).to(mean.dtype)
+    return (
+        log_probabilities(mean.double(), var.double().sqrt())
+        .log_softmax(-1)
+        .to(mean.dtype)
+    )
 
 
 def log_logistic(mean: Array, var: Array) -> Array:
     """Return log E σ(∓f)."""
-    from cavity.engine.likelihoods.quadrature.softmax_integrals import log_sigmoid_probability
+    from cavity.engine.likelihoods.quadrature.softmax_integrals import (
+        log_sigmoid_probability,
+    )
 
     xp = namespace(mean)
     return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))

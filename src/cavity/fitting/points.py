@@ -1,0 +1,39 @@
+"""Choose the inducing inputs of a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.common.types import Floats
+from cavity.fitting.options.configuration import Config
+from cavity.tables import inducing_points
+
+
+def choose_points(
+    config: Config,
+    candidates: inducing_points.Candidates,
+    M: int,
+    C: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Choose inducing inputs [C M D].
+
+    With method="auto" neither signs of columns nor names of classes decide, and no
+    point is a row unless the user names a choice.
+    """
+    how = config.inducing
+    if (
+        not config.method.recommended
+        or not isinstance(how, str)
+        or len(candidates.X) < 2
+    ):
+        return inducing_points.choose(how, candidates, M, C, rng)
+    arranged, place = candidates.arrange()
+    if how == "auto":
+        choose = inducing_points.choose_between_rows
+    else:
+        choose = inducing_points.choose
+    Z = choose(how, arranged, M, C, rng)
+    if C == 1:
+        return Z
+    return Z[place]
