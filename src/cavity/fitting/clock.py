@@ -43,3 +43,15 @@ class Clock(NamedTuple):
             return lambda: float("inf")
         end = self.spent() + share * self.left()
         return lambda: min(self.reduce.gather(end - self.spent()))
+
+    def end_of_share(self, share: float, most: float | None) -> float | None:
+        """Return when a share of the seconds left now is over, in seconds since the start.
+
+        `most`: another limit, or None. Without any limit it returns None.
+        """
+        if self.limit is None:
+            return most
+        end = self.spent() + share * max(0.0, self.left())
+        if most is None:
+            return end
+        return min(most, end)

@@ -18,7 +18,6 @@ from cavity.engine.inference.leave_one_out import leave_one_out
 from cavity.engine.inference.posterior import Normal
 from cavity.engine.training.loop import Run
 from cavity.errors import BadInput
-from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.prediction.predict import log_probabilities, predict_latent
@@ -84,19 +83,6 @@ class LeftOut(NamedTuple):
         return log_probabilities(
             model, Normal(*(part.to(model.device) for part in self.f))
         )
-
-    def estimate(
-        self, model: FittedModel, log_p: Floats, prior: Floats, how: str
-    ) -> Estimate:
-        """Score log-probabilities of these rows; hyper-parameters saw them, if any were
-        learnt.
-        """
-        kind: Judges = (
-            "seen"
-            if any(p.requires_grad for p in model.prior.parameters())
-            else "folds"
-        )
-        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeftOut:
         """Return random rows, enough for quantiles."""

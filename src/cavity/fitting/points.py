@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cavity.common.types import Floats
+from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import Config
 from cavity.tables import inducing_points
 
@@ -23,7 +24,7 @@ def choose_points(
     """
     how = config.inducing
     if (
-        not config.method.recommended
+        not policy.places_points_between_rows(config)
         or not isinstance(how, str)
         or len(candidates.X) < 2
     ):

@@ -46,18 +46,6 @@ class Request(NamedTuple, Generic[AnyConfig]):
             return self.config.verbose
         return 0
 
-    def limit_training(self, share: float) -> Request[AnyConfig]:
-        """Give training a share of the seconds that are left of a time limit."""
-        if self.clock.limit is None:
-            return self
-        end = self.clock.spent() + share * max(0.0, self.clock.left())
-        given = self.config.max_seconds
-        if given is None:
-            seconds = end
-        else:
-            seconds = min(given, end)
-        return self._replace(config=replace(self.config, max_seconds=seconds))
-
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
         """Return the request of a fit to a part of the rows, whose model only predicts
         the other rows.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from cavity.common import tensor_files
 from cavity.common.version import __version__
 from cavity.errors import BadFile, CavityError
-from cavity.fitting.options.plan import Plan
+from cavity.fitting.options.plan import FitPlan
 from cavity.fitting.options.training import flatten
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.novelty import Novelty
@@ -248,7 +248,7 @@ def _read_result(arrays: Arrays, meta: Meta, contents: Contents, kernel: Any) ->
         class_prior=read_array(meta.get("class_prior")),
         estimate=estimate or from_json(TargetEstimate, meta.get("target_estimate")),
         importance=read_array(meta.get("importance")),
-        plan=Plan.from_json(meta.get("plan")),
+        plan=FitPlan.from_json(meta.get("plan")),
         novelty=from_json(Novelty, meta.get("novelty"), read_array),
     )
 
