@@ -36,8 +36,9 @@ class Clock(NamedTuple):
         return self.limit is None or not self.reduce.agree(self.left() < seconds)
 
     def share(self, share: float) -> Callable[[], float]:
-        """Return a function that tells how much is left of a share of the seconds that
-        are left now, the same on every rank.
+        """Return a function: the seconds left of a share of what is left now.
+
+        Every rank gets the same.
         """
         if self.limit is None:
             return lambda: float("inf")

@@ -43,6 +43,7 @@ class ClassifierFit(NamedTuple):
     judge: Judge
     training: TrainingRows  # of the Gaussian process
     plan: FitPlan
+    recipes: tuple[Recipe, ...]  # of the members of the pool
 
 
 class Judge(Protocol):

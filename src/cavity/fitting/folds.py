@@ -20,7 +20,7 @@ from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import prepare_rows
-from cavity.pool.members import fit_members, make_members
+from cavity.pool.members import fit_members
 from cavity.prediction.estimate import FOLDS
 from cavity.prediction.model import FittedModel, extract_model
 from cavity.tables.labelled import LabelledTable
@@ -47,9 +47,7 @@ class Folds:
 
     def fit_members(self, fit: ClassifierFit) -> Candidates:
         """Return the recipes: every fold fits members of its own."""
-        request = fit.request
-        recipes = make_members(request.config.ensemble, fit.plan.members, request.seed)
-        return Candidates(tuple(recipes))
+        return Candidates(fit.recipes)
 
     def hold_out(
         self, fit: ClassifierFit, begun: Begun, candidates: Candidates

@@ -28,7 +28,7 @@ from cavity.fitting.options.configuration import ClassifierConfig
 from cavity.fitting.options.plan import JudgingPlan
 from cavity.fitting.refits import refit_members
 from cavity.fitting.request import Request
-from cavity.pool.members import Recipe, fit_members, make_members
+from cavity.pool.members import Recipe, fit_members
 from cavity.pool.pool import Member
 from cavity.prediction.estimate import FOLDS, FULL_ROWS, HELD_OUT
 from cavity.prediction.model import extract_model
@@ -85,8 +85,7 @@ class EvalSet:
     def fit_members(self, fit: ClassifierFit) -> Candidates:
         """Fit members to the rows that train; held-out rows decide how large they get."""
         request = fit.request
-        config = request.config
-        recipes = make_members(config.ensemble, fit.plan.members, request.seed)
+        recipes = list(fit.recipes)
         if not recipes or not isinstance(self.trains, Table):
             return Candidates()
         began = request.clock.spent()

@@ -26,6 +26,7 @@ from cavity.fitting.options.time_estimate import (
 )
 from cavity.fitting.request import Request
 from cavity.fitting.training_rows import TrainingRows, prepare_rows
+from cavity.pool.members import make_members
 from cavity.pool.plan import MembersPlan
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.pieces import TRAINS
@@ -48,7 +49,8 @@ def plan_fit(request: Request[ClassifierConfig], rows: LabelledTable) -> Classif
     seen = choose_seen(request, judge, members, n_columns)
     training = prepare_rows(request, rows, seen)
     plan = make_plan(request, rows, facts, judge, members, training)
-    return ClassifierFit(request, rows, cases, judge, training, plan)
+    recipes = make_members(request.config.ensemble, members, request.seed)
+    return ClassifierFit(request, rows, cases, judge, training, plan, tuple(recipes))
 
 
 def choose_judging(

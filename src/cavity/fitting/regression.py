@@ -99,8 +99,9 @@ def plan_fit(
 
 
 def read_target_rows(request: Request[RegressorConfig]) -> tuple[Facts, Features]:
-    """Read a table into memory, or survey a source; check that every rank has the same
-    rows.
+    """Read a table into memory, or survey a source.
+
+    Checks that every rank has the same rows.
     """
     config = request.config
     reduce = request.reduce
@@ -177,8 +178,9 @@ def estimate_left_out(
     units: tuple[float, float],
     config: RegressorConfig,
 ) -> TargetEstimate | None:
-    """Score rows without their own sites; None if predictions come from other things
-    than q: all rows, or a committee.
+    """Score rows without their own sites.
+
+    None if predictions do not come from q alone: from all rows, or from a committee.
     """
     if config.method.keeps_rows or config.method.committee is not None:
         return None
@@ -216,8 +218,9 @@ def choose_inputs(
 def make_early_stopping(
     config: RegressorConfig, raw: GivenRows, features: Features, given: Facts
 ) -> tuple[EarlyStopping, ...]:
-    """Judge states by the mean negative log density of the targets of eval_set, in
-    their own units, if there is one.
+    """Judge states by the negative log density of eval_set's targets, if there are any.
+
+    The loss is in the targets' own units.
     """
     if raw.eval_set is None:
         return ()

@@ -47,9 +47,7 @@ class Request(NamedTuple, Generic[AnyConfig]):
         return 0
 
     def for_fold(self, seconds: float | None) -> Request[AnyConfig]:
-        """Return the request of a fit to a part of the rows, whose model only predicts
-        the other rows.
-        """
+        """Return the request of a fit to one fold's training rows."""
         quiet = replace(
             self.config,
             callbacks=(),
@@ -77,8 +75,9 @@ class Request(NamedTuple, Generic[AnyConfig]):
 def make_request(
     config: AnyConfig, raw: GivenRows, earlier: Continuation | None
 ) -> Request[AnyConfig]:
-    """Check the arguments before any row is read; `eval_set` becomes rows of its own,
-    `time_limit` a clock.
+    """Check the arguments before any row is read.
+
+    `eval_set` becomes rows of its own, `time_limit` a clock.
     """
     held = monitoring.read_eval_set(config, raw.eval_set)
     limit = read_limit(raw.time_limit)

@@ -168,7 +168,7 @@ class FitPlan(Tabular):
 
     training: TrainingPlan
     judging: JudgingPlan | None = None
-    members: MembersPlan = MembersPlan()
+    members: MembersPlan = field(default_factory=MembersPlan)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     fast_seconds: float | None = field(default=None, compare=False)
     time_limit: float | None = None

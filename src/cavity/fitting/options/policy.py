@@ -1,5 +1,4 @@
-"""Every decision that the library takes where the user leaves it open, from one unit of
-work.
+"""Every decision that the user leaves open, from one unit of work.
 
 A pass over N rows costs about W = N C M² multiplications, with C latent functions and M
 inducing points. [METHOD 18] An effort has a budget of work; inducing points, the
@@ -97,8 +96,9 @@ def count_budget(config: Config, latent: int) -> float:
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
-    """Return the configuration with its device: device="auto" takes the CPU where
-    operations are shorter than a launch on a GPU.
+    """Return the configuration with its device.
+
+    With device="auto", small work runs on the CPU: a launch on a GPU would take longer.
     """
     if config.arguments["device"] != "auto" or config.device.type == "cpu":
         return config
@@ -114,8 +114,9 @@ def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
 
 
 def count_points(config: Config, size: TableSize) -> int:
-    """Return the number of inducing points: as given, or what the budget of an effort
-    allows, at most 3 √rows.
+    """Return the number of inducing points: as given, or by the budget of the effort.
+
+    There are at most 3 √rows.
     """
     if config.n_inducing is not None:
         return inducing_count(config.n_inducing, size.total)
@@ -132,9 +133,7 @@ def count_points(config: Config, size: TableSize) -> int:
 
 
 def count_visits(config: Config, size: TableSize, M: int) -> int:
-    """Return how many rows, each counted as often as it is visited, the steps of a
-    budget can take.
-    """
+    """Return how many row visits the steps of a budget can afford."""
     M = max(M, LEAST_M)
     return int(
         count_budget(config, size.latent)
@@ -143,15 +142,17 @@ def count_visits(config: Config, size: TableSize, M: int) -> int:
 
 
 def count_seen(config: Config, size: TableSize) -> int:
-    """Return how many rows of a table in memory the Gaussian process sees: a sample, if
-    the budget allows no pass over all.
+    """Return how many rows the Gaussian process sees.
+
+    It sees a sample if the budget does not allow a pass over all rows.
     """
     return min(size.rows, count_visits(config, size, count_points(config, size)))
 
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
-    """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always,
-    if the method is named.
+    """Return whether L-BFGS trains on all rows.
+
+    For a named method it always does up to 1,000 rows.
     """
     if not _is_open(config, size):
         return False
@@ -302,8 +303,9 @@ def _count_steps(config: Config, size: TableSize, M: int) -> BatchSteps:
 
 
 def _is_open(config: Config, size: TableSize) -> bool:
-    """Return whether the library chooses batches, optimiser, schedule and step size:
-    for a named method, if the user sets none.
+    """Return whether the library chooses batches, optimizer, schedule and step size.
+
+    For a named method it does if the user sets none of them.
     """
     method = config.method
     batch = config.batch_size
@@ -413,9 +415,7 @@ def calibrates(config: ClassifierConfig) -> bool:
 
 
 def pools(config: ClassifierConfig) -> bool:
-    """Return whether other classifiers are pooled with the model: those of the effort,
-    or the user's own.
-    """
+    """Return whether other classifiers are pooled with the Gaussian process."""
     if config.ensemble != "auto":
         return config.ensemble is not None
     wanted = config.calibration is not None and bool(config.arguments["learn"])

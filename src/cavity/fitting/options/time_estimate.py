@@ -1,11 +1,11 @@
-"""How long a plan will take, before it is executed: counts of its work times the speed
-of this machine.
+"""How long a plan takes on this machine, before it is executed.
 
-    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)       C latent functions, M points, B rows
+    step      5 ms + .5 ns · C M² (B + M/2) + 65 ns · C M (B + M)
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     folds     the training again, on their rows
-    pool      by leaves, rows and columns: boosting and the forest are fitted to every part and to all rows
+    pool      by leaves, rows and columns; every part and all rows are fitted
 
+C are latent functions, M inducing points, B rows per step.
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a
 few small operations once per fit.
 """
@@ -46,8 +46,9 @@ REPEATS = 5
 
 
 def measure_slowness() -> float:
-    """Return the time of small operations relative to the machine of the constants; it
-    takes a few milliseconds.
+    """Return the time of small operations relative to the reference machine.
+
+    It takes a few milliseconds.
     """
     A = torch.linspace(0, 1, 2 * 100 * 200, dtype=torch.float64).reshape(2, 100, 200)
     eye = 200 * torch.eye(100, dtype=torch.float64)
