@@ -30,6 +30,16 @@ from cavity.prediction.targets import target_noise
 
 __all__ = ["onnx"]
 
+NO_KERNEL = (
+    "It cannot be written as an ONNX graph: give the kernel a method formula(xp), or "
+    "shape(xp, d2) if it is a Stationary; use a kernel that has one, such as RBF; or "
+    "use clf.save() and cavity.load() instead."
+)
+NO_LIKELIHOOD = (
+    "cannot be written as an ONNX graph: write its log_probability(mean, var) with the "
+    "functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+)
+
 
 def onnx(
     clf: GPEstimator,
@@ -140,8 +150,8 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
     graph = X.graph
     try:
         mean, var, r = model.marginals_and_residual(X)
-    except TypeError as error:  # a kernel that torch alone can compute
-        raise no_formula(model.prior.kernel) from error
+    except BadOption as error:  # a kernel that torch alone can compute
+        raise BadOption(f"{error} {NO_KERNEL}") from error
     if result.classes is None:
         shift, scale = result.units
         if result.predicts_residual:
@@ -154,10 +164,11 @@ def _predict(result: Result, X: Value) -> tuple[dict[str, Value], Value]:
         log_p: Value = model.outcome.log_probability(mean, var)
     except (
         AttributeError,
+        BadOption,
         TypeError,
-        RuntimeError,
-    ) as error:  # a function of tensors alone
-        raise no_graph(model.likelihood) from error
+    ) as error:  # torch alone can compute it
+        name = type(model.likelihood).__name__
+        raise BadOption(f"the likelihood {name} {NO_LIKELIHOOD}") from error
     if not model.pool.is_trivial:
         calls = (
             partial(add_trees, m) if isinstance(m, Forest) else m.log_proba
@@ -292,23 +303,3 @@ def _metadata(clf: GPEstimator) -> dict[str, str]:
         classes = {}
     columns = json.dumps(None if names is None else [str(name) for name in names])
     return {"method": str(clf.method), **classes, "columns": columns}
-
-
-def no_formula(kernel: Any) -> BadOption:
-    """Return the error for a kernel that torch alone can compute."""
-    return BadOption(
-        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give "
-        f"it a method formula(xp), or shape(xp, d2) if "
-        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() "
-        "and cavity.load() instead."
-    )
-
-
-def no_graph(likelihood: object) -> BadOption:
-    """Return the error for a likelihood whose probabilities are written in torch alone."""
-    return BadOption(
-        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX "
-        f"graph: write its log_probability(mean, var) with "
-        "the functions of cavity.common.namespaces, or use clf.save() and "
-        "cavity.load() instead."
-    )

@@ -99,9 +99,8 @@ class Kernel(Parameters, nn.Module):
     Examples
     --------
     >>> from cavity.engine.kernels import RBF, Constant, Linear
-    >>> RBF() * Constant(2.0) + Linear()
-    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) +
-    Linear(lengthscale=None, variance=1.0, fades=False)
+    >>> RBF(1.0) + Constant(2.0)
+    RBF(lengthscale=1.0, variance=1.0) + Constant(variance=2.0)
     """
 
     # Arguments of the constructor that are positive, one for all or one per class:
@@ -306,6 +305,8 @@ class CalledFormula(NamedTuple):
     def _call(self, function: Callable[..., Tensor], *arrays: Array) -> Array:
         if isinstance(arrays[-1], Tensor):
             return function(*arrays)
+        if not isinstance(arrays[-1], np.ndarray):
+            raise BadOption(f"the kernel {type(self.kernel).__name__} has no formula.")
         if isinstance(self.kernel, nn.Module):
             module = self.kernel
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -187,7 +188,12 @@ class Likelihood(Parameters):
         `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and
         ONNX alike.
         """
-        if not isinstance(mean, Tensor):
+        if not isinstance(mean, Tensor | np.ndarray):
+            raise BadOption(
+                f"the likelihood {type(self).__name__} has no log_probability(mean, var) "
+                "for other arrays than those of torch and NumPy."
+            )
+        if isinstance(mean, np.ndarray):
             return in_torch(self.log_probability, mean, var)
         columns = []
         for label in range(self._classes()):
