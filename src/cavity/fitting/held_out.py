@@ -16,7 +16,12 @@ import torch
 
 from cavity.common.types import Flags, Floats, Ints
 from cavity.fitting.cases import number_cases
-from cavity.fitting.left_out import LeftOut, effective_share, prior_variances
+from cavity.fitting.left_out import (
+    LeftOut,
+    effective_share,
+    learns,
+    prior_variances,
+)
 from cavity.fitting.results import draw_rows
 from cavity.pool.pool import (
     Gate,
@@ -104,7 +109,6 @@ def hold_left_out(left_out: LeftOut, model: FittedModel, of: int) -> HeldOut:
     how = "leave-one-out"
     if n < of:
         how = f"leave-one-out of {n} rows"
-    learnt = any(p.requires_grad for p in model.prior.parameters())
     unit = used.unit
     if unit is None:
         unit = np.arange(n)
@@ -117,7 +121,7 @@ def hold_left_out(left_out: LeftOut, model: FittedModel, of: int) -> HeldOut:
         u=np.ones(n),
         rows=used.rows,
         how=how,
-        kind="seen" if learnt else "folds",
+        kind="seen" if learns(model) else "folds",
         own_sites=True,
     )
 

@@ -19,6 +19,7 @@ from cavity.engine.inference.leave_one_out import leave_one_out
 from cavity.engine.inference.posterior import Normal
 from cavity.engine.training.loop import Run
 from cavity.errors import BadInput
+from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.prediction.predict import log_probabilities, predict_latent
@@ -84,6 +85,15 @@ class LeftOut(NamedTuple):
         return log_probabilities(
             model, Normal(*(part.to(model.device) for part in self.f))
         )
+
+    def estimate(
+        self, model: FittedModel, log_p: Floats, prior: Floats, how: str
+    ) -> Estimate:
+        """Score log-probabilities of these rows."""
+        kind: Judges = "folds"
+        if learns(model):
+            kind = "seen"
+        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
 
     def for_novelty(self) -> LeftOut:
         """Return random rows, enough for quantiles."""
@@ -198,6 +208,11 @@ def _leave_out(
     mine = [torch.cat(column) for column in zip(*found, strict=True)]
     mean, var, y, weight = map(torch.cat, zip(*run.reduce.gather(mine), strict=True))
     return LeftOut(Normal(mean, var), y.numpy(), weight.double().numpy(), rows, False)
+
+
+def learns(model: FittedModel) -> bool:
+    """Return whether hyper-parameters were learnt: then they saw the rows."""
+    return any(p.requires_grad for p in model.prior.parameters())
 
 
 def choose_sample(n: int, most: int) -> Ints | None:
