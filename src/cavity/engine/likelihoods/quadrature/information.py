@@ -51,8 +51,9 @@ class Latent(NamedTuple):
     epsilon: float  # share of labels drawn at random
 
     def rows(self, index: Array | slice) -> Latent:
-        values = (column[index] for column in (self.mean, self.var, self.log_p))
-        return Latent(*values, self.epsilon)
+        return Latent(
+            self.mean[index], self.var[index], self.log_p[index], self.epsilon
+        )
 
     def log_mean(self) -> Array:
         """Return log p(y), with random labels."""
