@@ -1,4 +1,5 @@
 """The registry with every likelihood of the library in it."""
 
-from cavity.engine.likelihoods import gaussian, probit, robust, softmax  # noqa: F401  each registers its classes
+# each module registers its classes
+from cavity.engine.likelihoods import gaussian, probit, robust, softmax  # noqa: F401
 from cavity.engine.likelihoods.base import LIKELIHOODS as LIKELIHOODS
