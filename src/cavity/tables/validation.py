@@ -23,7 +23,7 @@ from cavity.tables.arrow_tables import (
     to_chunk,
     to_dense,
 )
-from cavity.tables.columns.cells import EncodingContext
+from cavity.tables.columns.cells import EncodingContext, count_cells
 from cavity.tables.columns.column_kinds import MEAN_IS_USED
 from cavity.tables.columns.encoder import ColumnEncoder, encode_table, leave_unchanged
 from cavity.tables.columns.row_numbers import has_row_numbers
@@ -219,9 +219,11 @@ def _refuse_infinite(X: Floats, names: Any) -> None:
 def warn_notes(notes: Counter[str]) -> None:
     """Warn once of all cells that differ from the training rows."""
     if notes:
-        found = "; ".join(f"{note} ({count} cells)" for note, count in notes.items())
+        found = [f"{note} ({count_cells(count)})" for note, count in notes.items()]
         warnings.warn(
-            f"X differs from the training rows: {found}.", UserWarning, stacklevel=2
+            f"X differs from the training rows: {'; '.join(found)}.",
+            UserWarning,
+            stacklevel=2,
         )
 
 
