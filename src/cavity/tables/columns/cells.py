@@ -165,8 +165,8 @@ def parse_numbers(
 
 def raise_infinite(name: str, row: int) -> NoReturn:
     raise BadInput(
-        f"column {name!r} has a number in row {row} that is infinite or too large: "
-        "correct it or leave it empty."
+        f"column {name!r} has an infinite or too large number in row {row}: correct "
+        "it or leave it empty."
     )
 
 
