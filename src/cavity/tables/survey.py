@@ -1,12 +1,11 @@
-"""Survey of a source: one pass finds its classes, the moments of its columns, and a
-random sample of rows.
-"""
+"""Read a source in one pass: classes, moments of columns, a random sample of rows."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,17 +48,10 @@ def survey(
     real = weigh is None
     mine, among = _divide(source, reduce)
     copy = run_together(among, lambda: _copy(source, mine, real, apart))
+    all_rows = _merge(among.gather(copy.summary))
+    classes = np.array(all_rows.labels)
+    rows, kind = _number_classes(source, copy, classes, len(all_rows.low), real)
 
-    ranks = among.gather(copy.summary)
-    low = functools.reduce(np.minimum, [rank.low for rank in ranks])
-    high = functools.reduce(np.maximum, [rank.high for rank in ranks])
-    if not np.ndim(low):
-        raise BadInput("the source has no rows: check how it was selected.")
-    labels = set().union(*(rank.labels for rank in ranks))
-    digests = "".join(rank.digest for rank in ranks)
-
-    classes = np.array(sort_labels(labels))
-    rows, kind = _number_classes(source, copy, classes, len(low), real)
     begin = 0 if mine is None else mine.start
     keys = _draw_keys(seed, begin, copy.n_rows, apart)
     if copy.store is None:  # every rank has all rows
@@ -71,11 +63,9 @@ def survey(
         if apart is not None:
             first = int(apart.trains(slice(begin)).sum())
 
-    mine_by_class = [
-        np.bincount(kind[here], weight, len(classes))
-        for weight in (None, rows.weight[here])
-    ]
-    count, total = np.sum(among.gather(mine_by_class), axis=0)
+    own_count = np.bincount(kind[here], minlength=len(classes))
+    own_total = np.bincount(kind[here], rows.weight[here], len(classes))
+    count, total = np.sum(among.gather([own_count, own_total]), axis=0)
     factor = np.ones(1) if weigh is None else weigh(classes, total)
     if not (factor == 1).all():
         rows.weight = rows.weight * factor[kind]
@@ -94,14 +84,14 @@ def survey(
         class_totals=total * factor,
         lightest=min(among.gather(weight.min(initial=np.inf))),
         heaviest=max(among.gather(weight.max(initial=0.0))),
-        low=low,
-        high=high,
+        low=all_rows.low,
+        high=all_rows.high,
         moments=moments,
         sampled=sampled,
-        digest=hashlib.sha256(digests.encode()).hexdigest(),
+        digest=all_rows.digest,
         apart=apart,
     )
-    judges = [piece for pieces in among.in_turn(copy.judges) for piece in pieces]
+    judges = list(chain.from_iterable(among.in_turn(copy.judges)))
     return streamed, join(judges) if judges else None
 
 
@@ -137,10 +127,21 @@ def _probe(source: Any) -> tuple[Any, ...]:
 class _Summary(NamedTuple):
     """What the ranks tell each other about the rows that they read."""
 
-    low: Any  # [D], or a number if there are no rows
+    low: Any  # [D], or a number without rows
     high: Any
-    labels: list[Any]  # in order of their first rows
+    labels: list[Any]  # in the order of their first rows
     digest: str
+
+
+def _merge(ranks: list[_Summary]) -> _Summary:
+    """Merge the summaries of all ranks; their labels are sorted."""
+    low = functools.reduce(np.minimum, [rank.low for rank in ranks])
+    high = functools.reduce(np.maximum, [rank.high for rank in ranks])
+    if not np.ndim(low):
+        raise BadInput("the source has no rows: check how it was selected.")
+    labels = sort_labels(set().union(*(rank.labels for rank in ranks)))
+    digests = "".join(rank.digest for rank in ranks)
+    return _Summary(low, high, labels, hashlib.sha256(digests.encode()).hexdigest())
 
 
 class _Copy(NamedTuple):
@@ -218,6 +219,7 @@ def _number_classes(
     else:
         weight = np.asarray(rows.weight, np.float64)
 
+    y: NDArray[Any]
     if real:
         kind = np.zeros(rows.n_rows, np.int64)
         y = np.asarray(rows.y, np.float64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -80,7 +81,7 @@ class ColumnEncoder:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features, the columns of `transform`."""
-        return tuple(name for column in self.columns_ for name in column.features)
+        return tuple(chain.from_iterable(column.features for column in self.columns_))
 
     def encode(self, data: Any, notes: Counter[str] | None = None) -> Floats:
         """Encode rows as an array of numbers.
@@ -345,7 +346,7 @@ def _is_valid_date(column: Date) -> bool:
     parts = set(column.parts)
     if not parts or len(parts) < len(column.parts) or not parts <= set(PARTS):
         return False
-    if len(column.days) != 2 or len(column.years) != 2:
+    if any(len(unit) != 2 for unit in (column.days, column.years)):
         return False
     scales = column.days[1], column.years[1]
     units = np.array([*column.days, *column.years, column.low, column.high])
