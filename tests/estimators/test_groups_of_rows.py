@@ -193,7 +193,7 @@ def test_rows_held_out_of_a_larger_table_are_whole_groups(splits):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (np.zeros(40), "two or more"),
+        (np.zeros(40), "only one group .* at least two"),
         (np.arange(39), "label per row"),
         ([*"ab" * 19, "c", None], "row 39"),
         (np.r_[np.nan, np.arange(39.0)], "row 0"),

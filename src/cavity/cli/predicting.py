@@ -18,6 +18,7 @@ from cavity.errors import BadFile, BadInput, BadOption
 from cavity.saving.model_file import read_result
 from cavity.tables.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.tables.columns.arrow_buffers import from_array
+from cavity.tables.columns.cells import count_cells
 from cavity.tables.columns.encoder import note_new_columns, suggest_column
 from cavity.tables.files.table_files import TableFile, open_table
 
@@ -108,7 +109,7 @@ def report_notes(
     if unlabelled:
         terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():
-        terminal.note(f"{note} ({count} cells)")
+        terminal.note(f"{note} ({count_cells(count)})")
 
 
 def write_tables(out: str | None, tables: Iterator[Any]) -> None:
