@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -156,6 +157,14 @@ class GPEstimator(Explains, BaseEstimator):
         elif hasattr(self, name):
             delattr(self, name)
 
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments of GPClassifier or GPRegressor.
+
+        Unlike `get_params`, this does not depend on the constructor of a subclass.
+        """
+        owner = model_file.ESTIMATORS[self._kind]
+        return {field.name: getattr(self, field.name) for field in fields(owner)}
+
     def _make_request(self, raw: GivenRows) -> Request[Any]:
         """Check the arguments, and draw the seed of the fit."""
         from cavity.fitting.request import make_request
@@ -249,7 +258,7 @@ class GPEstimator(Explains, BaseEstimator):
         )
         return Record(
             self._kind,
-            flatten(self.get_params(deep=False)),
+            flatten(self._arguments()),
             result,
             getattr(self, "notes_", {}),
         )

@@ -190,7 +190,7 @@ class GPClassifier(ClassifierMixin, Judges):
     def _config(self) -> ClassifierConfig:
         from cavity.fitting.options.configuration import read_classifier
 
-        return read_classifier(self.get_params(deep=False))
+        return read_classifier(self._arguments())
 
     def fit(
         self,

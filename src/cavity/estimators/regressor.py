@@ -135,7 +135,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _config(self) -> RegressorConfig:
         from cavity.fitting.options.configuration import read_regressor
 
-        return read_regressor(self.get_params(deep=False))
+        return read_regressor(self._arguments())
 
     def fit(
         self,
