@@ -19,7 +19,8 @@ from cavity.fitting.left_out import choose_sample
 from cavity.fitting.options import nest, policy
 from cavity.fitting.options.plan import TableSize
 from cavity.pool import boosting, members
-from cavity.pool.pool import Pool, fit_temperature
+from cavity.pool.pool import Pool
+from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
 from support import without_warnings
@@ -191,7 +192,7 @@ def test_held_out_rows_choose_the_rounds_of_boosting():
             for part in (slice(800), slice(800, None))
         )
         _, again = members.Boosting(0.1, 0).fit(
-            rows, members.Columns.first(8), held, lambda: math.inf
+            rows, members.TreeColumns.first(8), held, lambda: math.inf
         )
         rounds.append(again.rounds)
     assert rounds[0] > 50 > 20 > rounds[1]
@@ -234,7 +235,7 @@ def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
     y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
     rows = members.MemberRows(X[:2000], y[:2000], None, 6)
     boosting, _ = members.Boosting(0.1, 0, rounds=50).fit(
-        rows, members.Columns.first(4), None, lambda: math.inf
+        rows, members.TreeColumns.first(4), None, lambda: math.inf
     )
     assert log_loss(y[2000:], np.exp(boosting.log_proba(X[2000:]))) < 0.1
 

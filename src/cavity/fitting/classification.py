@@ -36,7 +36,8 @@ from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.request import Request, check_ranks_agree
 from cavity.fitting.results import Result, common_result
 from cavity.pool.members import Recipe, fit_members, make_members
-from cavity.pool.pool import Member, Pool, make_gate
+from cavity.pool.pool import Member, Pool
+from cavity.pool.weights import make_gate
 from cavity.prediction.model import extract_model
 from cavity.tables.labelled import (
     LabelledTable,

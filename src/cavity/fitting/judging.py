@@ -17,14 +17,8 @@ import torch
 from cavity.common.types import Flags, Floats, Ints
 from cavity.fitting.left_out import LeftOut, effective_share, prior_variances
 from cavity.fitting.results import draw_rows
-from cavity.pool.pool import (
-    Member,
-    Pool,
-    fit_temperature,
-    fit_weights,
-    make_gate,
-    normalised,
-)
+from cavity.pool.pool import Member, Pool, normalised
+from cavity.pool.weights import fit_temperature, fit_weights, make_gate
 from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.predict import log_probabilities, predict_latent

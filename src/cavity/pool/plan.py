@@ -1,6 +1,4 @@
-"""Which classifiers are pooled with the Gaussian process, and how much work each of
-them may take.
-"""
+"""Which classifiers are pooled with the Gaussian process, and their sizes."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ class MembersPlan:
 
     pools: bool = False
     linear: bool = False  # class frequencies and logistic regression are members
-    networks: int = 0  # small ones that differ in their starting values
-    network_steps: int = 0  # of each, at most
-    trees: int = 0  # of the forest
-    rate: float = 0.0  # of boosting; 0: it is not a member
-    leaves: int = 0  # most of a tree of the forest; 0: any number
+    networks: int = 0  # number of networks, which differ in their starting values
+    network_steps: int = 0  # maximum training steps of each network
+    trees: int = 0  # trees of the forest
+    rate: float = 0.0  # learning rate of boosting; 0: boosting is not a member
+    leaves: int = 0  # maximum leaves per tree of the forest; 0: unlimited
