@@ -19,7 +19,8 @@ from cavity.fitting.left_out import choose_sample
 from cavity.fitting.options import nest, policy
 from cavity.fitting.options.plan import TableSize
 from cavity.pool import boosting, members
-from cavity.pool.pool import Pool, fit_temperature
+from cavity.pool.pool import Pool
+from cavity.pool.weights import fit_temperature
 from cavity.prediction.predict import predict_log_proba
 from cavity.tables.table import Table
 from support import without_warnings

@@ -23,14 +23,8 @@ from cavity.fitting.left_out import (
     prior_variances,
 )
 from cavity.fitting.results import draw_rows
-from cavity.pool.pool import (
-    Gate,
-    Member,
-    Pool,
-    fit_weights,
-    make_gate,
-    normalised,
-)
+from cavity.pool.pool import Gate, Member, Pool, normalised
+from cavity.pool.weights import fit_weights, make_gate
 from cavity.prediction.estimate import Estimate, Judges, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor
 from cavity.prediction.predict import log_probabilities, predict_latent
