@@ -197,7 +197,7 @@ def test_an_interrupt_before_training_saves_nothing_and_does_not_promise_to(
     assert (
         done.exit_code == 130
         and "before a first model existed" in done.stderr
-        and "stopping: if there is a model" in done.stderr
+        and "stopping: if a model exists so far" in done.stderr
         and not (tmp_path / "m").exists()
     )
     monkeypatch.setattr(fitting, "open_table", interrupt)
