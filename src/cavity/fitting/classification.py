@@ -136,9 +136,8 @@ def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
     whole = training.seen is fit.cases
     table = choose_scored(fit, judged)
     merged = training.table
-    if table is fit.rows.table:
-        if isinstance(fit.cases, Table) and fit.cases.place is not None:
-            merged = fit.cases  # equal rows were merged before the split
+    if table is fit.rows.table and isinstance(fit.cases, Table) and fit.cases.place is not None:
+        merged = fit.cases  # equal rows were merged before the split
     return find_leave_one_out(judged.begun.run, table, merged, whole)
 
 

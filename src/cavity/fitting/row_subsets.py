@@ -46,7 +46,7 @@ def _select_active_set(
     distinct, place = distinct_rows(table.X)
     assert config.n_inducing is not None
     M = inducing_count(config.n_inducing, table.weight.sum())
-    if M >= len(distinct):
+    if len(distinct) <= M:
         return table
     weight = np.bincount(place, weights=table.weight)
     y = np.bincount(place, weights=table.weight * table.y) / weight

@@ -122,7 +122,7 @@ class Conformal(NamedTuple):
             raise BadInput(
                 f"P has shape {P.shape}; these sets are for {len(self.least)} classes."
             )
-        return np.asarray(P >= self.least)
+        return np.asarray(self.least <= P)
 
 
 def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conformal:
