@@ -216,7 +216,7 @@ def order_columns(X: Floats, sign: Floats | float = 1.0) -> Ints:
 
 
 def arrange_columns(X: Floats) -> Floats:
-    """Return the columns that are not constant, in an order and with signs of their own.
+    """Return the columns that are not constant, with their own order and signs.
 
     X and −X give the same.
     """

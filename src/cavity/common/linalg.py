@@ -225,7 +225,7 @@ def pack_symmetric(A: Tensor) -> Tensor:
 
 
 def unpack_symmetric(packed: Tensor, size: int) -> Tensor:
-    """Return the symmetric matrices of these lower triangles, [C M(M+1)/2] → [C M M]."""
+    """Return symmetric matrices from lower triangles, [C M(M+1)/2] → [C M M]."""
     row, column = torch.tril_indices(size, size, device=packed.device)
     A = packed.new_empty(*packed.shape[:-1], size, size)
     A[..., row, column] = packed

@@ -39,8 +39,8 @@ NumPy and torch, whose values can be read, also have:
     double, host      in float64; as a NumPy array in float64
     join              arrays joined along their first axis
 
-NumPy has erf and erfc, too. Numbers of a formula are NumPy arrays if its rows are values
-of a graph. This module does not load torch.
+NumPy has erf and erfc, too. If the rows of a formula are values of a graph, its numbers
+are NumPy arrays. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _evaluate(y: Array) -> Array:
 
 
 def _in_cache(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Let a function of NumPy arrays take few numbers at a time: they stay in the cache."""
+    """Let a function of NumPy arrays take few numbers at a time, within the cache."""
 
     def call(x: Array) -> Array:
         if x.size <= CACHED:

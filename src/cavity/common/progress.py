@@ -1,4 +1,4 @@
-"""Progress of a fit: its stages, and bars with objective, learning rate and time left."""
+"""Progress of a fit: its stages, and bars with the objective and the time left."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _to_array(tensor: Any) -> np.ndarray:
 
 
 def digest(arrays: dict[str, Any], head: str) -> str:
-    """Return SHA-256 of the JSON and of every array: its name, type, shape and bytes."""
+    """Return SHA-256 of the JSON and of name, type, shape and bytes of every array."""
     hasher = hashlib.sha256(head.encode())
     for name in sorted(arrays):
         array = np.asarray(arrays[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,5 +114,8 @@ def _combine(model: FittedModel, log_p: Floats, rows: Floats, n_draws: int) -> F
     def repeat(x: Floats) -> Floats:
         return np.tile(x, (n_draws, 1))
 
-    logs = [lambda m=m: repeat(m.log_proba(rows)) for m in pool.members]
+    def predict(member: Any) -> Floats:
+        return repeat(member.log_proba(rows))
+
+    logs = [partial(predict, member) for member in pool.members]
     return normalised(pool.add_members(log_p, repeat(var), logs))

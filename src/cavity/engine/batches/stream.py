@@ -75,7 +75,7 @@ class Stream(NamedTuple):
         return self
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Read pieces of at most `size` rows in order; without rows, one empty piece."""
+        """Read pieces of at most `size` rows in order, one empty piece without rows."""
         size = max(1, min(size, PIECE_BYTES // (8 * self.source.n_columns)))
         first = self.keep.start
         stop = self.keep.stop
@@ -88,7 +88,7 @@ class Stream(NamedTuple):
         yield from self._send(map(np.asarray, numbers))
 
     def _send(self, numbers: Iterable[Ints]) -> Iterator[Batch]:
-        """Read rows ahead in a thread; copy to a GPU asynchronously from pinned memory."""
+        """Read ahead in a thread; copy to a GPU asynchronously from pinned memory."""
         on_gpu = self.device.type == "cuda"
         for batch in prefetch(self._read(index, on_gpu) for index in numbers):
             yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))

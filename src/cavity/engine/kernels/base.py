@@ -248,7 +248,9 @@ class Sum(_Pair):
         known = self._relevances(columns)
         total = sum(weight for weight, _ in known)
         square = sum(weight[:, None] * part**2 for weight, part in known)
-        return np.sqrt(square / total[:, None]) if known else None  # type: ignore[index]
+        if not known:
+            return None
+        return np.sqrt(square / total[:, None])  # type: ignore[index]
 
     def weight(self) -> np.ndarray:
         return sum(k.weight() for k in self._parts())  # type: ignore[return-value]
@@ -279,7 +281,8 @@ class Product(_Pair):
         )
 
     def weight(self) -> np.ndarray:
-        return math.prod(k.weight() for k in self._parts())  # type: ignore[return-value]
+        weights = (k.weight() for k in self._parts())
+        return math.prod(weights)  # type: ignore[return-value]
 
 
 class CalledFormula(NamedTuple):
@@ -311,7 +314,7 @@ class CalledFormula(NamedTuple):
 
 
 def formula_of(kernel: Any, xp: Any) -> Formula:
-    """Return the formula of any kernel; one without a formula is called with tensors."""
+    """Return the formula of a kernel; without a formula it is called with tensors."""
     kind = type(kernel)
     if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), CALLS):
         try:

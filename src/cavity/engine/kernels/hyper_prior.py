@@ -53,7 +53,7 @@ class PooledBlock(NamedTuple):
 
 
 def pool(start: int, shape: tuple[int, ...], spread: Spread) -> PooledBlock:
-    """Return the pool of an array of this shape, [C] or [C D], that begins at `start`."""
+    """Return the pool of an array, [C] or [C D], that begins at `start`."""
     C, D, *_ = (*shape, 1, 1)
     own = spread.own**2
     each_class = D * spread.each_class**2 + own
@@ -94,7 +94,7 @@ class HyperPrior(NamedTuple):
         return HyperPrior(self.mean, sd, tuple(pools))
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        """Return the log density up to a constant, from the gradient at the same point."""
+        """Return the log density up to a constant, given the gradient at theta."""
         return 0.5 * gradient.dot(theta - self.mean)
 
     def to(self, device: torch.device) -> HyperPrior:

@@ -100,13 +100,13 @@ class Prior(nn.Module):
         return self.fixed_noise
 
     def factor(self, jitter: Tensor) -> Factor:
-        """Return L = chol(k(Z, Z) + jitter); the jitter is relative to the amplitude."""
+        """Return L = chol(k(Z, Z) + jitter), the jitter relative to the amplitude."""
         K = self.kernel.full(self.Z)
         lower, failed = jittered_cholesky(K, jitter)
         return Factor(lower.to(K.dtype), failed)
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
-        r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
+        """Project rows: a = L⁻¹ k(Z, x),  r = k(x, x) + s − |a|². [METHOD 2]"""
         Z = self.Z
         C = self.n_latent
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)

@@ -287,7 +287,8 @@ class Likelihood(Parameters):
             return 2
         if self.n_classes is None:
             raise BadOption(
-                f"{type(self).__name__} does not know the number of classes: call bind()."
+                f"{type(self).__name__} does not know the number of classes: "
+                "call bind()."
             )
         return self.n_classes
 

@@ -28,7 +28,7 @@ from cavity.errors import BadOption
 
 
 class LargestWins(NamedTuple):
-    """The class with the largest noisy f wins; a share ε of labels is drawn at random."""
+    """The largest noisy f wins, but a share ε of labels is drawn at random."""
 
     n_classes: int
     epsilon: float | None = None  # None: the likelihood has no such share

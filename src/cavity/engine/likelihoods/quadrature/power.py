@@ -24,7 +24,7 @@ from cavity.engine.likelihoods.normal_tails import (
 from cavity.engine.likelihoods.quadrature.grid import bumps, piecewise_legendre
 
 REACH = 7.2  # standard deviations on either side that nodes should cover
-# the spacing of nodes changes from the left to the right tail around CENTER, within BEND
+# the spacing of nodes changes from left to right tail around CENTER, within BEND
 CENTER = -4.0
 BEND = 3.0
 CERTAIN = 10.0  # log Φ(10) is −8e-24
@@ -238,17 +238,11 @@ def _average_over_panels(
     top = log_g.amax(-1, keepdim=True)
     p = log_g.sub_(top).exp_()
     total = p.sum(-1)
+    log_Z = total.log() + top[..., 0] - sd.log()
 
     p_beta = p * beta
-    value = (p * log_cdf).sum(-1) / total
-    slope = p_beta.sum(-1) / total
-    square = (p_beta * beta).sum(-1) / total
-    bend = (p * hazard_slope(alpha, beta)).sum(-1) / total
-    turn = (p_beta * alpha).sum(-1) / total
-    average = ProbitMoments(
-        value,
-        slope / width,
-        0.5 * (e * square - bend) / residual,
-        -0.5 * turn / residual,
-    )
-    return total.log() + top[..., 0] - sd.log(), average
+    bend = p * hazard_slope(alpha, beta)
+    terms = (p * log_cdf, p_beta, p_beta * beta, bend, p_beta * alpha)
+    value, slope, square, bend, turn = (x.sum(-1) / total for x in terms)
+    dv = 0.5 * (e * square - bend) / residual
+    return log_Z, ProbitMoments(value, slope / width, dv, -0.5 * turn / residual)
