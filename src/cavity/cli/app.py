@@ -195,9 +195,8 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model.
-
-    Example: cavity fit birds.csv --target species
+    """Train on DATA (.csv, .parquet, a folder, a URI) and save the model. Example:
+    cavity fit birds.csv --target species
     """
     from cavity.cli import settings
 
@@ -371,10 +370,9 @@ def serve(
         int, _option("Seconds to finish requests when stopped.", "S", min=1)
     ] = 10,
 ) -> None:
-    """Serve MODEL over HTTP.
+    """Serve MODEL over HTTP: a page to try it at /, and /predict for programs.
 
-    / is a page to try it; programs use /predict, /schema, /health and /metrics.
-    CAVITY_TOKEN sets a token.
+    /schema, /health and /metrics describe the server. CAVITY_TOKEN sets a token.
     """
 
 
