@@ -93,7 +93,7 @@ def summarize(X: Floats, weight: Floats, rng: np.random.Generator) -> Columns:
         piece = slice(first, first + PIECE)
         square += weight[piece] @ ((X[piece] - center) / unit) ** 2
     deviation = unit * np.sqrt(square / weight.sum())
-    return from_moments(low, high, center, deviation, X, weight, rng)
+    return from_moments(low, high, center, deviation, X, weight, rng=rng)
 
 
 def from_moments(
@@ -103,6 +103,7 @@ def from_moments(
     deviation: Floats,
     X: Floats,
     weight: Floats,
+    *,
     rng: np.random.Generator,
 ) -> Columns:
     """Return the same from exact moments of all rows, and a weighted sample X.

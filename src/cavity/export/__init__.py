@@ -82,7 +82,8 @@ def onnx(
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier, Training, export
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
+    >>> short = Training(tol=1.0)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=short).fit(X, y)
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """

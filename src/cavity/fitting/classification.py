@@ -106,10 +106,10 @@ def record(fit: ClassifierFit, judged: Judged) -> Result:
         run,
         begun.rows.start.columns,
         rows.features,
-        runs.label_evidence(run),
-        config.warm_start,
-        begun.rows.start.candidates,
-        usual,
+        evidence=runs.label_evidence(run),
+        warm_start=config.warm_start,
+        candidates=begun.rows.start.candidates,
+        left_out=usual,
     )
     verdict = judged.verdict
     if verdict is not None and not judged.members and not policy.calibrates(config):
@@ -136,7 +136,11 @@ def leave_out(fit: ClassifierFit, judged: Judged) -> LeftOut | None:
     whole = training.seen is fit.cases
     table = choose_scored(fit, judged)
     merged = training.table
-    if table is fit.rows.table and isinstance(fit.cases, Table) and fit.cases.place is not None:
+    if (
+        table is fit.rows.table
+        and isinstance(fit.cases, Table)
+        and fit.cases.place is not None
+    ):
         merged = fit.cases  # equal rows were merged before the split
     return find_leave_one_out(judged.begun.run, table, merged, whole)
 

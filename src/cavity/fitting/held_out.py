@@ -153,7 +153,7 @@ def judge_rows(held: HeldOut, prior: Floats) -> Verdict:
         own = held.log_proba[0][of]
         log_p[of] = normalised(pool.add_members(own, held.u[of, None], logs))
     estimate = estimate_quality(
-        log_p, held.y, held.weight, prior, held.how, held.kind, held.unit
+        log_p, held.y, held.weight, prior, held.how, held.kind, unit=held.unit
     )
     return Verdict(tuple(weights.tolist()), estimate, held)
 

@@ -93,7 +93,9 @@ class LeftOut(NamedTuple):
         kind: Judges = "folds"
         if learns(model):
             kind = "seen"
-        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, self.unit)
+        return estimate_quality(
+            log_p, self.y, self.weight, prior, how, kind, unit=self.unit
+        )
 
     def for_novelty(self) -> LeftOut:
         """Return random rows, enough for quantiles."""

@@ -140,10 +140,10 @@ def record(fit: RegressorFit, begun: Begun) -> Result:
         run,
         start.columns,
         fit.features,
-        evidence,
-        config.warm_start,
-        start.candidates,
-        left_out,
+        evidence=evidence,
+        warm_start=config.warm_start,
+        candidates=start.candidates,
+        left_out=left_out,
     )
     estimate = None
     if left_out is not None and isinstance(table, Table):

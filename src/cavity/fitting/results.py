@@ -30,6 +30,7 @@ def common_result(
     run: Run,
     columns: Columns,
     features: Features,
+    *,
     evidence: float,
     warm_start: bool,
     candidates: Candidates | None = None,

@@ -54,7 +54,11 @@ def prepare_rows(
         stopping = (monitoring.make_early_stopping(held, config.patience),)
 
     table = seen
-    if isinstance(seen, Table) and seen.place is None and policy.merges_equal_rows(config):
+    if (
+        isinstance(seen, Table)
+        and seen.place is None
+        and policy.merges_equal_rows(config)
+    ):
         table = seen.merge(cells=True)
     start = find_start(request, table, rows.features, rng)
     M = policy.count_points(config, TableSize.of(table, n_columns))

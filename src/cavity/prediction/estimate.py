@@ -176,6 +176,7 @@ def estimate_quality(
     prior: Floats,
     how: str,
     rows: Judges = "held out",
+    *,
     unit: Ints | None = None,
 ) -> Estimate:
     """Score weighted rows, next to class frequencies of the training rows.

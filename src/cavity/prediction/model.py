@@ -262,6 +262,7 @@ def make_model(
     formula: Formula,
     n_latent: int,
     outcome: Any,
+    *,
     modules: Later[Modules],
     pool: Pool,
 ) -> FittedModel:

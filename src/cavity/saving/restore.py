@@ -73,8 +73,8 @@ def restore_model(
         of_class() if of_class else _make_own_formula(modules),
         contents.sizes["C"],
         outcome,
-        modules,
-        restore_pool(arrays, meta.get("pool")) if n_classes else NO_POOL,
+        modules=modules,
+        pool=restore_pool(arrays, meta.get("pool")) if n_classes else NO_POOL,
     )
     _check_factors(model, of_class)
     return model

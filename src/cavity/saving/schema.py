@@ -8,7 +8,8 @@ same in one group of tensors):
 
     C  latent functions       D  features
     M  inducing points        B  blocks of q, C or 1 if coupled        W  values per block
-    K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
+    K  sets of kernel parameters, 1 or C
+    G  lengthscales, D if none are shared
 
 Types: T is the type of the model, float64 or float32. A "?" marks what may be missing
 or null.

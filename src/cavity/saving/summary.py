@@ -76,7 +76,10 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
     ):
         return "none"
     if result.model.prior.learn_inducing:
-        return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"
+        return (
+            "none, but inducing points started at training rows, unless you gave them, "
+            "and may still be near them"
+        )
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 

@@ -277,7 +277,7 @@ class Streamed(NamedTuple):
         total, center, square = self.moments
         spread = np.sqrt(square / total)
         columns = from_moments(
-            self.low, self.high, center, spread, rows.X, rows.weight, rng
+            self.low, self.high, center, spread, rows.X, rows.weight, rng=rng
         )
         found = inducing_points.draw_candidates(
             rows.X,
