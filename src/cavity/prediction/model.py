@@ -251,8 +251,8 @@ def record_model(
         formula,
         prior.n_latent,
         outcome_of(likelihood),
-        Later(lambda: Modules(prior, likelihood)),
-        pool,
+        modules=Later(lambda: Modules(prior, likelihood)),
+        pool=pool,
     )
 
 

@@ -189,16 +189,16 @@ class Observer:
 
         async def send_observed(message: Message) -> None:
             nonlocal status
+            whole = not message.get("more_body") and not _is_stopped()
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
                 status = message["status"]
                 self._metrics.count(scope["path"], status, time.perf_counter() - begun)
-            elif status in REFUSALS and arrives and not message.get("more_body"):
-                if not _is_stopped():
-                    # closing a connection while the body arrives would lose the answer
-                    await send({**message, "more_body": True})
-                    await drop_rest()
-                    message = {"type": "http.response.body"}
+            elif status in REFUSALS and arrives and whole:
+                # closing a connection while the body arrives would lose the answer
+                await send({**message, "more_body": True})
+                await drop_rest()
+                message = {"type": "http.response.body"}
             await send(message)
 
         async def drop_rest() -> None:

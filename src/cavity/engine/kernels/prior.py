@@ -71,9 +71,9 @@ class Prior(nn.Module):
     def learnt(self) -> list[str]:
         """The names of what is learnt: "kernel", "noise", "inducing"."""
         names = []
-        if isinstance(self.kernel, nn.Module):
-            if any(p.requires_grad for p in self.kernel.parameters()):
-                names.append("kernel")
+        known = self.kernel.parameters() if isinstance(self.kernel, nn.Module) else ()
+        if any(p.requires_grad for p in known):
+            names.append("kernel")
         if self.learn_noise:
             names.append("noise")
         if self.learn_inducing:
