@@ -87,8 +87,7 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
 
 
 class Kernel(Parameters, nn.Module):
-    """Base class of the library's kernels: scikit-learn's parameters outside, torch's
-    inside.
+    """Base class of kernels: scikit-learn's parameters outside, torch's inside.
 
     `__init__` stores its arguments, in the units of the data, and nothing else, so that
     `get_params`, `clone` and grid searches work. `bind` makes the torch parameters for

@@ -103,7 +103,7 @@ class Gaussian(Likelihood):
         )
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""With φ(t) = N(y; t, S) and S = σ² + r:
+        r"""Return log Z and its derivatives, with φ(t) = N(y; t, S) and S = σ² + r.
 
         φ^e = c N(y; t, S/e)        log Z = log c + log N(y; m, v + S/e)
         """

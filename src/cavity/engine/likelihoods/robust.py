@@ -98,7 +98,7 @@ class _Robust(WithOutcome, Likelihood):
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""Return log Z and its derivatives, with κ = (1−ε) S/Z:
+        r"""Return log Z and its derivatives, with κ = (1−ε) S/Z.
 
         Z = (1−ε) S + ε/C        ∂ log Z/∂ε = (1/C − S)/Z
         ∂ log Z/∂m = κ S'/S      ∂ log Z/∂v = ½ κ S''/S
