@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity.common.ranks import Local
 from cavity.common.types import Floats
+from cavity.engine import runs
 from cavity.engine.inference import OF_FACTOR, Engine
 from cavity.engine.inference.posterior import Sums
 from cavity.engine.kernels import Sum
@@ -25,12 +26,11 @@ from cavity.engine.training.threads import limit_threads
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
-from cavity.fitting import build, runs
+from cavity.fitting import adapter
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed, number, whole
-from cavity.fitting.rows_on_device import load_rows
 from cavity.prediction.model import FittedModel, as_array, snapshot
 from cavity.prediction.result import Result
 from cavity.prediction.targets import target_noise
@@ -118,8 +118,8 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
     center = as_array(model.prior.center)
     spread = as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
-    module = build.make_prior(config, plan, table, begin, Z)
-    engine = build.make_engine(
+    module = adapter.make_prior(config, plan, table, begin, Z)
+    engine = adapter.make_engine(
         module, table, config, plan, _make_likelihood(model, table, config, plan)
     )
     if not (engine.hyper_prior.precision > 0).all():
@@ -129,8 +129,13 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table) -> Run:
             "cavity.kernels."
         )
     _load(engine, model)
-    run = runs.make_run(
-        engine, load_rows(table, config.dtype, config.device), config, plan, 0, Local()
+    run = adapter.make_run(
+        engine,
+        adapter.load_rows(table, config.dtype, config.device),
+        config,
+        plan,
+        0,
+        Local(),
     )
     if (
         config.method.site_store == "averaged"
@@ -151,7 +156,7 @@ def _configure(config: Config, model: FittedModel) -> Config:
     method = config.method
     kernel = config.kernel
     if kernel is None:
-        kernel = build.make_default_kernel(
+        kernel = adapter.make_default_kernel(
             isinstance(model.prior.kernel, Sum)
         )  # the fit's, not today's
     of_targets = method.task == "regression" and target_noise(model) > 0
@@ -170,7 +175,7 @@ def _make_likelihood(
     model: FittedModel, table: Table, config: Config, plan: TrainingPlan
 ) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    likelihood = build.make_likelihood(table, config, plan)
+    likelihood = adapter.make_likelihood(table, config, plan)
     epsilon = model.likelihood.epsilon
     if epsilon is None:
         return likelihood

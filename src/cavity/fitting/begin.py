@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.types import Floats
+from cavity.engine import runs
 from cavity.engine.training.callbacks import Callback
 from cavity.engine.training.checkpoint import restore_run
 from cavity.engine.training.loop import Run
-from cavity.fitting import build, monitoring, runs
+from cavity.fitting import adapter, monitoring
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config
 from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.points import choose_points
 from cavity.fitting.request import Request
-from cavity.fitting.rows_on_device import load_rows
 from cavity.tables.labelled import LabelledTable
 from cavity.tables.table import Facts, Start, Table, share_lengthscales
 from cavity.tables.validation import Features
@@ -113,15 +113,15 @@ def begin_run(
     """Build the engine, and start or resume a run."""
     config = request.config
     reduce = request.reduce
-    engine = build.make_engine(
-        build.make_prior(config, plan, table, start, Z), table, config, plan
+    engine = adapter.make_engine(
+        adapter.make_prior(config, plan, table, start, Z), table, config, plan
     )
     earlier = None
     if request.earlier is not None:
         earlier = request.earlier.state
-    data = load_rows(table, config.dtype, config.device)
+    data = adapter.load_rows(table, config.dtype, config.device)
     seed = int(rng.integers(2**31 - 1))
-    run = runs.make_run(engine, data, config, plan, seed, reduce, earlier)
+    run = adapter.make_run(engine, data, config, plan, seed, reduce, earlier)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
     if config.checkpoint:
         facts = monitoring.describe_run(config, plan, table, classes, request.seed)

@@ -14,8 +14,9 @@ import numpy as np
 
 from cavity.common.progress import announce
 from cavity.common.ranks import run_together
+from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import runs
+from cavity.fitting import adapter
 from cavity.fitting.begin import Begun, begin_classifier
 from cavity.fitting.finish import Store, describe_plan, keep_on_interrupt, warn
 from cavity.fitting.folds import MEMBERS, judge_folds, judge_held
@@ -240,7 +241,7 @@ def extend(begun: Begun, split: Split) -> None:
         )
     share = np.where(place < 0, 0.0, trained.weight / own.weight[np.maximum(place, 0)])
     with suppress(NotPositiveDefinite):
-        begun.run = runs.extend_rows(
+        begun.run = adapter.extend_rows(
             run, begun.config, begun.plan, trained, np.maximum(place, 0), share
         )
         begun.table = trained

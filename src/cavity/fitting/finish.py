@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from cavity.common.progress import announce
+from cavity.engine import runs
 from cavity.engine.training.guard import JITTER
 from cavity.engine.training.threads import flush_denormals, limit_threads
-from cavity.fitting import build, monitoring, runs
+from cavity.fitting import adapter, monitoring
 from cavity.fitting.begin import Begun
 from cavity.fitting.options.plan import Plan
 from cavity.fitting.options.time_estimate import add_estimate
@@ -139,7 +140,7 @@ def _matches_whole_rows(begun: Begun) -> bool:
     """Return whether a row of weight below 1 is matched as a whole row.
     [docs/decisions/0008]
     """
-    method = build.find_method(begun.config, begun.plan)
+    method = adapter.find_method(begun.config, begun.plan)
     tempers = begun.run.engine.factor.tempers
     return not (method.variational or method.at_mode) and (method.on_f or not tempers)
 

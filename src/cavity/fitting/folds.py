@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cavity.common.progress import announce, make_bar
+from cavity.engine import runs
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting import runs
 from cavity.fitting.begin import begin_classifier
 from cavity.fitting.held_out import Split, number_cases, number_folds
 from cavity.fitting.judging import (

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
+from cavity.engine import runs
 from cavity.engine.batches.stream import Whole
 from cavity.engine.inference import Engine, Info, Optimiser, State, Tied
 from cavity.engine.inference.state import map_tensors
@@ -20,7 +21,7 @@ from cavity.engine.training.loop import Outcome, Run
 from cavity.engine.training.optimisers import OPTIMISERS
 from cavity.engine.training.steps import Steps
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import build, runs
+from cavity.fitting import adapter
 from cavity.fitting.options import policy
 from cavity.fitting.options.configuration import ClassifierConfig, Config, every_row
 from cavity.fitting.options.method import Method
@@ -28,7 +29,6 @@ from cavity.fitting.options.plan import TableSize, TrainingPlan
 from cavity.fitting.options.value_checks import draw_seed
 from cavity.fitting.points import choose_points
 from cavity.fitting.results import Growing, Result, common_result
-from cavity.fitting.rows_on_device import copy_rows, load_rows
 from cavity.tables.arrow_tables import refuse_many_columns
 from cavity.tables.labels import read_labels
 from cavity.tables.table import Facts, GivenRows, Table, share_lengthscales
@@ -54,7 +54,7 @@ def keep_growing(
         if not method.grows:
             return None
         counts = torch.tensor(
-            build.count_sites(table, engine.factor), device=engine.total.device
+            adapter.count_sites(table, engine.factor), device=engine.total.device
         )
         engine = replace(
             engine, sites=Tied(counts=counts, unit=min(1.0, table.heaviest))
@@ -188,12 +188,12 @@ def _start(
     rng = np.random.default_rng(draw_seed(config.random_state))
     begin = share_lengthscales(table.start(rng), features, rng)
     Z = choose_points(config, begin.candidates, plan.n_inducing, table.n_latent, rng)
-    engine = build.make_engine(
-        build.make_prior(config, plan, table, begin, Z), table, config, plan
+    engine = adapter.make_engine(
+        adapter.make_prior(config, plan, table, begin, Z), table, config, plan
     )
-    data = load_rows(table, config.dtype, config.device)
+    data = adapter.load_rows(table, config.dtype, config.device)
     seed = int(rng.integers(2**31 - 1))
-    state = build.make_first_state(engine, data, config, plan, 1.0, seed)
+    state = adapter.make_first_state(engine, data, config, plan, 1.0, seed)
     sites = replace(_tied(engine), counts=0 * _tied(engine).counts)
     empty = replace(engine, total=0 * engine.total, sites=sites)
     return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
@@ -211,7 +211,7 @@ def _add_rows(
     engine.factor.expect_exponents(min(1.0, table.lightest))
     old = _tied(engine)
     weighted = not lightest == heaviest == 1
-    counts = old.counts + torch.tensor(build.count_sites(table, engine.factor)).to(
+    counts = old.counts + torch.tensor(adapter.count_sites(table, engine.factor)).to(
         old.counts
     )
     sites = replace(
@@ -234,7 +234,7 @@ def _make_run(engine: Engine, table: Table, old: Growing, config: Config) -> Run
         rate=torch.full_like(state.rate, steps.rate),
         optimiser=state.optimiser or optimiser.init(state.theta),
     )
-    rows = copy_rows(table, config.dtype, config.device)
+    rows = adapter.copy_rows(table, config.dtype, config.device)
     return Run(
         engine, rows, steps, state, optimiser=optimiser, history=list(old.history)
     )
