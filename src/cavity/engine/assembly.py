@@ -81,7 +81,8 @@ def make_prior(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Prior:
-    """Make kernel, inducing inputs and noise into one module; the kernel is copied.
+    """Make kernel, inducing inputs and noise into one module; the kernel is copied, and
+    what the user froze in it stays frozen.
 
     Z is [C M D], or [1 M D] if latent functions share the points; noise is [C] or [1].
     `learn` has names of "kernel", "noise" and "inducing".
@@ -91,7 +92,8 @@ def make_prior(
     kernel = copy.deepcopy(kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(own, columns)
-    kernel.requires_grad_("kernel" in learn)
+    if isinstance(kernel, nn.Module) and "kernel" not in learn:
+        kernel.requires_grad_(False)
     if noise.size in (1, own):
         noise = np.broadcast_to(noise, (own,))
     given = (Z, np.array(noise), columns.center, columns.spread)

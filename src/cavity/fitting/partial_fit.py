@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from cavity.common.column_statistics import Columns
 from cavity.engine import runs
@@ -108,7 +109,7 @@ def grow(
     plan = policy.plan_training(config, size, M)
     if old is None:
         old = _start(config, table, plan, features)
-    _check_learn(old.engine, config.learn)
+    _check_learn(old.engine, config.learn, config.kernel)
     lightest = min(old.lightest, table.lightest)
     heaviest = max(old.heaviest, table.heaviest)
     engine = _add_rows(
@@ -285,14 +286,13 @@ def _names_of_parameters(engine: Engine) -> list[str]:
     ]
 
 
-def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
+def _check_learn(engine: Engine, learn: frozenset[str], given: Any) -> None:
     """`learn` may lose names between calls, but not gain any: what was fixed at first
     is not a parameter.
     """
-    if not list(engine.prior.kernel.parameters()):
+    known = set[str]()
+    if _is_frozen(engine.prior.kernel, given):
         known = {"kernel"}
-    else:
-        known = set()
     more = learn - known - set(_names_of_parameters(engine))
     if more:
         raise BadOption(
@@ -300,6 +300,16 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
             f"the fit kept fixed: leave it out, or begin "
             "with a fresh estimator."
         )
+
+
+def _is_frozen(kernel: Any, given: Any) -> bool:
+    """Return whether the user froze all parameters of a kernel, or there are none."""
+    if not isinstance(kernel, nn.Module):
+        return True
+    frozen = set()
+    if isinstance(given, nn.Module):
+        frozen = {name for name, p in given.named_parameters() if not p.requires_grad}
+    return {name for name, _ in kernel.named_parameters()} <= frozen
 
 
 def _advance(run: Run, batch: Whole, optimiser: Optimiser | None) -> Info:

@@ -335,7 +335,8 @@ def _restore_prior(
             tensors[f"prior.{name}"].double().numpy() for name in ("center", "spread")
         )
         kernel.bind(contents.sizes["K"], Columns(where, wide, 1.0, group))
-    kernel.requires_grad_("kernel" in learn)
+    if "kernel" not in learn:
+        kernel.requires_grad_(False)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     Z, center, spread = (
         torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread")
