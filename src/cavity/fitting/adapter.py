@@ -162,6 +162,7 @@ def make_run(
     plan: TrainingPlan,
     seed: int,
     reduce: Local,
+    *,
     earlier: State | None = None,
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's

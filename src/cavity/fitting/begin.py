@@ -121,7 +121,7 @@ def begin_run(
         earlier = request.earlier.state
     data = adapter.load_rows(table, config.dtype, config.device)
     seed = int(rng.integers(2**31 - 1))
-    run = adapter.make_run(engine, data, config, plan, seed, reduce, earlier)
+    run = adapter.make_run(engine, data, config, plan, seed, reduce, earlier=earlier)
     run.started = request.clock.begun  # max_seconds counts the start-up, too
     if config.checkpoint:
         facts = monitoring.describe_run(config, plan, table, classes, request.seed)
