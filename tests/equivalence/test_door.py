@@ -72,7 +72,7 @@ def test_infer_is_brute_force(C, method):
     mean, var = brute_ep.latent(exact, NEW)
     f = post.latent(NEW)
     np.testing.assert_allclose(f.mean.T, mean, atol=1e-8)
-    np.testing.assert_allclose(f.var.T + gp.noise, var, atol=1e-8)
+    np.testing.assert_allclose(f.var.numpy().T + gp.noise, var, atol=1e-8)
     proba = brute_ep.predict_proba(exact, NEW)
     np.testing.assert_allclose(post.predict(NEW), proba, atol=1e-8)
 
