@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from cavity.engine import methods as schemes
 from cavity.engine.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
+from cavity.engine.methods import Scheme
 from cavity.errors import BadOption
 from cavity.fitting.options.method import (
     DEFAULT_EPSILON,
@@ -68,7 +70,7 @@ class SEP(LikelihoodMethod):
     """
 
     name = "sep"
-    site_store = "tied"
+    scheme = schemes.SEP()
 
     likelihood: Any = None
 
@@ -92,8 +94,8 @@ class PowerEP(LikelihoodMethod):
     likelihood: Any = None
 
     @property
-    def removal(self) -> float:  # type: ignore[override]
-        return float(self.power)
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.PowerEP(removal=float(self.power))
 
     def check(self) -> Self:
         self._check_powers(super().check()._read_likelihood())
@@ -141,8 +143,8 @@ class REP(LikelihoodMethod):
     sites: str = field(default="own", metadata=checked(one_of, SITES))
 
     @property
-    def site_store(self) -> str:  # type: ignore[override]
-        return self.sites
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.SEP() if self.sites == "tied" else schemes.EP()
 
     def check(self) -> Self:
         check_epsilon(self.epsilon, "REP")
@@ -161,9 +163,7 @@ class GFITC(LikelihoodMethod):
 
     name = "gfitc"
     needs_all_rows = True
-    placement = "f"
-    # 0.5 takes twice as many sweeps to converge, 1 does not converge
-    sweep_damping = 0.8
+    scheme = schemes.GFITC()
     full_batch_optimizer = "lbfgs"
 
 
@@ -189,16 +189,13 @@ class VI(LikelihoodMethod):
     """
 
     name = "vi"
-    removal = 0.0
-    site_store = "averaged"
-    sweep_damping = 0.2  # 0.5 needs repairs and 1 does not converge
 
     likelihood: Any = None
     epsilon: float = DEFAULT_EPSILON
 
     @property
-    def starts_from_ep(self) -> bool:  # type: ignore[override]
-        return self._robust
+    def scheme(self) -> Scheme:  # type: ignore[override]
+        return schemes.VI(starts_from_ep=self._robust)
 
     @property
     def _robust(self) -> bool:
@@ -248,8 +245,7 @@ class Laplace(Method):
     needs_all_rows = True
     in_memory = True
     latent_noise = False
-    placement = "mode"
-    sweep_damping = 1.0  # Newton steps
+    scheme = schemes.Laplace()
     full_batch_optimizer = "lbfgs"
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
