@@ -151,11 +151,13 @@ def count_seen(config: Config, size: TableSize) -> int:
 
 def takes_lbfgs(config: Config, size: TableSize, M: int) -> bool:
     """Return whether the library trains by L-BFGS on all rows: up to 1,000 rows always,
-    if the method is named.
+    if the method is named and its sites are not tied.
     """
     if not _is_open(config, size):
         return False
     if not config.method.recommended:
+        if config.method.site_store == "tied":
+            return False  # its gradient is not that of its objective
         all_rows = config.batch_size is None or config.method.needs_all_rows
         return all_rows or size.rows <= papers.FULL_BATCH_ROWS
     affordable = LBFGS_EPOCHS[config.effort] * size.rows <= count_visits(
@@ -176,6 +178,7 @@ def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
     method.check_training(
         optimizer=config.optimizer, schedule=config.schedule, damping=config.damping
     )
+    steps = _choose_steps(config, method, size, M)
     return TrainingPlan(
         rows=size.unmerged or size.rows,
         distinct=size.rows if size.unmerged else None,
@@ -187,12 +190,20 @@ def plan_training(config: Config, size: TableSize, M: int) -> TrainingPlan:
         sites_per_row=sites_per_row,
         n_inducing=M,
         sweep_damping=config.damping or method.sweep_damping,
-        tol=config.tol,
+        tol=_choose_tol(config, steps["optimizer"]),
         max_seconds=config.max_seconds,
         why=_explain_training(config, sites_per_row),
         **_choose_model(config, size, M),
-        **_choose_steps(config, method, size, M),
+        **steps,
     )
+
+
+def _choose_tol(config: Config, optimizer: str) -> float:
+    """Return the tolerance: as given, or what a named method promises."""
+    promises = not config.method.recommended and optimizer == "lbfgs"
+    if promises and config.tol == Training.tol:
+        return papers.TOL
+    return config.tol
 
 
 def _choose_model(config: Config, size: TableSize, M: int) -> dict[str, Any]:
@@ -235,7 +246,7 @@ def _choose_steps(
         1 if free else papers.FULL_BATCH_ROWS,
     )
     optimizer = config.optimizer
-    planned = config.method.recommended or batch is not None or quick
+    planned = config.method.recommended or batch is not None
     if optimizer == "auto":
         if batch is not None:
             optimizer = "adam"
@@ -249,14 +260,14 @@ def _choose_steps(
     return {
         "optimizer": optimizer,
         "schedule": schedule,
-        "loose": quick,
+        "loose": quick and config.method.recommended,
         "rate": rate,
         "final_rate": (0.01 if anneal else 0.1) * rate if falls else rate,
         "anneal": anneal,
         "batch_size": batch,
         "chunk": max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         "max_epochs": config.max_epochs
-        or _count_epochs(config, batch, size, steps, quick),
+        or _count_epochs(config, batch, size, steps, optimizer, quick),
         "planned": config.max_epochs is None and planned,
         "damping": config.damping or (method.sweep_damping if batch is None else 1.0),
     }
@@ -334,13 +345,20 @@ def _batch_size(
 
 
 def _count_epochs(
-    config: Config, batch: int | None, size: TableSize, steps: BatchSteps, quick: bool
+    config: Config,
+    batch: int | None,
+    size: TableSize,
+    steps: BatchSteps,
+    optimizer: str,
+    quick: bool,
 ) -> int:
     """Return the most epochs, where the user leaves them to the library."""
     if not config.learn:
         return papers.SWEEPS
     if batch is not None:
         return max(3, math.ceil(steps.number * batch / size.rows))
+    if not config.method.recommended and optimizer == "lbfgs":
+        return papers.LBFGS_EPOCHS
     if quick:
         return LBFGS_EPOCHS[config.effort]
     return papers.FULL_BATCH_EPOCHS
