@@ -17,6 +17,7 @@ from cavity.engine.training.fixed_point import Rest, find_fixed_point
 from cavity.engine.training.guard import make_factorisation_error
 from cavity.engine.training.lbfgs import train_lbfgs
 from cavity.engine.training.loop import Run
+from cavity.engine.training.newton import train_newton
 from cavity.fitting import build
 from cavity.fitting.options.configuration import Config
 from cavity.fitting.options.plan import TrainingPlan
@@ -79,9 +80,11 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run) -> Run:
-    """Train to the end, by the common loop or by that of L-BFGS."""
+    """Train to the end, by the common loop or by that of the optimiser."""
     if run.learns and run.plan.optimizer == "lbfgs":
         return train_lbfgs(run)
+    if run.learns and run.plan.optimizer == "newton":
+        return train_newton(run)
     return run.train()
 
 
