@@ -130,7 +130,12 @@ def test_rows_that_are_alone_in_their_class_have_no_estimate_and_leave_one_out_d
     X, y = np.vstack([X, [[9.0] * 5]]), np.append(y, 3)
     for calibration in (None, "temperature"):
         clf = GPClassifier(
-            "ep", n_inducing=10, effort="fast", calibration=calibration, random_state=0
+            "ep",
+            n_inducing=10,
+            effort="fast",
+            calibration=calibration,
+            max_epochs=20,
+            random_state=0,
         )
         found = clf.fit(X, y).estimate_
         assert found.rows == 150 and found.absent == (3,)

@@ -79,20 +79,26 @@ def test_a_search_without_a_better_point_ends_if_sites_are_loose(monkeypatch, tr
         assert min(counts) > 1 + lbfgs.MOST_WORSE
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
+@pytest.mark.parametrize("method", ["ep", "gfitc", "vi", "laplace"])
 @pytest.mark.filterwarnings("error")
-def test_named_methods_train_as_auto_does_to_their_own_fixed_point(method):
+def test_named_methods_train_by_strict_lbfgs_to_their_own_fixed_point(method):
     keep = Keep()
-    X, y = toy(40, 3)
+    X, y = toy(40, 2)
     model = GPClassifier(
-        method, n_inducing=8, callbacks=[keep], random_state=0, device="cpu"
+        method, n_inducing=5, callbacks=[keep], random_state=0, device="cpu"
     ).fit(X, y)
-    assert (
-        model.plan_.training.optimizer == "lbfgs"
-        and 1 < model.n_epochs_ <= model.plan_.training.max_epochs < 50
-    )
+    plan = model.plan_.training
+    assert (plan.optimizer, plan.loose, plan.tol) == ("lbfgs", False, papers.TOL)
+    assert 1 < model.n_epochs_ < papers.LBFGS_EPOCHS
     swept = [outcome.objective for outcome in keep.run.sweep(0.0, 20)]
     assert np.ptp(swept) < 1e-3 * len(X)
+
+
+def test_tied_sites_are_trained_by_the_papers_rule():
+    """Their gradient holds the sums fixed, and L-BFGS stands still far from the top."""
+    config = read_classifier(GPClassifier("sep").get_params(deep=False))
+    size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
+    assert policy.plan_training(config, size, 8).optimizer == "sign"
 
 
 @pytest.mark.parametrize(
