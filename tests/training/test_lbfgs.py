@@ -101,6 +101,14 @@ def test_tied_sites_are_trained_by_the_papers_rule():
     assert policy.plan_training(config, size, 8).optimizer == "sign"
 
 
+def test_more_epochs_than_in_the_papers_are_epochs_of_lbfgs():
+    """A warning says: raise max_epochs=."""
+    size = TableSize(rows=40, columns=2, classes=3, latent=3, total=40.0)
+    config = read_classifier(GPClassifier("ep", max_epochs=3000).get_params(deep=False))
+    plan = policy.plan_training(config, size, 8)
+    assert (plan.optimizer, plan.max_epochs) == ("lbfgs", 3000)
+
+
 @pytest.mark.parametrize(
     "given",
     [{"max_epochs": 2}, {"tol": 1e-3}, {"learning_rate": 0.02}, {"optimizer": "sign"}],

@@ -313,21 +313,22 @@ def _is_open(config: Config, size: TableSize) -> bool:
 
     For a named method it does if the user sets none of them.
     """
-    method = config.method
-    batch = config.batch_size
-    chosen = config.learning_rate is not None or batch not in ("auto", None)
-    if not method.recommended:
-        chosen |= (
-            config.max_epochs is not None
-            or config.tol != Training.tol
-            or method.task == "regression"
-        )
     given = (
-        chosen
+        config.learning_rate is not None
+        or config.batch_size not in ("auto", None)
         or config.optimizer != "auto"
         or config.schedule != "inner-approx"
         or not config.learn
     )
+    if not config.method.recommended:
+        # more epochs than in the papers are more epochs of L-BFGS
+        epochs = config.max_epochs or math.inf
+        given = (
+            given
+            or epochs <= papers.FULL_BATCH_EPOCHS
+            or config.tol != Training.tol
+            or config.method.task == "regression"
+        )
     return size.numbered and not given
 
 

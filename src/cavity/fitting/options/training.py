@@ -48,7 +48,8 @@ class Training(Parameters):
     optimizer : {"auto", "adam", "sign", "lbfgs", "newton"}
         "auto" is L-BFGS on small tables, and Adam on mini-batches. A named method that
         is given a part of the papers' schedule (`learning_rate`, `batch_size`,
-        `max_epochs`, `schedule` or `tol`) takes their sign rule on full batches.
+        `schedule`, `tol`, or `max_epochs` up to 500) takes their sign rule on full
+        batches.
         "newton" is projected Newton, for few hyper-parameters. Only for GPRegressor.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
