@@ -5,6 +5,7 @@ all of them.
 from cavity.engine.likelihoods.base import Latents, Likelihood, Moments
 from cavity.engine.likelihoods.gaussian import Committee, Gaussian
 from cavity.engine.likelihoods.library import LIKELIHOODS
+from cavity.engine.likelihoods.logistic_bounds import Jaakkola, Taylor
 from cavity.engine.likelihoods.probit import BinaryProbit, ProbitPairs
 from cavity.engine.likelihoods.robust import RobustBinary, RobustMax
 from cavity.engine.likelihoods.softmax import Logistic, LogisticPoint, Softmax
@@ -14,6 +15,7 @@ __all__ = [
     "BinaryProbit",
     "Committee",
     "Gaussian",
+    "Jaakkola",
     "Latents",
     "Likelihood",
     "Logistic",
@@ -23,4 +25,5 @@ __all__ = [
     "RobustBinary",
     "RobustMax",
     "Softmax",
+    "Taylor",
 ]

@@ -1,4 +1,10 @@
 """The registry with every likelihood of the library in it."""
 
-from cavity.engine.likelihoods import gaussian, probit, robust, softmax  # noqa: F401  each registers its classes
+from cavity.engine.likelihoods import (  # noqa: F401  each registers its classes
+    gaussian,
+    logistic_bounds,
+    probit,
+    robust,
+    softmax,
+)
 from cavity.engine.likelihoods.base import LIKELIHOODS as LIKELIHOODS

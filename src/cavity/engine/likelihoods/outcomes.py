@@ -17,8 +17,8 @@ from cavity.engine.likelihoods.quadrature.information import (
 )
 from cavity.engine.likelihoods.quadrature.noisy_argmax import Largest, Softened
 from cavity.engine.likelihoods.quadrature.probabilities import (
+    LOGISTIC,
     log_largest,
-    log_logistic,
     log_probit,
     log_softmax,
     with_random_labels,
@@ -55,11 +55,19 @@ class DrawnBySoftmax(NamedTuple):
 
     n_classes: int
     epsilon: None = None
+    predictive: str = "quadrature"  # how σ(f) of two classes is averaged
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        return (log_logistic if self.n_classes == 2 else log_softmax)(mean, var)
+        if self.n_classes == 2:
+            return LOGISTIC[self.predictive](mean, var)
+        return log_softmax(mean, var)
 
     def uncertainty(self, mean: Array, var: Array, noise: Array) -> EntropyParts:
+        if self.predictive != "quadrature":
+            raise BadOption(
+                f"predictive={self.predictive!r} is not the average over f, whose "
+                "entropy has two parts: use predictive='quadrature'."
+            )
         mean, var, noise = map(np.asarray, (mean, var, noise))
         if noise.any():
             raise BadOption(
@@ -109,8 +117,10 @@ OUTCOMES: dict[
     "RobustMax": (LargestWins, False, ROBUST),
     "RobustBinary": (LargestWins, True, ROBUST),
     "Softmax": (DrawnBySoftmax, False, set()),
-    "Logistic": (DrawnBySoftmax, True, set()),
-    "LogisticPoint": (DrawnBySoftmax, True, set()),
+    **dict.fromkeys(
+        ("Logistic", "LogisticPoint", "Jaakkola", "Taylor"),
+        (DrawnBySoftmax, True, {"predictive"}),
+    ),
 }
 
 
@@ -120,7 +130,14 @@ def make_outcome(
     """Return the outcome of a likelihood of the library; None for other names, or
     arguments that its class must check.
     """
-    numbers = [v for v in arguments.values() if v is not None]
+    predictive = arguments.get("predictive", "quadrature")
+    if predictive not in LOGISTIC:
+        return None
+    numbers = [
+        value
+        for name, value in arguments.items()
+        if value is not None and name != "predictive"
+    ]
     plain = all(isinstance(v, bool | int | float) and math.isfinite(v) for v in numbers)
     if not plain or arguments.get("n_classes") not in (None, n_classes):
         return None
@@ -137,10 +154,14 @@ def make_outcome(
     if name not in OUTCOMES:
         return None
     outcome, two, needed = OUTCOMES[name]
-    if two != (n_classes == 2) or given != needed:
+    # files from before the choice of a predictive lack it
+    if two != (n_classes == 2) or given | (needed - ROBUST) != needed:
         return None
     if needed is not ROBUST:
-        return outcome(n_classes) if not state else None
+        made = outcome(n_classes)
+        if needed:
+            made = made._replace(predictive=predictive)
+        return made if not state else None
     start = arguments["epsilon"]
     learnt = "log_odds" in state
     if not 0 <= start < 1 or learnt != bool(arguments["learn"]) or learnt > bool(start):

@@ -7,7 +7,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from cavity.engine.likelihoods import Likelihood, LogisticPoint, RobustMax, Softmax
+from cavity.engine.likelihoods import (
+    Jaakkola,
+    Likelihood,
+    Logistic,
+    LogisticPoint,
+    RobustMax,
+    Softmax,
+    Taylor,
+)
+from cavity.engine.likelihoods.quadrature.probabilities import LOGISTIC
 from cavity.errors import BadOption
 from cavity.fitting.options.method import (
     DEFAULT_EPSILON,
@@ -15,10 +24,16 @@ from cavity.fitting.options.method import (
     LikelihoodMethod,
     Method,
     check_epsilon,
+    read_likelihood,
 )
 from cavity.fitting.options.value_checks import checked, number, one_of
 
 SITES = ("own", "tied")
+BOUNDS: dict[str, type[Logistic]] = {
+    "quadrature": Logistic,
+    "jaakkola": Jaakkola,
+    "taylor": Taylor,
+}
 
 
 @METHODS.register
@@ -177,9 +192,16 @@ class VI(LikelihoodMethod):
     ----------
     likelihood : None, "robust-max", "softmax", "probit" or
     cavity.likelihoods.Likelihood
-        None: "robust-max".
+        None: "robust-max", or "softmax" if `bound` is not "quadrature".
     epsilon : float in (0, 1)
         Share of random labels of "robust-max".
+    bound : {"quadrature", "jaakkola", "taylor"}
+        For two classes and the logistic likelihood: its average by quadrature, the
+        lower bound of Jaakkola and Jordan, or a second-order expansion, which is not a
+        bound.
+    predictive : {"quadrature", "probit"}
+        For two classes and the logistic likelihood: probabilities by quadrature, or by
+        σ(m/√(1 + πv/8)), which is off by at most 0.02.
 
     Examples
     --------
@@ -191,25 +213,48 @@ class VI(LikelihoodMethod):
     name = "vi"
     removal = 0.0
     site_store = "averaged"
-    sweep_damping = 0.2  # 0.5 needs repairs and 1 does not converge
 
     likelihood: Any = None
     epsilon: float = DEFAULT_EPSILON
+    bound: str = field(default="quadrature", metadata=checked(one_of, BOUNDS))
+    predictive: str = field(
+        default="quadrature", metadata=checked(one_of, ("quadrature", "probit"))
+    )
+
+    @property
+    def sweep_damping(self) -> float:  # type: ignore[override]
+        if self.bound == "quadrature":
+            return 0.2  # 0.5 needs repairs and 1 does not converge
+        return 1.0  # a step of length one finds the best q of a parabola
 
     @property
     def starts_from_ep(self) -> bool:  # type: ignore[override]
         return self._robust
 
     @property
+    def _named(self) -> Any:
+        """The likelihood, with its default filled in."""
+        if self.likelihood is not None:
+            return self.likelihood
+        if self.bound == "quadrature":
+            return RobustMax.name
+        return Softmax.name
+
+    @property
     def _robust(self) -> bool:
-        return self.likelihood in (None, RobustMax.name) or isinstance(
-            self.likelihood, RobustMax
-        )
+        return self._named == RobustMax.name or isinstance(self._named, RobustMax)
 
     def check(self) -> Self:
         epsilon = check_epsilon(self.epsilon, "VI")
         super().check()
-        if epsilon != DEFAULT_EPSILON and self.likelihood not in (None, RobustMax.name):
+        for name in ("bound", "predictive"):
+            value = getattr(self, name)
+            if value != "quadrature" and self._named != Softmax.name:
+                raise BadOption(
+                    f"{name}={value!r} belongs to the logistic likelihood: use "
+                    "likelihood='softmax', or leave it out."
+                )
+        if epsilon != DEFAULT_EPSILON and self._named != RobustMax.name:
             raise BadOption(
                 f"epsilon={self.epsilon!r} belongs to likelihood='robust-max': leave "
                 f"it out, or use that likelihood by name."
@@ -223,10 +268,27 @@ class VI(LikelihoodMethod):
         return self
 
     def _read_likelihood(self) -> Likelihood:
-        named = self.likelihood in (None, RobustMax.name)
-        if named:
+        if self._named == RobustMax.name:
             return RobustMax(epsilon=self.epsilon)
-        return super()._read_likelihood()
+        return read_likelihood(self._named)
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        for name in ("bound", "predictive"):
+            _check_two_classes(name, getattr(self, name), n_classes)
+        if self._named == Softmax.name and n_classes == 2:
+            return BOUNDS[self.bound](self.predictive)
+        return super().make_likelihood(n_classes, learn)
+
+    def check_training(
+        self, *, optimizer: str, schedule: str, damping: float | None
+    ) -> None:
+        super().check_training(optimizer=optimizer, schedule=schedule, damping=damping)
+        if self.bound == "taylor" and optimizer == "lbfgs":
+            raise BadOption(
+                "bound='taylor' moves its expansion with q and has no objective that "
+                "optimizer='lbfgs' could maximise: use optimizer='sign' or 'adam', or "
+                "bound='jaakkola'."
+            )
 
     def sampling_problem(self) -> str | None:
         if self._robust:
@@ -235,13 +297,26 @@ class VI(LikelihoodMethod):
                 "unique for given hyper-parameters: use "
                 "method='ep' or 'rep', or likelihood='softmax'."
             )
+        if self.bound == "taylor":
+            return (
+                "bound='taylor' moves its expansion with q and has no value that "
+                "belongs to given hyper-parameters: use bound='jaakkola'."
+            )
         return super().sampling_problem()
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class Laplace(Method):
     """Laplace's method: expands the logistic (two classes) or the softmax (more,
     coupled) around the mode. [METHOD 4]
+
+    Parameters
+    ----------
+    predictive : {"quadrature", "probit", "mode"}
+        For two classes: probabilities by quadrature, by σ(m/√(1 + πv/8)), which is off
+        by at most 0.02, or by σ(m) at the mode, which has the same most probable class
+        and no doubt about f.
     """
 
     name = "laplace"
@@ -252,7 +327,19 @@ class Laplace(Method):
     sweep_damping = 1.0  # Newton steps
     full_batch_optimizer = "lbfgs"
 
+    predictive: str = field(default="quadrature", metadata=checked(one_of, LOGISTIC))
+
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        _check_two_classes("predictive", self.predictive, n_classes)
         if n_classes == 2:
-            return LogisticPoint()
+            return LogisticPoint(self.predictive)
         return Softmax(n_classes)
+
+
+def _check_two_classes(name: str, value: str, n_classes: int) -> None:
+    """Refuse a formula of the logistic function for more than two classes."""
+    if value != "quadrature" and n_classes > 2:
+        raise BadOption(
+            f"{name}={value!r} is a formula for two classes, and y has {n_classes}: "
+            f"use {name}='quadrature'."
+        )
