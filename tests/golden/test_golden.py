@@ -63,6 +63,7 @@ CLASSIFIERS = {
     "ep-balanced": ("ep", {"class_weight": "balanced", "max_epochs": 2}),
     "ep-shared": ("ep", {"share": "both"}),
     "ep-full": ("ep", {"inducing": None, "max_epochs": 2}),
+    "ep-spectrum": ("ep", {"inducing": "spectrum"}),
     "vi-jaakkola": (VI(bound="jaakkola"), {}),
     "vi-taylor": (VI(bound="taylor"), {}),
     "laplace-probit": (Laplace(predictive="probit"), {"max_epochs": 2}),
@@ -86,6 +87,7 @@ REGRESSORS = {
     },
     "bcm-random": (BCM(n_blocks=3, blocks="random"), {}),
     "sd-information": (SubsetOfData(selection="information"), {}),
+    "vi-spectrum": ("vi", {"inducing": "spectrum"}),
     "cg-loose": (ConjugateGradients(tol=1e-6), {}),
 }
 # slower than two seconds each

@@ -341,7 +341,7 @@ def _report(
             if classes
             else f"regression, method {model.method}, "
         )
-        + f"{model.inducing_points_.shape[-2]} inducing "
+        + f"{view_fit(model).model.Z.shape[-2]} inducing "
         f"points{' per class' if classes else ''}, "
         f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} "
         f"{format_evidence(evidence)}{held}"

@@ -6,7 +6,7 @@ and the functions of a namespace:
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log, log1p, sqrt, abs, tanh, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite their
+    exp, log, log1p, sqrt, abs, cos, tanh, maximum, minimum, clip, where      as in NumPy; `exp_` and `minimum_` may overwrite their
                       argument
     log_ndtr, log_sigmoid      log Φ(x) and log σ(x), accurate in both tails
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
@@ -259,7 +259,7 @@ NUMPY: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     **{
         f: getattr(np, f)
-        for f in "exp log log1p sqrt abs tanh maximum minimum where ceil linalg".split()
+        for f in "exp log log1p sqrt abs cos tanh maximum minimum where ceil linalg".split()
     },
     erf=lambda x: np.copysign(1 - np.exp(-x * x) * _erfcx_of_size(np.abs(x)), x),
     erfc=_erfc,
@@ -301,7 +301,7 @@ NUMPY: Any = SimpleNamespace(
 GRAPH: Any = SimpleNamespace(
     largest=lambda x: LARGEST,
     exp=_node("Exp", np.exp),
-    **{f: _node(f.capitalize()) for f in "log sqrt abs tanh where".split()},
+    **{f: _node(f.capitalize()) for f in "log sqrt abs cos tanh where".split()},
     log1p=lambda x: (x + 1.0).log(),
     maximum=_node("Max"),
     minimum=_node("Min"),

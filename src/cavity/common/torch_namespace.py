@@ -41,7 +41,7 @@ TORCH = SimpleNamespace(
     largest=lambda x: float(torch.finfo(x.dtype).max),
     **{
         name: getattr(torch, name)
-        for name in "exp log log1p abs tanh where ceil linalg einsum".split()
+        for name in "exp log log1p abs cos tanh where ceil linalg einsum".split()
     },
     erfcx=torch.special.erfcx,
     log_ndtr=torch.special.log_ndtr,

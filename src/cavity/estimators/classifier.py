@@ -71,8 +71,9 @@ class GPClassifier(ClassifierMixin, Judges):
         Inducing points per class. "auto": 100; with method="auto" as many as the work
         of the effort allows.
     inducing : str, None or array
-        "auto", "random", "kmeans" or "per-class"; an array (M, D) or (C, M, D); None:
-        every distinct row, not learnt.
+        "auto", "random", "kmeans", "per-class" or "greedy"; an array (M, D) or (C, M,
+        D); None: every distinct row, not learnt. "spectrum": `n_inducing` cosines and
+        sines at random frequencies of the kernel's spectrum (RBF, Matérn), not learnt.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (method="auto":
         0.08, annealed).
@@ -110,6 +111,8 @@ class GPClassifier(ClassifierMixin, Judges):
     shape (C,)
         The kernel with learnt values, the inducing points in the units of X, and noise
         variances.
+    frequencies_ : ndarray of shape (C, M/2, D)
+        In radians per unit of a feature, with inducing="spectrum".
     epsilon_ : float
         Share of random labels, for methods that have one.
     log_marginal_likelihood_, elbo_ : float
@@ -305,6 +308,11 @@ class GPClassifier(ClassifierMixin, Judges):
         self._loo_log_proba: Floats | None = None
         self._set_optional("epsilon_", model.outcome.epsilon)
         self.inducing_points_ = np.repeat(points, model.n_latent // len(points), axis=0)
+        frequencies = model.frequencies
+        if frequencies is not None:
+            times = model.n_latent // len(frequencies)
+            frequencies = np.repeat(frequencies, times, axis=0)
+        self._set_optional("frequencies_", frequencies)
         self.temperature_ = 1 / model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([model.pool.weight, *model.pool.weights])

@@ -66,7 +66,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     n_inducing : int, or a fraction of the rows
         Number of inducing points.
     inducing : str, None or array of shape (M, D)
-        "auto", "random" or "kmeans"; None: every distinct row.
+        "auto", "random", "kmeans" or "greedy"; None: every distinct row. "spectrum",
+        for "vi" and "svi": cosines and sines, as for `GPClassifier`; the bound is then
+        the evidence of that model.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and
         attributes are in the units of y.
@@ -93,6 +95,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Variance of the noise, in the units of y².
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
+    frequencies_ : ndarray of shape (M/2, D)
+        In radians per unit of a feature, with inducing="spectrum".
     feature_importance_ : ndarray of shape (n_features_in_,)
         How much the model reads from each column of X, in nats: the mean over training
         rows of the divergence of the prediction from a normal one with the moments that
@@ -178,6 +182,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _store(self, result: Result) -> None:
         super()._store(result)
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
+        frequencies = result.model.frequencies
+        self._set_optional(
+            "frequencies_", None if frequencies is None else frequencies[0]
+        )
         points = result.model.inducing_points
         if len(points) == 1:
             self.inducing_points_ = points[0]

@@ -21,6 +21,7 @@ from cavity.engine.kernels import RBF, Kernel, Linear
 from cavity.engine.kernels.base import per_class
 from cavity.engine.kernels.hyper_prior import HyperPrior, Spread, pool
 from cavity.engine.kernels.prior import Prior
+from cavity.engine.kernels.spectrum import Spectrum
 from cavity.engine.likelihoods import Likelihood
 from cavity.engine.training.optimisers import OPTIMISERS, SHORT_MEMORY, Adam
 from cavity.errors import BadInput
@@ -93,7 +94,8 @@ def make_prior(
         learn = config.learn
     else:
         learn = config.learn - {"noise"}
-    module = Prior(kernel, points, noises, center, spread, C, learn).to(
+    kind = Spectrum if config.spectral else Prior
+    module = kind(kernel, points, noises, center, spread, C, learn).to(
         config.device, config.dtype
     )
     if module.learn_inducing and config.method.recommended:

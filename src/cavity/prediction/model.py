@@ -19,7 +19,7 @@ from cavity.common.lazy import Later
 from cavity.common.namespaces import NUMPY, Array, namespace
 from cavity.common.overrides import mirrors
 from cavity.common.types import Floats
-from cavity.engine.kernels.formulas import Formula
+from cavity.engine.kernels.formulas import Formula, SpectrumFormula
 from cavity.pool.pool import NO_POOL, Pool
 from cavity.prediction.latent import Form, Joint, Marginals, make_form
 
@@ -121,8 +121,25 @@ class FittedModel(_Arrays):
 
     @property
     def inducing_points(self) -> Floats:
-        """Inducing inputs, [C M D] or [1 M D]."""
+        """Inducing inputs, [C M D] or [1 M D]; none in the frequency domain, [C 0 D]."""
+        if self.spectral:
+            return as_array(self.Z)[:, :0]
         return as_array(self.Z)
+
+    @property
+    def spectral(self) -> bool:
+        """Whether inducing values are in the frequency domain."""
+        return isinstance(self.formula, SpectrumFormula)
+
+    @property
+    def frequencies(self) -> Floats | None:
+        """Frequencies of cosines and sines in radians per unit of a feature, [C M/2 D];
+        None for inducing points.
+        """
+        if not self.spectral:
+            return None
+        found = as_array(self.points) / as_array(self.spread)
+        return found[:, : self.Z.shape[-2] // 2]
 
     @property
     def noises(self) -> Floats:
@@ -183,11 +200,14 @@ class FittedModel(_Arrays):
         return Joint(mean, xp.einsum("ncc->nc", cov), cov)
 
     def among(self, X: Array) -> Array:
-        """Return k(X, X), [C n n].
+        """Return k(X, X), [C n n]; of a spectrum φ(X)ᵀφ(X).
 
         Its diagonal is more than that of points if linear functions fade: the rest is
         noise.
         """
+        if self.spectral:
+            features = self.formula.cross(self.points, X)
+            return self.xp.swap(features) @ features
         k = self.formula.cross(self.formula.prepare(X[None]), X)
         noise = self.xp.maximum(self.formula.diag(X) - self.xp.einsum("cnn->cn", k), 0)
         return k + noise[:, None] * self.xp.like(np.eye(len(X)), k)
@@ -229,17 +249,16 @@ def record_model(
     import torch
 
     from cavity.common.torch_namespace import TORCH
-    from cavity.engine.kernels.base import formula_of
 
     if torch.as_tensor(mean).is_cuda:
         xp = TORCH
     else:
         xp = NUMPY
-    kernel = prior.kernel
+    fixed = prior
     if xp is TORCH:  # predictions need no derivatives
-        kernel = copy.deepcopy(kernel).requires_grad_(False)
+        fixed = copy.deepcopy(prior).requires_grad_(False)
     with torch.no_grad():
-        formula = formula_of(kernel, xp)
+        formula = fixed.formula(xp)
     given = prior.state_dict(prefix="prior.") | {
         "prior_lower": prior_lower,
         "mean": mean,

@@ -58,7 +58,7 @@ AS_JSON = (
 GIVEN_UP = ("exchange",)  # arguments of older files that no fit takes any more
 REPLACED = {
     "effort": {"best": "balanced"},
-    "inducing": {"greedy": "auto", "kmeans++": "kmeans"},
+    "inducing": {"kmeans++": "kmeans"},
     "optimizer": dict.fromkeys(("newton", "gradient", "sag"), "auto"),
 }  # values
 
@@ -109,6 +109,7 @@ def save(record: Record, path: str | Path) -> None:
         "prior": {
             "learn": result.model.prior.learnt,
             "kernels": count_kernels(result.model.prior.kernel),
+            "frequencies": result.model.spectral,
         },
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "scalars": scalars,

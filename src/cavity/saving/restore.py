@@ -77,6 +77,8 @@ def restore_model(
         formula = _make_own_formula(modules)
     else:
         formula = of_class()
+    if meta["prior"].get("frequencies"):
+        formula = _in_frequency_domain(formula)
     made = make_model(
         arrays,
         meta["prior"]["learn"],
@@ -173,8 +175,11 @@ def _make_formula(
 def _check_factors(
     model: FittedModel, of_class: Callable[[int], Formula] | None
 ) -> None:
-    """Check the factor of k(Z, Z) of each latent function."""
+    """Check the factor of k(Z, Z) of each latent function; that of frequencies is I."""
     Z = NUMPY.double(model.Z)
+    if model.spectral:
+        check_factor(np.eye(Z.shape[-2])[None], model.prior_lower)
+        return
     found = []
     for c in range(len(model.prior_lower)):
         points = Z[min(c, len(Z) - 1)]
@@ -187,6 +192,15 @@ def _check_factors(
     check_factor(np.stack(found), model.prior_lower)
 
 
+def _in_frequency_domain(formula: Formula) -> Formula:
+    """Return the formula of inducing values that are weights of cosines and sines."""
+    if isinstance(formula, formulas.StationaryFormula):
+        return formulas.SpectrumFormula(formula.scale)
+    if isinstance(formula, formulas.SpectrumFormula):
+        return formula
+    raise BadFile("the kernel of a sparse spectrum is not stationary.")
+
+
 def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows:
     """Return the training rows of a file."""
     rows = condition(model, *(arrays[f"rows.{name}"] for name in STORED), tol=tol)
@@ -196,9 +210,7 @@ def restore_rows(arrays: Arrays, tol: float, model: FittedModel) -> TrainingRows
 
 
 def _make_own_formula(modules: Later[Modules]) -> Formula:
-    from cavity.engine.kernels.base import formula_of
-
-    return formula_of(modules.get().prior.kernel, NUMPY)
+    return modules.get().prior.formula(NUMPY)
 
 
 # --- pool ------------------------------------------------------------------------------------------------
@@ -321,6 +333,7 @@ def _restore_prior(
     from cavity.common.column_statistics import Columns
     from cavity.engine.kernels import Kernel
     from cavity.engine.kernels.prior import Prior
+    from cavity.engine.kernels.spectrum import Spectrum
 
     learn = frozenset(about["learn"])
     dtype = tensors["mean"].dtype
@@ -340,7 +353,8 @@ def _restore_prior(
     Z, center, spread = (
         torch.ones_like(tensors[f"prior.{n}"]) for n in ("inducing", "center", "spread")
     )
-    prior = Prior(
+    kind = Spectrum if about.get("frequencies") else Prior
+    prior = kind(
         kernel, Z, torch.ones_like(noise), center, spread, contents.sizes["C"], learn
     ).to(dtype)
     try:

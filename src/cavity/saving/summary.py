@@ -33,7 +33,7 @@ def summarise(arguments: dict[str, Any], result: Result) -> dict[str, Any]:
         "classes": [
             format_label(c) for c in (() if result.classes is None else result.classes)
         ],
-        "inducing_points": int(model.inducing_points.shape[-2]),
+        "inducing_points": int(model.Z.shape[-2]),
         "noise": _list_noise(result),
         "rows_inside": describe_rows_inside(arguments, result),
         "n_features": len(names),
@@ -74,6 +74,8 @@ def describe_rows_inside(arguments: dict[str, Any], result: Result) -> str:
         isinstance(arguments.get(n), str) and arguments[n] == "auto"
         for n in ("method", "inducing")
     ):
+        return "none"
+    if result.model.spectral:
         return "none"
     if result.model.prior.learn_inducing:
         return "none, but inducing points that began at training rows, unless you gave them, and may still be near them"

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from cavity.common.linalg import Factor, column_sum, jittered_cholesky, whiten
+from cavity.engine.kernels.base import formula_of
+from cavity.engine.kernels.formulas import Formula
 
 
 class Projection(NamedTuple):
@@ -109,6 +111,15 @@ class Prior(nn.Module):
         r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
         Z = self.Z
         a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
+        return self._projection(a, X, failed)
+
+    def formula(self, xp: Any) -> Formula:
+        """Return the covariances of f with the inducing values, with their numbers;
+        `xp` as for `Kernel.formula`.
+        """
+        return formula_of(self.kernel, xp)
+
+    def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]
         return Projection(
             a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed

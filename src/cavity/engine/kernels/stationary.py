@@ -5,7 +5,8 @@ One lengthscale per column (ARD).
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -35,6 +36,10 @@ class Stationary(Scaled):
     >>> Cauchy(lengthscale=2.0)
     Cauchy(lengthscale=2.0, variance=1.0)
     """
+
+    # degrees of freedom of the frequencies for a lengthscale of 1, which follow Student's
+    # t; None: not known, also for a subclass, which may have another shape
+    spectral_degrees: ClassVar[float | None] = None
 
     def usual(self, columns: Columns) -> float:
         return columns.distance
@@ -79,6 +84,7 @@ class RBF(Stationary):
         Prior variance of the latent functions, one for all or one per class.
     """
 
+    spectral_degrees = math.inf
     shape = staticmethod(formulas.rbf)
 
 
@@ -89,6 +95,7 @@ class Matern12(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 1.0
     shape = staticmethod(formulas.matern12)
 
 
@@ -99,6 +106,7 @@ class Matern32(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 3.0
     shape = staticmethod(formulas.matern32)
 
 
@@ -109,6 +117,7 @@ class Matern52(Stationary):
     Its parameters are those of `RBF`.
     """
 
+    spectral_degrees = 5.0
     shape = staticmethod(formulas.matern52)
 
 

@@ -48,6 +48,7 @@ class Auto(LikelihoodMethod):
 
     name = "auto"
     recommended = grows = True
+    takes_spectrum = False
 
     def resolve(self, numbered: bool) -> Method:
         return EP() if numbered else SEP()
@@ -176,6 +177,7 @@ class GFITC(LikelihoodMethod):
 
     name = "gfitc"
     needs_all_rows = True
+    takes_spectrum = False
     placement = "f"
     # 0.5 takes twice as many sweeps to converge, 1 does not converge
     sweep_damping = 0.8
