@@ -20,8 +20,9 @@ SMALL = 1e-3  # |ξ| below which λ is taken from its series, right to 1e-15
 
 @LIKELIHOODS.register
 class Jaakkola(Logistic):
-    r"""The logistic likelihood with the bound of Jaakkola and Jordan, for two classes.
-    [review 2.3.1]
+    r"""The logistic likelihood with Jaakkola and Jordan's bound. [review 2.3.1]
+
+    For two classes. A parabola that lies below log σ and touches it at ±ξ:
 
         log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²)      λ(ξ) = tanh(ξ/2)/(4ξ)
 
@@ -59,8 +60,9 @@ def curvature(xi: Tensor) -> Tensor:
 
 @LIKELIHOODS.register
 class Taylor(Logistic):
-    r"""The logistic likelihood to second order around ξ = m, for two classes.
-    [review 2.3.2]
+    r"""The logistic likelihood to second order around ξ = m. [review 2.3.2]
+
+    For two classes.
 
         E log σ(±f) ≈ log σ(±ξ) + d₁ (m − ξ) + ½ d₂ (V + (m − ξ)²)
         d₁ = ±σ(∓ξ)      d₂ = −σ(ξ) σ(−ξ)
